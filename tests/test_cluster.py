@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import threading
 from functools import cache
-from importlib.metadata import distributions, files
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.cluster.comm import Comm, add_nodes
+from fastadmm.cluster.comm import add_nodes
 from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.engine.tree import node_range
@@ -23,42 +19,9 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
+from workers import ThreadComm, mpi_command, on_workers
+
 N = 33_003
-
-
-class ThreadComm(Comm):
-    """Workers that are threads of this process."""
-
-    def __init__(self, rank, size, barrier, places):
-        self.rank, self.size, self.barrier, self.places = rank, size, barrier, places
-
-    def gather(self, v):
-        self.places[self.rank] = np.array(v)
-        self.barrier.wait(20)
-        found = [place.copy() for place in self.places]
-        self.barrier.wait(20)
-        return found
-
-    def swap(self, v, other):
-        return self.gather(v)[other]
-
-
-def on_workers(size, function):
-    """What a function gives on each of so many workers."""
-    barrier, places, found = threading.Barrier(size), [None] * size, [None] * size
-
-    def work(rank):
-        try:
-            found[rank] = function(ThreadComm(rank, size, barrier, places))
-        except Exception as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 @cache
@@ -140,16 +103,11 @@ if comm.rank == comm.size - 1:
 """
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("workers", "threads"), [(2, 2), (4, 1)])
 def test_mpi(workers, threads):
-    for needed in ("mpi4py", "mpich"):
-        if not any(distributions(name=needed)):
-            pytest.skip(f"needs the extra mpi: no {needed}")
-    places = {Path(file.name).name: Path(str(file.locate())).resolve() for file in files("mpich") or []}
-    tests, libraries = str(Path(__file__).parent), str(places["libmpi.so"].parent)
-    command = [str(places["mpiexec"]), "-n", str(workers), sys.executable, "-c", PROGRAM, tests, str(threads)]
-    environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    tests = str(Path(__file__).parent)
+    done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads)])
     assert done.returncode == 0, done.stderr
     alone = weights_of(solve(problem_of("logistic"), SolverOptions(gap=1e-7, n_threads=1)))
     assert done.stdout.strip() == alone.tobytes().hex()

@@ -546,7 +546,7 @@ def _mirrored(upper: Array) -> Array:
     return upper
 
 
-def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
+def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> FeatureBlock:
     """Wrap a matrix as a feature block.
 
     Parameters
@@ -555,6 +555,8 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
         Finite values.
     name : str
         What error messages call it.
+    engine : Engine, optional
+        Of several workers, of whose rows these are some: all of them decide how the block is kept.
 
     Raises
     ------
@@ -578,6 +580,8 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
         sparse = CSRBlock(matrix)
         if len(values) == len(sparse.data):  # otherwise entries were added up
             sparse.largest = largest
+        if engine is not None:
+            _of_all(sparse, engine, len(sparse.data))
         block: FeatureBlock = sparse
     else:
         try:
@@ -588,7 +592,7 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
             raise InputError(f"{name}: not a matrix of numbers: {error}") from None
         if array.ndim != 2:
             raise InputError(f"{name}: expected a matrix (2 dimensions), got {array.ndim} dimension(s)")
-        block = _dense_or_compressed(array, name)
+        block = _dense_or_compressed(array, name, engine)
     if block.shape[0] == 0 or block.shape[1] == 0:
         raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
     return block
@@ -601,7 +605,18 @@ def _largest(values: Array) -> float:
     return float(np.maximum(-float(values.min()), float(values.max())))  # NaN wins
 
 
-def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
+def _of_all(block: FeatureBlock, engine: Engine, entries: int) -> int:
+    """Tell a block what is true of the rows of all workers, which have so many entries in all."""
+    everything = engine.all_rows(block.shape[0])
+    (counts,) = engine.gather(np.array([float(entries)]))
+    total = int(counts.sum())
+    block.all_rows = everything
+    block.density = 1.0 if type(block) is DenseBlock else total / max(1, everything * block.shape[1])
+    block.largest = float(engine.each_largest([np.array([block.largest])])[0])
+    return total
+
+
+def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> FeatureBlock:
     """A dense matrix as a block; compressed where most of it is zero."""
     from fastadmm.kernels.dense import dense_compress, dense_count
 
@@ -617,14 +632,17 @@ def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
             raise InputError(f"{name}: value {array[i, j]} in row {i}, column {j}; remove or impute it")
         np.cumsum(indptr, out=indptr)
         entries = int(indptr[-1])
-        if d > 2**16 or entries > MOST_FILLED * n * d:
-            block: FeatureBlock = DenseBlock(array)
-            block.largest = largest
-            return block
+        whole = DenseBlock(array)
+        whole.largest = largest
+        of_all = entries if shared is None else _of_all(whole, shared, entries)
+        if d > 2**16 or of_all > MOST_FILLED * whole.whole_shape[0] * d:
+            return whole
         indices, data = np.empty(entries, dtype=np.uint16), np.empty(entries)
         engine.map(lambda r: dense_compress(array, indptr, indices, data, *r), rows, parallel=large)
     block = CSRBlock.of_sorted(indptr, indices, data, d)
-    block.largest = largest
+    block.largest = whole.largest
+    if shared is not None:
+        block.all_rows, block.density = whole.all_rows, of_all / (whole.whole_shape[0] * d)
     return block
 
 

@@ -79,6 +79,10 @@ def train(
     with settings_of(config):
         if dry_run:
             return show_plan(settings, as_json)
+        if settings.cluster is not None:
+            from fastadmm.cli.cluster import train_shared
+
+            return train_shared(settings, run, force, log_to or [], make_display(quiet), as_json)
         with tracked(run, log_to or [], make_display(quiet)) as tracking:
             result = tracking.finish(start_run(settings, run, force=force, display=tracking))
     return report_result(result, run, as_json)
@@ -107,7 +111,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     status = Status(result["status"])
-    if status in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED):
+    if exit_code_of(status) == ExitCode.OK:
         if not as_json:
             if "path" in result:
                 from fastadmm.runs.path_run import read_table, table_lines
@@ -133,6 +137,15 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
         Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
     }.get(status, "")
     print(f"fastadmm: {kind}{result['message']}{hint}", file=sys.stderr)
-    return {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}.get(
-        status, ExitCode.NOT_CONVERGED
-    )
+    return exit_code_of(status)
+
+
+def exit_code_of(status: Any) -> int:
+    """The exit code that a run's status asks for."""
+    from fastadmm.errors import ExitCode
+    from fastadmm.solver.history import Status
+
+    done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
+    codes = dict.fromkeys(done, ExitCode.OK)
+    codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
+    return codes.get(Status(status), ExitCode.NOT_CONVERGED)

@@ -1,16 +1,22 @@
-"""What workers need of each other: sums in tree order, the largest number, all rows."""
+"""What workers need of each other: sums in tree order, the largest number, all rows, what rank 0 says."""
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from fastadmm.engine.tree import add
+from fastadmm.errors import FastadmmError
 
 __all__ = ["Comm", "add_nodes"]
 
 Array = np.ndarray
+
+_T = TypeVar("_T")
 
 #: A node of the tree: its level and its number there.
 Node = tuple[int, int]
@@ -25,11 +31,15 @@ class Comm(ABC):
         Number of this worker, and how many there are.
     n_sums : int
         How often sums went around so far.
+    apart : bool
+        Whether this worker may be on its own: what ends it then has to end the others. False while all
+        wait for what rank 0 says next, and once all have the same error.
     """
 
     rank: int
     size: int
     n_sums = 0
+    apart = True
 
     @abstractmethod
     def gather(self, v: Array) -> list[Array]:
@@ -38,6 +48,43 @@ class Comm(ABC):
     @abstractmethod
     def swap(self, v: Array, other: int) -> Array:
         """Exchange vectors of one length with another worker."""
+
+    @abstractmethod
+    def deal(self, parts: list[Any] | None) -> Any:
+        """What rank 0 has for this worker: ``parts``, by rank, is given there alone."""
+
+    @abstractmethod
+    def abort(self, code: int) -> None:
+        """End all workers at once, where some of them wait for a sum that will not come."""
+
+    def share(self, thing: Any) -> list[Any]:
+        """What every worker has, in the order of their ranks; small things of any kind."""
+        data = pickle.dumps(thing)
+        words = np.frombuffer(data + bytes(-len(data) % 8), dtype=np.float64)
+        return [pickle.loads(found.tobytes()) for found in self.gather(words)]
+
+    def first(self, thing: Any = None) -> Any:
+        """What rank 0 has."""
+        return self.share(thing if self.rank == 0 else None)[0]
+
+    def agreed(self, function: Callable[[], _T]) -> _T:
+        """What a function gives, once it has given something on every worker.
+
+        Raises
+        ------
+        FastadmmError
+            On every worker the first error of any: one that rank 0 does not have names the rank.
+        """
+        found, error = None, None
+        try:
+            found = function()
+        except FastadmmError as caught:
+            error = type(caught), str(caught)
+        for rank, told in enumerate(self.share(error)):
+            if told is not None:
+                (kind, text), self.apart = told, False
+                raise kind(text if rank == 0 else f"rank {rank}: {text}")
+        return cast(_T, found)
 
     def sum(self, nodes: dict[Node, Array]) -> Array:
         """Sum over the whole tree.

@@ -14,7 +14,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved, leaves_of, node_range
 from fastadmm.errors import ConfigError
 
-__all__ = ["RowEngine", "nodes_of"]
+__all__ = ["RowEngine", "nodes_of", "rows_of"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -56,6 +56,18 @@ def nodes_of(n_rows: int, rank: int, size: int) -> list[Node]:
         found.append((level - up, start >> up))
         start += 1 << up
     return found
+
+
+def rows_of(n_rows: int, rank: int, size: int) -> tuple[int, int]:
+    """First row that a worker holds, and the first that it does not any more.
+
+    Parameters
+    ----------
+    n_rows, rank, size : int
+        As of :func:`nodes_of`.
+    """
+    nodes = nodes_of(n_rows, rank, size)
+    return node_range(n_rows, *nodes[0])[0], node_range(n_rows, *nodes[-1])[1]
 
 
 class RowEngine(Engine):

@@ -39,3 +39,9 @@ class MpiComm(Comm):
         out = np.empty_like(v)
         self._world.Sendrecv(v, other, recvbuf=out, source=other)
         return out
+
+    def deal(self, parts: list[Any] | None) -> Any:
+        return self._world.scatter(parts)
+
+    def abort(self, code: int) -> None:
+        self._world.Abort(code)

@@ -10,13 +10,14 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.cluster.comm import Comm
 from fastadmm.cluster.engine import RowEngine
+from fastadmm.cluster.node import own_threads
+from fastadmm.cluster.solver import RowSolver
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import Solver
 
-__all__ = ["solve_rows"]
+__all__ = ["refuse_unshared", "rows_of_problem", "solve_rows"]
 
 #: What has been found to give the same bits on any number of workers.
 _SCHEMES = ("auto", "subspace")
@@ -33,7 +34,7 @@ def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = Non
     comm : Comm
         For example :class:`fastadmm.cluster.mpi.MpiComm`.
     options : SolverOptions, optional
-        Without a time limit, which workers would reach in different rounds.
+        A time limit is by the clock of rank 0.
 
     Returns
     -------
@@ -48,27 +49,38 @@ def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = Non
         If workers have different problems.
     """
     options = options or SolverOptions()
-    _refuse(problem, options)
+    refuse_unshared(problem, options)
     _compare(problem, comm)
-    engine = RowEngine(comm, problem.n_samples, options.n_threads)
-    solver = Solver(_own_rows(problem, engine), options, engine=engine)
-    solver.bound.value = problem.loss.least(problem.y, problem.weight) / problem.total_weight
+    engine = RowEngine(comm, problem.n_samples, own_threads(comm, options.n_threads))
+    blocks = [_part(block, *engine.rows) for block in problem.blocks]
+    own = replace(rows_of_problem(problem, *engine.rows), blocks=blocks)
+    solver = RowSolver(own, options, engine, problem.loss.least(problem.y, problem.weight))
     try:
         return run_rounds(solver)
     finally:
         solver.close()
 
 
-def _refuse(problem: Problem, options: SolverOptions) -> None:
+def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
+    """Refuse what cannot be shared by rows yet.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its blocks are not looked at.
+    options : SolverOptions
+
+    Raises
+    ------
+    ConfigError
+    """
     refused = {
         f"scheme {options.scheme!r}": options.scheme not in _SCHEMES,
         "a regulariser other than squared l2, or a constraint": not problem.is_ridge,
         "the multinomial loss": problem.loss.vector,
         "a loss that is not smooth and convex": not (problem.loss.smooth and problem.convex),
-        "a block that is streamed": not all(type(b) in (DenseBlock, CSRBlock) for b in problem.blocks),
         "test rows": problem.test is not None,
         "secrecy": options.secrecy != "none",
-        "a time limit": options.max_seconds is not None,
     }
     for what, there in refused.items():
         if there:
@@ -96,15 +108,22 @@ def _compare(problem: Problem, comm: Comm) -> None:
             raise InputError(f"cluster: rank {rank} has other data or settings than rank 0")
 
 
-def _own_rows(problem: Problem, engine: RowEngine) -> Problem:
-    start, stop = engine.rows
-    rows = slice(start, stop)
+def rows_of_problem(problem: Problem, start: int, stop: int) -> Problem:
+    """Some rows of a problem, without their blocks; sums of weights stay those of all rows.
+
+    Parameters
+    ----------
+    problem : Problem
+    start, stop : int
+        Range of rows.
+    """
+    offset = problem.offset.reshape(-1, problem.n_samples)[:, start:stop]
     return replace(
         problem,
-        blocks=[_part(block, start, stop) for block in problem.blocks],
-        y=problem.y[rows].copy(),
-        weight=problem.weight[rows].copy(),
-        offset=problem.offset[rows].copy(),
+        blocks=[],
+        y=problem.y[start:stop].copy(),
+        weight=problem.weight[start:stop].copy(),
+        offset=offset.ravel().copy(),
     )
 
 

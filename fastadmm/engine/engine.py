@@ -114,15 +114,22 @@ def _plain(found: Any) -> Any:
     return found if getattr(found, "ndim", 0) else float(found)
 
 
-def default_threads() -> int:
+def default_threads(processes: int = 1) -> int:
     """The cores that this process may use, by its affinity, cgroup and environment.
 
+    Parameters
+    ----------
+    processes : int
+        That use the same cores.
+
+    Notes
+    -----
     ``OMP_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` are limits too. With them joblib's processes
     share the cores, so that ``n_jobs=-1`` does not mean as many threads in each.
     """
     import joblib
 
-    limits = [joblib.cpu_count()]
+    limits = [max(1, joblib.cpu_count() // processes)]
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         number = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP takes a list, by nesting
         if number.isdecimal() and int(number) > 0:

@@ -24,8 +24,8 @@ from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.rounds.refused import refused
-from fastadmm.runs.result import mean_contribution
 from fastadmm.secrecy.keys import kept_private_key
+from fastadmm.solver.run import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block

@@ -21,7 +21,15 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import check_same_columns
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = ["CheckedRun", "check_run", "check_same_labels", "choose_loss"]
+__all__ = [
+    "CheckedRun",
+    "check_run",
+    "check_same_labels",
+    "choose_loss",
+    "memory_limit",
+    "n_outputs_of",
+    "open_run",
+]
 
 
 @dataclass(frozen=True)
@@ -44,25 +52,9 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
     timed : bool
         Whether the plan has seconds, from a calibration.
     """
-    partition = open_partition(config.data)
-    if partition.labels is None:
-        raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
-    test_partition = None
-    if config.test is not None:
-        test_partition = open_partition(config.test)
-        check_same_columns(test_partition.parties, partition.parties, shown(config.test))
-        check_same_labels(test_partition, partition, config.test)
-    loss = choose_loss(config, partition.task, partition.labels)
-    # Refused before any data is read.
-    own_lambdas(config, [p.name for p in partition.parties])
-    party_constraints(config, [p.name for p in partition.parties])
-    config.privacy.refuse_unproved(unproved_parties(config, partition))
-    n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
-    free = available_memory()
-    if config.memory is not None:
-        limit: int | None = parse_bytes(config.memory)
-    else:
-        limit = None if free is None else int(SHARE * free)
+    partition, test_partition, loss = open_run(config)
+    n_outputs = n_outputs_of(loss, partition.labels)
+    limit, free = memory_limit(config)
     n_threads = Engine(config.threads).n_threads
     plan = make_plan(
         partition.parties,
@@ -86,6 +78,56 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
     return CheckedRun(partition, test_partition, loss, plan)
+
+
+def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:
+    """What a process may take, and what is free for it, in bytes; None where nobody knows.
+
+    Parameters
+    ----------
+    config : RunConfig
+    processes : int
+        That share what is free.
+    """
+    free = available_memory()
+    free = None if free is None else free // processes
+    if config.memory is not None:
+        return parse_bytes(config.memory), free
+    return None if free is None else int(SHARE * free), free
+
+
+def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
+    """Open the partitions of a configuration and choose the loss; what headers show to be wrong is refused.
+
+    Parameters
+    ----------
+    config : RunConfig
+
+    Returns
+    -------
+    partition : Partition
+    test : Partition or None
+    loss : Loss
+    """
+    partition = open_partition(config.data)
+    if partition.labels is None:
+        raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
+    test_partition = None
+    if config.test is not None:
+        test_partition = open_partition(config.test)
+        check_same_columns(test_partition.parties, partition.parties, shown(config.test))
+        check_same_labels(test_partition, partition, config.test)
+    loss = choose_loss(config, partition.task, partition.labels)
+    # Refused before any data is read.
+    own_lambdas(config, [p.name for p in partition.parties])
+    party_constraints(config, [p.name for p in partition.parties])
+    config.privacy.refuse_unproved(unproved_parties(config, partition))
+    return partition, test_partition, loss
+
+
+def n_outputs_of(loss: Loss, labels: LabelData | None) -> int:
+    """Linear predictors per sample."""
+    return len(labels.classes) if loss.vector and labels is not None and labels.classes is not None else 1
 
 
 def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:

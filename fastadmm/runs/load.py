@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,18 @@ def weight_and_offset(labels: LabelData) -> tuple[np.ndarray, np.ndarray]:
     return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)
 
 
-def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
-    """The data of a checked run."""
+def load_run(
+    config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock] | None = None
+) -> LoadedRun:
+    """The data of a checked run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    checked : CheckedRun
+    blocks : sequence of FeatureBlock, optional
+        In place of those of the partition.
+    """
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked
@@ -145,11 +156,11 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
     test = None
     if test_partition is not None and test_partition.labels is not None:
         known = test_partition.labels
-        blocks = _blocks(test_partition, plan.streamed_tests, own)
-        test = TestSet(blocks, known.y, *weight_and_offset(known))
+        others = _blocks(test_partition, plan.streamed_tests, own)
+        test = TestSet(others, known.y, *weight_and_offset(known))
     weight, held = part_rows(config, labels)
     problem = make_problem(
-        _blocks(partition, [p.streamed for p in plan.parties], own),
+        _blocks(partition, [p.streamed for p in plan.parties], own) if blocks is None else blocks,
         labels.y,
         loss=loss.name,
         loss_parameters=loss.parameters,

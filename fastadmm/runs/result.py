@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
-from fastadmm.engine.engine import Engine
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.runs.private import statement_of
 from fastadmm.solver.history import RoundRecord
@@ -17,7 +15,7 @@ from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition
 
-__all__ = ["certificate_of", "mean_contribution", "model_of", "result_document"]
+__all__ = ["certificate_of", "model_of", "result_document"]
 
 
 def certificate_of(result: SolveResult) -> dict[str, Any]:
@@ -78,32 +76,8 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
         penalty=solver.problem.describe_penalty(),
         privacy=statement,
         model_id=model_id_of(run_id, result.record.round),
-        means=None if solver.private or solver.sums_only else _means(solver, result),
+        means=None if solver.private or solver.sums_only else solver.means(result.weights),
     )
-
-
-def _means(solver: Run, result: SolveResult) -> np.ndarray:
-    """Each party's mean contribution."""
-    pairs = zip(solver.problem.blocks, result.weights)
-    return np.array([mean_contribution(block, w, solver.engine) for block, w in pairs])
-
-
-def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) -> np.ndarray:
-    """Mean of a party's contribution over its rows, in one pass.
-
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    weights : ndarray of shape (d,) or (d, C)
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape () or (C,)
-    """
-    with engine.limited():
-        sums = block.transposed_product(np.ones(block.shape[0]), engine)
-    return (sums / block.whole_shape[0]) @ weights
 
 
 def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
@@ -128,7 +102,7 @@ def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
         "lambda": problem.recorded_lam,
         "loss": problem.loss.text,
         **problem.describe_penalty(),
-        "n_samples": problem.n_samples,
+        "n_samples": solver.engine.all_rows(problem.n_samples),
         "parties": [
             {
                 "name": name,

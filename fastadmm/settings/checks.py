@@ -16,6 +16,7 @@ __all__ = [
     "amount_of_memory",
     "at_least_one",
     "class_weights",
+    "cluster",
     "folds",
     "grid",
     "groups",
@@ -55,6 +56,18 @@ def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
         if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
             raise ValueError(f"{value!r} of {name!r} must be a positive number, at most {LARGEST_FACTOR:g}")
     return table
+
+
+def cluster(text: str) -> str:
+    """Where workers are.
+
+    Parameters
+    ----------
+    text : str
+    """
+    if text != "mpi":
+        raise ValueError(f"unknown cluster {text!r}; choose mpi")
+    return text
 
 
 def own_constraints(table: dict[str, Any]) -> dict[str, Any]:

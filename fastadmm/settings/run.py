@@ -263,6 +263,18 @@ class RunConfig:
             estimator="n_threads",
         ),
     ] = None
+    cluster: Annotated[
+        str | None,
+        Setting(
+            "place",
+            "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts "
+            "([scaling.md](scaling.md)). The result does not depend on it, to the last bit",
+            "Share the rows between workers: mpi, in every process that mpiexec or srun starts "
+            "(docs/scaling.md).",
+            panel=MORE,
+            check=checks.cluster,
+        ),
+    ] = None
     checkpoint_rounds: Annotated[
         int | None,
         Setting("output", "number of rounds between checkpoints", sign="positive"),

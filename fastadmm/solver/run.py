@@ -6,12 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import RoundRecord, Status
 
-__all__ = ["Run"]
+__all__ = ["Run", "mean_contribution"]
 
 
 class Run(Protocol):
@@ -41,6 +42,11 @@ class Run(Protocol):
     private: bool = False
     clips_rows: bool = False
     sums_only: bool = False
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the state is written now and then."""
+        return not self.private
 
     @property
     def name(self) -> str:
@@ -94,6 +100,11 @@ class Run(Protocol):
         """Refuse a new run that a ledger has no room for."""
         return None
 
+    def means(self, weights: list[np.ndarray]) -> np.ndarray:
+        """Each party's mean contribution, for a model that keeps it: of shape (M,), or (M, C)."""
+        pairs = zip(self.problem.blocks, weights)
+        return np.array([mean_contribution(block, w, self.engine) for block, w in pairs])
+
     def export(self) -> dict[str, Any]:
         """State of the coordinator; nothing where stored messages are the state."""
         return {}
@@ -117,3 +128,21 @@ class Run(Protocol):
     def compare(self, weights: list[np.ndarray], intercept: Any) -> Any:
         """A private result beside what sending nothing gives, as a ``Comparison``; else None."""
         return None
+
+
+def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) -> np.ndarray:
+    """Mean of a party's contribution over its rows, in one pass.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    weights : ndarray of shape (d,) or (d, C)
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape () or (C,)
+    """
+    with engine.limited():
+        sums = block.transposed_product(np.ones(block.shape[0]), engine)
+    return (sums / block.whole_shape[0]) @ weights

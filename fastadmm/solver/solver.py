@@ -139,7 +139,7 @@ class Solver(Run):
                 begin_at(self.method, self.start, self.problem)
         self.divergence.start = loss / self.problem.total_weight
         self.prepared = True
-        self.seconds += time.perf_counter() - begin
+        self._spend(time.perf_counter() - begin)
 
     def next_round(self) -> Talk[RoundRecord]:
         """The talk of :meth:`round`."""
@@ -165,7 +165,7 @@ class Solver(Run):
         root = math.sqrt(measured.penalty or 1.0)
         residual = math.hypot(root * measured.primal_residual, measured.dual_residual / root)
         self.diverged = self.divergence.diverged(objective, residual)
-        self.seconds += time.perf_counter() - begin
+        self._spend(time.perf_counter() - begin)
         self.last_record = RoundRecord(
             round=self.n_rounds,
             seconds=self.seconds,
@@ -201,9 +201,13 @@ class Solver(Run):
             if record is not self.last_record and self.stop_reason(record) is None:
                 with self.engine.limited():
                     yield from self.method.settle()
-            self.seconds += time.perf_counter() - begin
+            self._spend(time.perf_counter() - begin)
             self.last_record = record
         return self.last_record
+
+    def _spend(self, seconds: float) -> None:
+        """Add to the run's time."""
+        self.seconds += seconds
 
     @property
     def _checkable(self) -> bool:

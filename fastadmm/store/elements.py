@@ -477,19 +477,30 @@ def open_csr(group: h5py.Group, name: str) -> CsrParts:
     return CsrParts(group, name)
 
 
-def read_indptr(parts: CsrParts) -> np.ndarray:
-    """Read and check the row pointers: (N + 1,) int64, from 0, never decreasing, ending at the entries."""
-    indptr = read_block(parts.indptr, 0, parts.indptr.shape[0]).astype(np.int64, copy=False)
+def read_indptr(parts: CsrParts, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Read and check row pointers: int64, never decreasing; all of them go from 0 to the entries.
+
+    Parameters
+    ----------
+    parts : CsrParts
+    start, stop : int
+        Rows; all by default.
+
+    Returns
+    -------
+    ndarray of shape (stop - start + 1,)
+    """
+    stop = parts.shape[0] if stop is None else stop
+    indptr = read_block(parts.indptr, start, stop + 1).astype(np.int64, copy=False)
     file, key = shown(parts.group.file.filename), key_of(parts.group, parts.name) + "/indptr"
-    if indptr[0] != 0:
-        raise FormatError(f"{file}: key {key!r}: starts at {indptr[0]} instead of 0 (row 1)")
+    if indptr[0] != 0 if start == 0 else indptr[0] < 0:
+        raise FormatError(f"{file}: key {key!r}: starts at {indptr[0]} instead of 0 (row {start + 1})")
     falls = np.flatnonzero(indptr[1:] < indptr[:-1])
     if falls.size:
-        raise FormatError(f"{file}: key {key!r}: decreases at row {falls[0] + 1}; damaged")
-    if indptr[-1] != parts.nnz:
+        raise FormatError(f"{file}: key {key!r}: decreases at row {start + falls[0] + 1}; damaged")
+    if indptr[-1] != parts.nnz if stop == parts.shape[0] else indptr[-1] > parts.nnz:
         raise FormatError(
-            f"{file}: key {key!r}: ends at {indptr[-1]} (row {parts.shape[0]}), "
-            f"but there are {parts.nnz} entries"
+            f"{file}: key {key!r}: ends at {indptr[-1]} (row {stop}), but there are {parts.nnz} entries"
         )
     return indptr
 

@@ -394,7 +394,9 @@ def _listed(directory: Path, name: str) -> Path:
     return path
 
 
-def open_partition(path: str | os.PathLike[str], require_labels: bool = True) -> Partition:
+def open_partition(
+    path: str | os.PathLike[str], require_labels: bool = True, headers_only: bool = False
+) -> Partition:
     """Open a partition and check that its files belong together, without loading the blocks.
 
     Parameters
@@ -403,6 +405,9 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
         The partition directory.
     require_labels : bool
         Whether a partition without labels is an error (training, evaluation) or not (prediction).
+    headers_only : bool
+        Whether neither ids nor labels are read, where another process reads and checks them: ``labels`` is
+        None then.
 
     Raises
     ------
@@ -424,7 +429,7 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
     for entry in manifest["party"]:
         file = _listed(directory, entry["file"])
         _refuse_same_inode(file, inodes)
-        party = open_party(file)
+        party = open_party(file, check_ids=not headers_only)
         for key, found in (("name", party.name), ("n_features", party.n_features), ("kind", party.kind)):
             if entry[key] != found:
                 raise FormatError(
@@ -439,13 +444,14 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
     if "labels" in manifest:
         file = _listed(directory, manifest["labels"]["file"])
         _refuse_same_inode(file, inodes)
-        labels = open_labels(file)
-        if labels.task != manifest["task"]:
-            raise FormatError(
-                f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
-                f"{manifest['task']!r}"
-            )
-        _same_rows(file, labels.n_samples, labels.row_digest, n_samples, digest, MANIFEST)
+        if not headers_only:
+            labels = open_labels(file)
+            if labels.task != manifest["task"]:
+                raise FormatError(
+                    f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
+                    f"{manifest['task']!r}"
+                )
+            _same_rows(file, labels.n_samples, labels.row_digest, n_samples, digest, MANIFEST)
     elif require_labels:
         raise InputError(
             f"{shown(directory / MANIFEST)}: key 'labels': the partition has no labels, but "

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -444,9 +445,13 @@ class PartyData:
         How columns of a table became the features, before the transform; None: they are the columns.
     row_digest, content_digest : str
         Of the row ids (verified when opened) and of the block with its names (see :meth:`verify`).
+    first_row : int
+        Row of the file that is row 0 here: see :meth:`of_rows`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    first_row = 0
+
+    def __init__(self, path: str | os.PathLike[str], check_ids: bool = True) -> None:
         self.path = Path(path)
         with read_h5(path, PARTY_TYPE, PARTY_VERSIONS) as file:
             _refuse_keys(file)
@@ -489,7 +494,31 @@ class PartyData:
                     f"'X' has {self.n_features} columns"
                 )
             self.content_digest = read_attribute(file, "content-digest", str)
-            self.row_digest = verified_digest(file, self.n_samples)
+            self.row_digest = (
+                verified_digest(file, self.n_samples)
+                if check_ids
+                else read_attribute(file, "row-digest", str)
+            )
+        self._file_rows = self.n_samples
+
+    def of_rows(self, start: int, stop: int) -> PartyData:
+        """Some rows of the file as if it held no others.
+
+        Parameters
+        ----------
+        start, stop : int
+            Range of rows.
+        """
+        own = copy(self)
+        own.first_row, own.n_samples = self.first_row + start, stop - start
+        if self.nnz is not None:
+            with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+                ends = open_csr(file, "X").indptr
+                first, last = (
+                    int(read_block(ends, k, k + 1)[0]) for k in (own.first_row, self.first_row + stop)
+                )
+            own.nnz = max(0, last - first)
+        return own
 
     def __repr__(self) -> str:
         return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
@@ -555,7 +584,8 @@ class PartyData:
     def row_pointers(self) -> np.ndarray:
         """Read and check where each row of a CSR block begins: int64, shape (N + 1,)."""
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
-            return read_indptr(open_csr(file, "X"))
+            indptr = read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
+            return indptr - indptr[0]
 
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         """Read the block in consecutive pieces, in constant memory.
@@ -581,15 +611,17 @@ class PartyData:
     def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
             kind, block = _block(file)
-            if kind != self.kind or tuple(block.shape) != (self.n_samples, self.n_features):
+            if kind != self.kind or tuple(block.shape) != (self._file_rows, self.n_features):
                 raise FormatError(f"{shown(self.path)}: key 'X': changed since the file was opened")
-            indptr = read_indptr(block) if isinstance(block, CsrParts) else None
+            first, indptr = self.first_row, None
+            if isinstance(block, CsrParts):
+                indptr = read_indptr(block, first, first + self.n_samples)
             for start in range(0, self.n_samples, rows):
                 stop = min(start + rows, self.n_samples)
                 if isinstance(block, CsrParts) and indptr is not None:
-                    yield start, self._csr_rows(block, indptr[start : stop + 1], start)
+                    yield start, self._csr_rows(block, indptr[start : stop + 1], first + start)
                 else:
-                    yield start, self._dense_rows(block, start, stop)
+                    yield start, self._dense_rows(block, first + start, first + stop)
 
     def _dense_rows(self, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
         out = read_block(dataset, start, stop)
@@ -688,13 +720,15 @@ def _block(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
     return kind, block
 
 
-def open_party(path: str | os.PathLike[str]) -> PartyData:
+def open_party(path: str | os.PathLike[str], check_ids: bool = True) -> PartyData:
     """Open a party's file: checks its structure and its row digest, does not load the block.
 
     Parameters
     ----------
     path : path
         The file.
+    check_ids : bool
+        Whether row ids are read and compared with their digest.
 
     Raises
     ------
@@ -703,4 +737,4 @@ def open_party(path: str | os.PathLike[str]) -> PartyData:
     FormatError
         Not a party's file, damaged, of a newer version, or with labels in it.
     """
-    return PartyData(path)
+    return PartyData(path, check_ids)

@@ -34,7 +34,15 @@ from fastadmm.files.atomic import shown
 from fastadmm.store.party_file import PARTY_TYPE, PARTY_VERSIONS, PartyData
 from fastadmm.store.row_reader import RowReader
 
-__all__ = ["BufferPool", "StreamedCSR", "StreamedDense", "buffer_bytes", "load_block", "stream_block"]
+__all__ = [
+    "BufferPool",
+    "StreamedCSR",
+    "StreamedDense",
+    "block_of",
+    "buffer_bytes",
+    "load_block",
+    "stream_block",
+]
 
 _Tile = TypeVar("_Tile")
 
@@ -586,7 +594,24 @@ def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) ->
         assert isinstance(block, StreamedDense | StreamedCSR)  # there is no other kind
         block.factor = factor
         return block
-    block = as_block(party.load(), party.name)
+    return block_of(party.load(), party.name, factor)
+
+
+def block_of(matrix: Any, name: str, factor: float = 1.0, engine: Engine | None = None) -> FeatureBlock:
+    """The block in memory of what a party's file holds.
+
+    Parameters
+    ----------
+    matrix : ndarray or scipy.sparse.csr_array, of shape (N, d)
+        From :meth:`PartyData.load`.
+    name : str
+        Of the party.
+    factor : float
+        As in :func:`load_block`.
+    engine : Engine, optional
+        As in :func:`fastadmm.blocks.block.as_block`.
+    """
+    block = as_block(matrix, name, engine)
     assert isinstance(block, DenseBlock | CSRBlock)
     _multiply(block.matrix if isinstance(block, DenseBlock) else block.data, factor)
     block.largest *= factor

@@ -1,0 +1,258 @@
+"""A run whose rows several workers share: each reads its own; rank 0 reads labels and ids, and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, FeatureBlock
+from fastadmm.cluster.comm import Comm
+from fastadmm.cluster.engine import RowEngine, rows_of
+from fastadmm.cluster.node import own_threads, workers_here
+from fastadmm.cluster.rows import refuse_unshared, rows_of_problem
+from fastadmm.cluster.solver import SharedSolver, end, follow
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.problem.problem import Problem
+from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
+from fastadmm.runs.config import solver_options
+from fastadmm.runs.display import Display, Silent
+from fastadmm.runs.fit import Fit, fill_folder
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.load import LoadedRun, load_run
+from fastadmm.runs.plan import Plan, format_bytes, make_plan
+from fastadmm.runs.private import new_run_id
+from fastadmm.settings.keys import SETTINGS
+from fastadmm.settings.run import RunConfig
+from fastadmm.solver.run import Run
+from fastadmm.solver.warm_start import StartingPoint
+from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.party_file import PartyData
+from fastadmm.store.streamed import block_of
+from fastadmm.version import __version__
+
+__all__ = ["follow_run", "start_shared"]
+
+
+class _Elsewhere(CSRBlock):
+    """The shape of a block whose rows other workers have."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.nbytes, self.density = shape, 0, 0.0
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What rank 0 tells a worker of the problem.
+
+    Attributes
+    ----------
+    problem : Problem
+        Of the worker's rows, without their blocks.
+    least : float
+        The loss cannot be less, summed over all rows.
+    start : StartingPoint or None
+    """
+
+    problem: Problem
+    least: float
+    start: StartingPoint | None
+
+
+@dataclass(frozen=True)
+class _SharedRun(LoadedRun):
+    """As :class:`LoadedRun`, of this worker's rows."""
+
+    engine: RowEngine
+    least: float
+
+    def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
+        return self.shared_solver(config)
+
+    def shared_solver(self, config: RunConfig) -> SharedSolver:
+        """A new solver."""
+        return SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
+
+
+def start_shared(
+    config: RunConfig, out: Path, comm: Comm, *, force: bool = False, display: Display | None = None
+) -> dict[str, Any]:
+    """Train a model into a new run directory; called by rank 0, while the others call :func:`follow_run`.
+
+    Parameters
+    ----------
+    config, out, force, display
+        As in :func:`fastadmm.runs.train.start_run`.
+    comm : Comm
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+
+    Raises
+    ------
+    FastadmmError
+        What is wrong on any worker.
+    """
+    display = display or Silent()
+    folder = RunFolder(out)
+    comm.agreed(lambda: folder.refuse_existing(force))
+    config, loaded = _load(config, comm, display)
+    solver, run_id = loaded.shared_solver(config), new_run_id()
+    comm.apart = False
+    status = ""
+    try:
+        fill = fill_folder(out, config, loaded.provenance, solver, run_id)
+        with folder.begin(fill, force=force):
+            found = Fit(folder, config, loaded, run_id, display, solver).train()
+        status = str(found["status"])
+        return found
+    finally:
+        if not comm.apart:
+            end(solver, status)
+
+
+def follow_run(config: RunConfig, comm: Comm) -> str:
+    """What every rank but 0 does in a run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    comm : Comm
+
+    Returns
+    -------
+    str
+        The run's status; empty where rank 0 has an error.
+    """
+    comm.agreed(lambda: None)
+    config, loaded = _load(config, comm, Silent())
+    solver = loaded.shared_solver(config)
+    try:
+        return str(follow(solver))
+    finally:
+        solver.close()
+
+
+def _load(config: RunConfig, comm: Comm, display: Display) -> tuple[RunConfig, _SharedRun]:
+    """This worker's rows of a run's problem; the settings with what memory decides."""
+    here = comm.rank == 0
+    comm.agreed(lambda: _refuse_settings(config))
+    opened = comm.agreed(lambda: open_run(config) if here else None)
+    partition = comm.agreed(lambda: opened[0] if opened else open_partition(config.data, headers_only=True))
+    comm.agreed(lambda: _compare(config, partition, comm))
+    n = partition.n_samples
+    engine = comm.agreed(lambda: RowEngine(comm, n, 1))
+    engine.n_threads = own_threads(comm, config.threads)
+    n_outputs = comm.first(n_outputs_of(opened[2], partition.labels) if opened else None)
+    parts = comm.agreed(lambda: [party.of_rows(*engine.rows) for party in partition.parties])
+    display.note(
+        f"{n} samples, {len(parts)} parties "
+        f"({', '.join(f'{p.name}: {p.n_features}' for p in parts)} features), {comm.size} worker(s)"
+    )
+    plan = _planned(config, parts, n_outputs, engine, display)
+    config = replace(config, history=plan.history) if plan.reduced else config
+    elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
+    whole = comm.agreed(lambda: _whole(config, CheckedRun(*opened, plan), elsewhere) if opened else None)
+    share: _Share = comm.deal(_shares(whole, comm.size) if whole else None)
+    own = share.problem.own_lambda
+    factors = [1.0] * len(parts) if own is None else own.factors
+    blocks = [
+        block_of(comm.agreed(part.load), part.name, factor, engine) for part, factor in zip(parts, factors)
+    ]
+    problem = replace(share.problem, blocks=blocks)
+    provenance = {} if whole is None else whole.provenance
+    return config, _SharedRun(_slim(partition), provenance, problem, share.start, None, engine, share.least)
+
+
+#: Settings that a shared run has not yet, and what it is then.
+_NOT_YET = {"test": "test rows", "validation": "early stopping", "path": "a path"}
+
+
+def _refuse_settings(config: RunConfig) -> None:
+    for key, what in _NOT_YET.items():
+        if getattr(config, key):
+            raise ConfigError(f"key {key!r}: {what} cannot be shared by rows yet; train in one process")
+    if config.privacy.mode != "none":
+        raise ConfigError("privacy: a private run cannot be shared by rows yet; train in one process")
+
+
+def _compare(config: RunConfig, partition: Partition, comm: Comm) -> None:
+    """Refuse workers with other programs, settings or files than rank 0's."""
+    settings = {
+        key: repr(getattr(config, setting.name))
+        for key, setting in SETTINGS.items()
+        if setting.role not in ("place", "output") and not setting.is_path
+    }
+    content = {party.name: party.content_digest for party in partition.parties}
+    mine = {
+        "version": {f"fastadmm {__version__}": ""},
+        "setting": settings,
+        "rows": {partition.row_digest: ""},
+        "data": content,
+    }
+    first, *others = comm.share(mine)
+    for rank, other in enumerate(others, start=1):
+        for what, found in first.items():
+            if other[what] == found:
+                continue
+            keys = [
+                key for key in found.keys() | other[what].keys() if found.get(key) != other[what].get(key)
+            ]
+            told = {
+                "version": f"runs {next(iter(other[what]))}, rank 0 {next(iter(found))}",
+                "setting": f"key {min(keys)!r}: has another value than on rank 0",
+                "rows": f"{shown(config.data)}: has other rows than on rank 0",
+                "data": f"{shown(config.data)}: {min(keys)} is not what rank 0 has",
+            }
+            raise InputError(f"rank {rank}: {told[what]}; start all workers alike, on the same files")
+
+
+def _planned(
+    config: RunConfig, parts: list[PartyData], n_outputs: int, engine: RowEngine, display: Display
+) -> Plan:
+    """The plan of this worker's rows, with what follows from that of all."""
+    comm = engine.comm
+    limit, _ = memory_limit(config, workers_here(comm))
+    n = parts[0].n_samples
+    plan = make_plan(parts, [], n, config, n_outputs, limit=limit, n_threads=engine.n_threads)
+    shortest = min(comm.share(plan.history))
+    plan = replace(plan, history=shortest, reduced=any(comm.share(plan.reduced)))
+
+    def check() -> None:
+        if any(party.streamed for party in plan.parties):
+            raise ConfigError(
+                f"memory: {format_bytes(limit or 0)} for a worker is too little for its rows, "
+                f"{format_bytes(plan.total)} as planned; rows of a shared run are not streamed yet: "
+                "start more workers"
+            )
+
+    comm.agreed(check)
+    display.note(f"each worker: {plan.sentence()}")
+    return plan
+
+
+def _whole(config: RunConfig, checked: CheckedRun, blocks: list[FeatureBlock]) -> LoadedRun:
+    """The run of all rows without their blocks, on rank 0."""
+    loaded = load_run(config, checked, blocks)
+    refuse_unshared(loaded.problem, solver_options(config))
+    return loaded
+
+
+def _shares(whole: LoadedRun, size: int) -> list[_Share]:
+    problem = whole.problem
+    least = problem.loss.least(problem.y, problem.weight)
+    rows = [rows_of(problem.n_samples, rank, size) for rank in range(size)]
+    return [_Share(rows_of_problem(problem, *own), least, whole.start) for own in rows]
+
+
+def _slim(partition: Partition) -> Partition:
+    """Without its numbers, which every worker has its share of."""
+    labels = partition.labels
+    if labels is not None:
+        labels = replace(labels, y=np.empty(0), sample_weight=None, offset=None)
+    return replace(partition, labels=labels)

@@ -1,0 +1,140 @@
+"""`fastadmm train --cluster`: each worker reads its rows of a partition; the model is that of one process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.errors import FastadmmError
+from fastadmm.runs.shared import follow_run, start_shared
+from fastadmm.runs.train import start_run
+from fastadmm.settings.run import RunConfig
+from fastadmm.store.partition import create_partition
+
+from workers import mpi_command, on_workers
+
+N = 20_011
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A partition of three parties: dense, sparse, and dense that is compressed in memory."""
+    place, rng = tmp_path_factory.mktemp("cluster") / "data.parts", np.random.default_rng(0)
+    dense, few = rng.normal(size=(N, 3)), (rng.random((N, 4)) < 0.2) * rng.normal(size=(N, 4))
+    sparse = sp.random(N, 10, density=0.2, format="csr", random_state=1)
+    z = dense @ rng.normal(size=3) + few @ rng.normal(size=4) + sparse @ rng.normal(size=10)
+    with create_partition(place, task="classification") as partition:
+        partition.party("bank", kind="dense").append(dense)
+        partition.party("shop", n_features=10).append(sparse)
+        partition.party("few", kind="dense", dtype="float32").append(few)
+        partition.labels(classes=("no", "yes")).append(
+            (z + rng.logistic(size=N) > 0) * 1.0, sample_weight=rng.uniform(0.5, 2.0, N)
+        )
+    return place
+
+
+def shared(config, out, workers):
+    """What rank 0 returns or every rank raises."""
+
+    def work(comm):
+        own = config[comm.rank] if isinstance(config, list) else config
+        return follow_run(own, comm) if comm.rank else start_shared(own, out, comm)
+
+    return on_workers(workers, work)
+
+
+def weights_in(run):
+    found = []
+    for name in ("bank", "shop", "few"):
+        with h5py.File(run / "model" / f"{name}.h5") as file:
+            found.append(file["weights"][:])
+    with h5py.File(run / "model" / "coordinator.h5") as file:
+        found += [np.ravel(file[key][()]) for key in file if isinstance(file[key], h5py.Dataset)]
+    return np.concatenate(found)
+
+
+def result_in(run):
+    result = json.loads((run / "result.json").read_text())
+    return {key: value for key, value in result.items() if key != "seconds"}
+
+
+def test_a_model_is_that_of_one_process(data, tmp_path):
+    config = RunConfig(str(data), threads=1, gap=1e-8, class_weight="balanced")
+    start_run(config, tmp_path / "one")
+    for workers in (2, 3):
+        found = shared(config, tmp_path / str(workers), workers)
+        assert found[1:] == ["converged"] * (workers - 1)
+        assert result_in(tmp_path / str(workers)) == result_in(tmp_path / "one")
+        np.testing.assert_array_equal(weights_in(tmp_path / str(workers)), weights_in(tmp_path / "one"))
+
+
+def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
+    from fastadmm.store import party_file
+
+    read, real = [], party_file.read_block
+
+    def counted(dataset, start, stop):
+        read.append((dataset.name, stop - start))
+        return real(dataset, start, stop)
+
+    monkeypatch.setattr(party_file, "read_block", counted)
+    shared(RunConfig(str(data), threads=1, rounds=1), tmp_path / "run", 4)
+    for name in ("/X", "/X/data"):
+        rows = [count for key, count in read if key == name]
+        assert max(rows) < 0.3 * sum(rows) / (2 if name == "/X" else 1)
+        assert len(rows) == (8 if name == "/X" else 4)
+    assert sum(count for key, count in read if key == "/X") == 2 * N
+
+
+def test_the_clock_is_rank_0s(data, tmp_path):
+    found = shared(RunConfig(str(data), threads=1, gap=0.0, time=1e-3), tmp_path / "run", 2)
+    assert found[0]["status"] == found[1] == "time_limit"
+
+
+def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
+    config = RunConfig(str(data), threads=1)
+
+    def refused(config, workers=2):
+        found = shared(config, tmp_path / "refused", workers)
+        assert all(isinstance(error, FastadmmError) for error in found), found
+        assert len({(type(error), str(error)) for error in found}) == 1
+        assert not (tmp_path / "refused").exists()
+        return str(found[0])
+
+    assert "8 workers for 20011 rows, which make 4 leaf(s)" in refused(config, 8)
+    assert refused([config, replace(config, lambda_=1.0)]) == (
+        "rank 1: key 'lambda': has another value than on rank 0; start all workers alike, on the same files"
+    )
+    other = tmp_path / "other.parts"
+    shutil.copytree(data, other)
+    (other / "shop.h5").unlink()
+    assert "rank 1: " in (told := refused([config, replace(config, data=str(other))]))
+    assert "shop.h5: no such file" in told
+    with create_partition(tmp_path / "rows.parts", task="classification") as partition:
+        partition.party("bank", kind="dense").append(np.arange(2.0 * N).reshape(N, 2), ids=np.arange(N) + 1)
+        partition.labels(classes=("no", "yes")).append(np.arange(N) % 2, ids=np.arange(N) + 1)
+    assert "rank 1: " in (told := refused([config, replace(config, data=str(tmp_path / "rows.parts"))]))
+    assert "has other rows than on rank 0" in told
+    assert "scheme 'sharing' cannot be shared by rows yet" in refused(replace(config, scheme="sharing"))
+    assert "key 'validation': early stopping" in refused(replace(config, validation=0.1))
+    assert "too little for its rows" in refused(replace(config, memory="250MB"))
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.repeats)])
+def test_under_mpiexec(data, tmp_path, workers):
+    program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "train"]
+    done = mpi_command(workers, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("certified after") == 1
+    assert done.stderr.count("3 parties") == 1
+    start_run(RunConfig(str(data), threads=1), tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+    done = mpi_command(workers, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
+    assert done.returncode == 6
+    assert done.stderr.count("fastadmm: error:") == 1
