@@ -5,34 +5,38 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastadmm.cli.train import exit_code_of, report_result
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ExitCode, FastadmmError
-from fastadmm.settings.run import RunConfig
 
 __all__ = ["train_shared"]
 
 
 def train_shared(
-    config: RunConfig, run: Path, force: bool, log_to: list[str], display: Any, as_json: bool
-) -> int:
-    """Train in this process and those that were started with it; the exit code.
+    settings: Any, run: Path, force: bool, log_to: list[str], display: Any
+) -> tuple[dict[str, Any], bool]:
+    """Train in this process and those that were started with it.
 
     Parameters
     ----------
-    config : RunConfig
+    settings : RunConfig
     run : Path
         Run directory.
     force : bool
     log_to : list of str
     display : Display
-    as_json : bool
         As options of ``fastadmm train``: they are rank 0's.
+
+    Returns
+    -------
+    result : dict
+        The content of ``result.json``; elsewhere than on rank 0 the status alone.
+    told : bool
+        Whether rank 0 tells it.
     """
     from fastadmm.cluster.mpi import MpiComm
     from fastadmm.runs.shared import follow_run, start_shared
@@ -40,22 +44,21 @@ def train_shared(
 
     comm = MpiComm()
     if comm.rank:
-        return _followed(comm, lambda: follow_run(config, comm))
+        return {"status": _followed(comm, lambda: follow_run(settings, comm))}, True
     with _ending_together(comm), tracked(run, log_to, display) as tracking:
-        result = tracking.finish(start_shared(config, run, comm, force=force, display=tracking))
-    return report_result(result, run, as_json)
+        result = tracking.finish(start_shared(settings, run, comm, force=force, display=tracking))
+    return result, False
 
 
-def _followed(comm: Comm, work: Any) -> int:
+def _followed(comm: Comm, work: Callable[[], str]) -> str:
     """What another rank than 0 ends with: rank 0 hears signals, and says what all of them found."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     try:
         with _ending_together(comm):
-            status = work()
+            return work()
     except FastadmmError as error:
-        return int(error.exit_code)
-    return exit_code_of(status) if status else int(ExitCode.OK)
+        sys.exit(int(error.exit_code))
 
 
 @contextmanager

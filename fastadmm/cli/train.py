@@ -82,7 +82,8 @@ def train(
         if settings.cluster is not None:
             from fastadmm.cli.cluster import train_shared
 
-            return train_shared(settings, run, force, log_to or [], make_display(quiet), as_json)
+            result, told = train_shared(settings, run, force, log_to or [], make_display(quiet))
+            return exit_code_of(result["status"]) if told else report_result(result, run, as_json)
         with tracked(run, log_to or [], make_display(quiet)) as tracking:
             result = tracking.finish(start_run(settings, run, force=force, display=tracking))
     return report_result(result, run, as_json)

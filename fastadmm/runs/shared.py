@@ -14,7 +14,7 @@ from fastadmm.cluster.engine import RowEngine, rows_of
 from fastadmm.cluster.node import own_threads, workers_here
 from fastadmm.cluster.rows import refuse_unshared, rows_of_problem
 from fastadmm.cluster.solver import SharedSolver, end, follow
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
@@ -27,6 +27,7 @@ from fastadmm.runs.plan import Plan, format_bytes, make_plan
 from fastadmm.runs.private import new_run_id
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.run import RunConfig
+from fastadmm.solver.history import Status
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import Partition, open_partition
@@ -104,6 +105,7 @@ def start_shared(
     config, loaded = _load(config, comm, display)
     solver, run_id = loaded.shared_solver(config), new_run_id()
     comm.apart = False
+    error: FastadmmError | None = None
     status = ""
     try:
         fill = fill_folder(out, config, loaded.provenance, solver, run_id)
@@ -111,9 +113,12 @@ def start_shared(
             found = Fit(folder, config, loaded, run_id, display, solver).train()
         status = str(found["status"])
         return found
+    except FastadmmError as caught:
+        error = caught
+        raise
     finally:
         if not comm.apart:
-            end(solver, status)
+            end(solver, (status or Status.INTERRUPTED, error and (type(error), str(error))))
 
 
 def follow_run(config: RunConfig, comm: Comm) -> str:
@@ -127,15 +132,24 @@ def follow_run(config: RunConfig, comm: Comm) -> str:
     Returns
     -------
     str
-        The run's status; empty where rank 0 has an error.
+        The run's status.
+
+    Raises
+    ------
+    FastadmmError
+        What is wrong on any worker.
     """
     comm.agreed(lambda: None)
     config, loaded = _load(config, comm, Silent())
     solver = loaded.shared_solver(config)
     try:
-        return str(follow(solver))
+        status, error = follow(solver)
     finally:
         solver.close()
+    if error is not None:
+        kind, text = error
+        raise kind(text)
+    return str(status)
 
 
 def _load(config: RunConfig, comm: Comm, display: Display) -> tuple[RunConfig, _SharedRun]:
