@@ -2,8 +2,9 @@
 
 Opens the built site (``website/html`` by default) or any other HTML, a run's report for instance, at the
 width of a desktop and of a phone, light and dark. Names what a reader would stumble over (a page wider than
-the window, a broken image, an error in the console, a request) and keeps a picture of each whole page. Needs
-``pip install playwright`` and Chromium: ``playwright install chromium``, or one on the path.
+the window, a broken image, an error in the console, a request) and keeps a picture of each page, without the
+end of very long ones. Needs ``pip install playwright`` and Chromium: ``playwright install chromium``, or one
+on the path.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 WINDOWS = {"desktop": (1280, 900), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
+
+#: Pixels of a picture: below this Chromium paints the beginning of a page again.
+_TALLEST = 16_000
 
 #: Pixels that the page is wider than the window, and images that did not load.
 MEASURE = """() => [
@@ -109,7 +113,9 @@ def main() -> int:
                     count += 1
                     print(f"{path}, {window}, {scheme}: {fault}")
                 picture = asked.out / f"{name}-{window}-{scheme}.png"
-                page.screenshot(path=picture, full_page=True)
+                height = min(page.evaluate("document.documentElement.scrollHeight"), _TALLEST)
+                clip = {"x": 0, "y": 0, "width": width, "height": height}
+                page.screenshot(path=picture, full_page=True, clip=clip)
     print(f"pictures in {asked.out}; faults: {count}")
     return int(count > 0)
 

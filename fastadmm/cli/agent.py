@@ -10,6 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates
 from fastadmm.cli.party_options import Ledger, Test, Threads, Validation
+from fastadmm.cli.terminal import say
 
 group = typer.Typer(
     help="A party's own process: answers what its owner has approved.",
@@ -53,7 +54,6 @@ def run(
     threads: Threads = None,
 ) -> None:
     """Answer requests until Ctrl-C."""
-    import sys
     from contextlib import closing
 
     from fastadmm.errors import ConfigError
@@ -64,7 +64,7 @@ def run(
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
 
     def say(line: str) -> None:
-        print(line.rstrip(), file=sys.stderr, flush=True)
+        say(line.rstrip(), error=True)
 
     agent = Agent(
         data,
@@ -79,7 +79,7 @@ def run(
     )
     with closing(agent):
         server = serve(socket, agent.handle)
-        print(f"{agent.name} listens on {socket}; Ctrl-C ends it", flush=True)
+        say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
             server.wait()
         finally:
@@ -131,7 +131,7 @@ def approve(
     from fastadmm.files.atomic import shown
 
     if fingerprint:
-        print(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
+        say(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
         return
     file = asked_file(what, state)
     if is_task(file):
@@ -143,8 +143,8 @@ def approve(
     else:
         lines, path = agent_approve(file, data, state, force)
     for line in lines:
-        print(shown(line))  # whoever asks has chosen its own name
-    print(f"approved in {path}; edit the limits there, or delete it to answer nothing")
+        say(shown(line))  # whoever asks has chosen its own name
+    say(f"approved in {path}; edit the limits there, or delete it to answer nothing")
 
 
 @group.command()
@@ -155,4 +155,4 @@ def status(
     from fastadmm.federation.status import agent_status
 
     for line in agent_status(state):
-        print(line)
+        say(line)

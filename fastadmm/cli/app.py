@@ -20,6 +20,7 @@ import typer
 from typer.models import CommandInfo, TyperInfo
 
 from fastadmm.cli.help import help_text
+from fastadmm.cli.terminal import say
 from fastadmm.errors import ExitCode, FastadmmError
 
 _SETTINGS: dict[str, Any] = {
@@ -83,7 +84,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from fastadmm.version import __version__
 
-        print(f"fastadmm {__version__}")
+        say(f"fastadmm {__version__}")
         raise typer.Exit
 
 
@@ -211,14 +212,14 @@ def main(argv: list[str] | None = None) -> None:
         if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):
             raise KeyboardInterrupt
     except FastadmmError as error:
-        print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
+        say(f"fastadmm: error: {_one_line(error)}", error=True)
         sys.exit(int(error.exit_code))
     except (typer.Abort, KeyboardInterrupt, SystemError) as stop:
         # Where a signal meets compiled code of a library, Python may say that it came out of a wrong place.
         if isinstance(stop, SystemError) and not isinstance(stop.__cause__, KeyboardInterrupt):
             raise
         # A run that was interrupted between rounds has said so itself, and how to go on.
-        print("fastadmm: interrupted", file=sys.stderr)
+        say("fastadmm: interrupted", error=True)
         code = ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit) as stop:
         # click turns a broken pipe into SystemExit(1), which is our code for a defect.
@@ -229,7 +230,7 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except MemoryError:
-        print("fastadmm: error: not enough memory; use a larger machine or fewer rows", file=sys.stderr)
+        say("fastadmm: error: not enough memory; use a larger machine or fewer rows", error=True)
         sys.exit(int(ExitCode.INPUT))
     except Exception as error:
         # Usage errors of click, which typer bundles or depends on, according to its version.
@@ -240,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
             sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.usage import usage_line
 
-        print(f"fastadmm: error: {_one_line(usage_line(error, argv))}", file=sys.stderr)
+        say(f"fastadmm: error: {_one_line(usage_line(error, argv))}", error=True)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
 
@@ -257,7 +258,7 @@ def _announcing_compilation(argv: list[str]) -> AbstractContextManager[None]:
         nonlocal said
         if not said:
             said = True
-            print("fastadmm: compiling kernels, once (a few seconds)", file=sys.stderr, flush=True)
+            say("fastadmm: compiling kernels, once (a few seconds)", error=True)
 
     return watching(say)
 

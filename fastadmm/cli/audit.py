@@ -11,6 +11,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.settings.privacy import Privacy
@@ -90,7 +91,7 @@ def audit(
 
     def note(text: str) -> None:
         if live:
-            print(f"audit: {text}", file=sys.stderr, flush=True)
+            say(f"audit: {text}", error=True)
 
     if paper is not None:
         rows = audits.audit_paper(paper, 1.0 if claim.epsilon is None else claim.epsilon, claim.delta, trials)
@@ -110,8 +111,8 @@ def audit(
         print(json.dumps(document, indent=2, allow_nan=False))
     else:
         for row in rows:
-            print(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}")
+            say(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}", hang=9)
             if row.power:
-                print(f"{'':<8} {row.power}")
-        print("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
+                say(f"{'':<8} {row.power}")
+        say("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
     return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

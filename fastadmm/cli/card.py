@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -32,8 +33,8 @@ def card(
     found = model_card(model, coefficients=coefficients)
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n" if as_json else card_text(found)
     if out is None:
-        print(text, end="")
+        say(text.removesuffix("\n"))
         return
     with atomic_file(out, force=force) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    print(f"model card in {out}")
+    say(f"model card in {out}")

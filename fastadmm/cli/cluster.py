@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cli.terminal import say
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ExitCode, FastadmmError
 
@@ -71,7 +72,7 @@ def _ending_together(comm: Comm) -> Iterator[None]:
             raise
         code = ExitCode.INTERRUPTED if isinstance(error, KeyboardInterrupt) else ExitCode.INTERNAL
         if isinstance(error, FastadmmError):
-            print(f"fastadmm: error: rank {comm.rank}: {error}", file=sys.stderr)
+            say(f"fastadmm: error: rank {comm.rank}: {error}", error=True)
             code = error.exit_code
         elif not isinstance(error, KeyboardInterrupt):
             sys.excepthook(type(error), error, error.__traceback__)

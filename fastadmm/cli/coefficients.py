@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,16 +62,13 @@ def coefficients(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
     shown = found.largest(top)
-    console.print(coefficient_table(shown), markup=False)
+    show(coefficient_table(shown))
     left = len(found.rows()) - len(shown.rows())
     if left:
-        console.print(f"{left} more with smaller scaled weights: --top, or -o FILE.csv for all", markup=False)
+        say(f"{left} more with smaller scaled weights: --top, or -o FILE.csv for all")
     for note in found.notes:
-        console.print(f"note: {note}", markup=False)
+        say(f"note: {note}")
 
 
 def coefficient_table(found: Coefficients) -> Table:
@@ -84,13 +83,13 @@ def coefficient_table(found: Coefficients) -> Table:
     from rich.text import Text
 
     table = Table(title="coefficients", box=SIMPLE, padding=(0, 1))
-    table.add_column("feature", overflow="ellipsis", no_wrap=True, min_width=12)
+    table.add_column("feature")
     if "class" in found.columns:
-        table.add_column("class", overflow="ellipsis", no_wrap=True)
+        table.add_column("class")
     for name in ("weight", "scaled", *([found.ratio] if found.ratio else [])):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     if "reference" in found.columns:
-        table.add_column("compared with", overflow="ellipsis", no_wrap=True)
+        table.add_column("compared with")
     last = ""
     for row in found.rows():
         if row["party"] != last:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -74,21 +76,19 @@ def print_columns(
         print(json.dumps({title: strict}, indent=2, ensure_ascii=False, allow_nan=False))
         return
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
     table = Table(title=title, box=SIMPLE, padding=(0, 1))
     for name in rows[0]:
         words = name in ("party", "column", "with")
-        table.add_column(name.replace("_", " "), justify="left" if words else "right", no_wrap=True)
+        table.add_column(name.replace("_", " "), justify="left" if words else "right")
     ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
     for row in ordered[:top]:
         table.add_row(*(Text(_cell(value)) for value in row.values()))
-    console.print(table)
+    show(table)
     if len(rows) > top:
-        console.print(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all", markup=False)
+        say(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all")
 
 
 def _cell(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -40,7 +41,6 @@ def combine(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Add up the parties' contributions to predictions."""
-    import sys
 
     from fastadmm.cli.predict import write_csv
     from fastadmm.runs.combine import combine_contributions
@@ -49,5 +49,5 @@ def combine(
         model, contributions, labels=labels, allow_missing=allow_missing or (), fallback=fallback
     )
     for name, stand_in in predictions.missing.items():
-        print(f"fastadmm: warning: no contribution of {name}: {stand_in} stands for it", file=sys.stderr)
+        say(f"fastadmm: warning: no contribution of {name}: {stand_in} stands for it", error=True)
     write_csv(predictions, out, force)

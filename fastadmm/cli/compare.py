@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -42,21 +44,12 @@ def compare(
         document = {**comparison.to_json(), "written": [str(path) for path in written]}
         print(json.dumps(document, indent=2, allow_nan=False))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    # So many runs side by side that each keeps a readable column.
-    each = max(1, (console.width - 24) // 18)
-    for start in range(0, len(comparison.runs), each):
-        part = slice(start, start + each)
-        console.print(_table([run.name for run in comparison.runs[part]], comparison_rows(comparison), part))
-    for note in comparison.notes:
-        console.print(note, markup=False)
-    for path in written:
-        console.print(str(path), markup=False, soft_wrap=True)
+    show(_table([run.name for run in comparison.runs], comparison_rows(comparison)))
+    for line in (*comparison.notes, *written):
+        say(str(line))
 
 
-def _table(names: list[str], groups: Any, part: slice) -> Any:
+def _table(names: list[str], groups: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -69,7 +62,7 @@ def _table(names: list[str], groups: Any, part: slice) -> Any:
         table.add_column(Text(name if name.isprintable() else ascii(name)), justify="right", overflow="fold")
     for _, rows in groups:
         for label, texts in rows:
-            if any(text != NONE for text in texts[part]):
-                table.add_row(Text(label), *map(Text, texts[part]))
+            if any(text != NONE for text in texts):
+                table.add_row(Text(label), *map(Text, texts))
         table.add_section()
     return table

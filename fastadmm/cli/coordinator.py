@@ -10,6 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.infer import Covariance, Level
 from fastadmm.cli.options import with_options
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.rounds.coordinator_step import StepResult
@@ -121,7 +122,7 @@ def infer(
     found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
     if isinstance(found, list):
         for path in found:
-            print(f"waiting for an answer to {path}")
+            say(f"waiting for an answer to {path}")
         return
     print_inference(found, as_json)
 
@@ -145,5 +146,5 @@ def repair(
 
 def _say(result: StepResult) -> None:
     for note in result.notes:
-        print(note)
-    print(f"rounds done: {result.n_rounds}")
+        say(note)
+    say(f"rounds done: {result.n_rounds}")

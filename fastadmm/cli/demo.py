@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 #: Commands to try after the demo, and what each shows.
 _NEXT = (
@@ -37,14 +39,12 @@ def demo(
     if as_json:
         print(json.dumps(run_demo(out, force=force, say=lambda text: None), indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
     from fastadmm.files.atomic import shown
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(STORY, markup=False)
-    result = run_demo(out, force=force, say=lambda text: console.print(text, style="dim", markup=False))
+    say(STORY)
+    result = run_demo(out, force=force, say=lambda text: say(text, dim=True))
     table = Table(title="Test set: 143 patients the models have not seen")
     for name in ("model", "features", "log loss", "accuracy", "AUC"):
         table.add_column(name, justify="left" if name == "model" else "right")
@@ -57,9 +57,9 @@ def demo(
             f"{row['auc']:.4f}",
             style="bold" if row["joint"] else None,
         )
-    console.print(table)
-    console.print(result["message"], markup=False)
-    console.print(result["no_report"] or f"report: {result['report']}", markup=False)
-    console.print("\nTry next:", markup=False)
+    show(table)
+    say(result["message"])
+    say(result["no_report"] or f"report: {result['report']}")
+    say("\nTry next:")
     for command, what in _NEXT:
-        console.print(f"  {command}\n      {what}".format(out=shown(out)), markup=False)
+        say(f"  {command}\n      {what}".format(out=shown(out)))

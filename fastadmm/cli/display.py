@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import Any
 
+from fastadmm.cli.terminal import note
 from fastadmm.figures.progress import WINDOW, measure_of, progress_line
 from fastadmm.solver.history import RoundRecord
 
@@ -39,7 +40,7 @@ class ProgressDisplay:
 
     def note(self, text: str) -> None:
         """Show one line."""
-        self.console.print(text, style="dim" if self.live else None, markup=False)
+        note(self.console, text)
 
     def start(self, target: float, max_rounds: int) -> None:
         """Begin the rounds."""
@@ -66,7 +67,7 @@ class ProgressDisplay:
             self._progress.update(self._task, description=self._text(56), completed=self._done(record))
         elif time.monotonic() - self._last_line >= _INTERVAL:
             self._last_line = time.monotonic()
-            self.console.print(self._text(80), markup=False)
+            note(self.console, self._text(80))
 
     def stop(self) -> None:
         """End the rounds."""
@@ -74,7 +75,7 @@ class ProgressDisplay:
             self._progress.stop()
             self._progress = None
         if self._recent:
-            self.console.print(self._text(80), markup=False)
+            note(self.console, self._text(80))
 
     def _text(self, width: int) -> str:
         return progress_line(self._recent, self._target, min(width, self.console.width))

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -46,22 +48,20 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(document, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
     table = Table(title=f"{document['data']} ({document['n_samples']} rows)")
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, text in _metric_rows(document):
         table.add_row(name, text)
-    console.print(table)
+    show(table)
     if "classes" in document["metrics"]:
-        console.print(_class_table(document["metrics"]["classes"]))
+        show(_class_table(document["metrics"]["classes"]))
     elif "confusion" in document:
-        console.print(_confusion_table(document["confusion"]))
+        show(_confusion_table(document["confusion"]))
     for note in document.get("notes", ()):
-        console.print(f"note: {note}", markup=False)
+        say(f"note: {note}")
 
 
 def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:

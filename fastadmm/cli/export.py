@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -35,7 +36,7 @@ def export(
 
     if party is None:
         export_model(model, out, force=force)
-        print(f"whole model in {out}")
+        say(f"whole model in {out}")
     else:
         export_party(model, party, out, force=force)
-        print(f"part of {party} in {out}")
+        say(f"part of {party} in {out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates, Task
 from fastadmm.cli.infer import Covariance, Level
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.solver.history import RoundRecord
@@ -28,7 +28,7 @@ _Kit = Annotated[
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say(line, error=True)
 
 
 @group.command()
@@ -180,7 +180,7 @@ def align(
         raise ConfigError("--like: belongs to --label")
     ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
     alignment, report = federate_align(config, ids, out, _say)
-    print("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
+    say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
         write_label_table(
             out / "labels.h5",
@@ -193,7 +193,7 @@ def align(
             task=task.value,
             like=like,
         )
-        print(f"{out / 'labels.h5'}: labels of these rows")
+        say(f"{out / 'labels.h5'}: labels of these rows")
 
 
 @group.command()
@@ -213,7 +213,7 @@ def predict(
     from fastadmm.federation.predict import PREDICTIONS, federate_predict
 
     predictions = federate_predict(config, run, rows, out, own=own, say=_say)
-    print(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
+    say(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
 
 
 @group.command()

@@ -9,6 +9,8 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 #: Settings of a training that decide what it may reach.
 _KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
@@ -93,12 +95,8 @@ def _number(value: float | None) -> str:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=150)
     gap, best = document["gap"], document["best_rounds"]
     table = Table(title=f"expected gap to the best model; pilot: {document['pilot']}")
     for name in ("", "rounds", "optimisation", "noise", "statistical", "total"):
@@ -114,7 +112,7 @@ def _show(document: dict[str, Any]) -> None:
     for name, item in rows:
         cells = [_number(item[key]) for key in ("optimisation", "noise", "statistical", "total")]
         table.add_row(name, str(item["rounds"]), *cells)
-    console.print(table)
+    show(table)
     members = Table(title="owners")
     for name in (
         "owner", "records", "epsilon", "value of joining", "joins from epsilon", "joins from records",
@@ -134,15 +132,14 @@ def _show(document: dict[str, Any]) -> None:
             _number(learner["best"]),
             ", ".join(learner["helpers"]) or "nobody",
         )
-    console.print(members)
+    show(members)
     if document["leave_out"]:
-        console.print(f"Leave out: {', '.join(document['leave_out'])}.", markup=False)
+        say(f"Leave out: {', '.join(document['leave_out'])}.")
     bound = document["bound"]
-    console.print(
+    say(
         f"Proved bound on optimisation and noise: {_number(bound)}. The paper's law (1/n^2) sum 1/eps^2 = "
         f"{_number(document['paper']['psi'])}; its Theorem 2 {_number(document['paper']['theorem2'])}, "
         f"its Theorem 3 is proportional to {_number(document['paper']['theorem3'])}.",
-        markup=False,
     )
     for warning in document["warnings"]:
-        console.print(f"warning: {warning}", markup=False)
+        say(f"warning: {warning}")

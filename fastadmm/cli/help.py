@@ -5,14 +5,13 @@ Written without a library of layouts: importing one takes longer than everything
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
 
-from fastadmm.cli.terminal import wrapped
+from fastadmm.cli.terminal import styled, wrapped
 
 __all__ = ["help_text"]
 
@@ -90,18 +89,9 @@ def _section(title: str, rows: Iterable[tuple[str, str]], width: int, least: int
         begin = " " * (left + 4)
         body = wrapped(begin + text, width).lstrip()
         joint = " " * (left - len(name) + 2) if len(name) <= left else f"\n{begin}"
-        lines.append(f"  {_coloured(name)}{joint if body else ''}{body}")
+        lines.append(f"  {styled(name, '36', sys.stdout)}{joint if body else ''}{body}")
     return "\n".join(lines)
 
 
-def _styled(text: str, code: str) -> str:
-    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
-    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
-
-
 def _bold(text: str) -> str:
-    return _styled(text, "1")
-
-
-def _coloured(text: str) -> str:
-    return _styled(text, "36")
+    return styled(text, "1", sys.stdout)

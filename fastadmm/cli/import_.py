@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command(name="import")
@@ -21,4 +22,4 @@ def import_part(
     """Put a party's exported part back into its model, with the same bytes."""
     from fastadmm.runs.export import import_party
 
-    print(f"part of {import_party(file, model, force=force)} in {model}")
+    say(f"part of {import_party(file, model, force=force)} in {model}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
 
 if TYPE_CHECKING:
     from fastadmm.inference.table import Inference
@@ -54,11 +55,7 @@ def print_inference(found: Inference, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for part in _parts(found):
-        console.print(part, markup=False)
+    show(*_parts(found))
 
 
 def _parts(found: Inference) -> list[Any]:
@@ -73,10 +70,10 @@ def _parts(found: Inference) -> list[Any]:
         box=SIMPLE,
         padding=(0, 0),
     )
-    weights.add_column("feature", overflow="ellipsis", min_width=12)
+    weights.add_column("feature")
     names = ("weight", "error", "t" if found.estimate.family.has_dispersion else "z", "p", "low", "high")
     for name in (*names, *([ratio] if ratio else [])):
-        weights.add_column(name, justify="right", no_wrap=True)
+        weights.add_column(name, justify="right")
     table, last = found.columns, ""
     for k, (party, feature) in enumerate(zip(found.parties, found.features)):
         if party != last:

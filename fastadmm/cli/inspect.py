@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,13 +34,7 @@ def inspect(
         # default=str: TOML has dates. Strict JSON has no NaN: they become null.
         print(json.dumps(_strict(found), indent=2, ensure_ascii=False, default=str, allow_nan=False))
         return
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # a pipe has no width: cut nothing
-    for part in _VIEWS[found["kind"]](found):
-        console.print(part)
+    show(*_VIEWS[found["kind"]](found))
 
 
 #: Coefficients of a party's model file that are shown.

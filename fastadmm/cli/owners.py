@@ -11,6 +11,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import plain_values, with_options
+from fastadmm.cli.terminal import note, say
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
@@ -246,21 +247,20 @@ def resume(
 
 def _report(result: dict[str, Any], run: Path, as_json: bool) -> int:
     import json
-    import sys
 
     from fastadmm.errors import ExitCode
 
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     if result["status"] == "interrupted":
-        print(f"fastadmm: {result['message']}; continue with: fastadmm owners resume {run}", file=sys.stderr)
+        say(f"fastadmm: {result['message']}; continue with: fastadmm owners resume {run}", error=True)
         return ExitCode.INTERRUPTED
     if not as_json:
-        print(f"{result['message']}; model in {run / 'model'}")
-        print(result["statement"]["sentence"])
+        say(f"{result['message']}; model in {run / 'model'}")
+        say(result["statement"]["sentence"])
         for owner in result["statement"]["owners"]:
             budget = f"epsilon {owner['epsilon']:g}" if owner["epsilon"] is not None else "no epsilon"
-            print(
+            say(
                 f"  {owner['name']}: {owner['n_samples']} records, {budget}, noise {owner['noise_scale']:.3g}"
             )
     return int(ExitCode.OK)
@@ -280,7 +280,7 @@ class _Rounds:
 
     def note(self, text: str) -> None:
         """Show one line."""
-        self.console.print(text, markup=False)
+        note(self.console, text)
 
     def start(self, rounds: int) -> None:
         """Rounds begin."""
@@ -304,7 +304,7 @@ class _Rounds:
             self._bar.update(self._task, completed=record["round"], description=text)
         elif clock.monotonic() - self._last >= 5.0:
             self._last = clock.monotonic()
-            self.console.print(text, markup=False)
+            note(self.console, text)
 
     def stop(self) -> None:
         """Rounds are over."""

@@ -9,6 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.party_options import Data, Ledger, Test, Threads, Validation
+from fastadmm.cli.terminal import say
 
 group = typer.Typer(
     help="A party's side of training over exchanged files.",
@@ -39,8 +40,8 @@ def approve(
     from fastadmm.rounds.party_step import party_approve
 
     for line in party_approve(request, data, out, force):
-        print(line)
-    print(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
+        say(line)
+    say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
 
 
 @group.command()
@@ -89,15 +90,15 @@ def step(
         test=test,
         validation=validation,
     )
-    print(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
+    say(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
     if done.statement:
-        print(done.statement)
+        say(done.statement)
     if done.keys:
-        print("the coordinator sees only sums if these are the parties' keys: compare them by telephone")
+        say("the coordinator sees only sums if these are the parties' keys: compare them by telephone")
         for line in done.keys:
-            print(line)
+            say(line)
     if done.model is not None:
-        print(f"the run is over; own part of the model in {done.model}")
+        say(f"the run is over; own part of the model in {done.model}")
 
 
 @group.command()
@@ -125,4 +126,4 @@ def infer(
     from fastadmm.federation.inferring import party_infer
 
     for line in party_infer(request, data, state, out, approve=approve, force=force):
-        print(line)
+        say(line)

@@ -10,6 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import given_options, with_options
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.runs.predict import Predictions
@@ -115,7 +116,6 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
-    import sys
 
     from fastadmm.errors import ConfigError
     from fastadmm.runs.combine import partial_predict, partial_predict_table
@@ -132,7 +132,7 @@ def predict(
             raise ConfigError(f"predict: one partition at a time, not {len(data)}")
         if partial and out is not None:
             name, n_samples = partial_predict(model, data[0], out, force=force)
-            print(f"contribution of {name} to {n_samples} rows in {out}")
+            say(f"contribution of {name} to {n_samples} rows in {out}")
         else:
             write_csv(predict_partition(model, data[0]), out, force)
         return
@@ -150,14 +150,14 @@ def predict(
     )
     if partial and out is not None:
         name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, force=force)
-        print(f"contribution of {name} to {n_samples} rows in {out}")
+        say(f"contribution of {name} to {n_samples} rows in {out}")
     else:
         if rows.party is not None:
             raise ConfigError("--party: belongs to --partial")
         predictions, notes = predict_tables(model, data, options)
         write_csv(predictions, out, force)
     for line in notes:
-        print(f"fastadmm: {line}", file=sys.stderr)
+        say(f"fastadmm: {line}", error=True)
 
 
 def are_tables(paths: list[Path]) -> bool:
@@ -191,4 +191,4 @@ def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
         open(temporary, "w", encoding="utf-8", newline="") as file,
     ):
         write_predictions(file, predictions)
-    print(f"{len(predictions.score)} predictions in {out}")
+    say(f"{len(predictions.score)} predictions in {out}")

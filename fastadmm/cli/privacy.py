@@ -10,6 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+from fastadmm.cli.terminal import say
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,6 @@ def _statement(path: Path) -> Any:
 
 def _print(line: str, rows: list[tuple[str, str]]) -> None:
     width = max((len(key) for key, _ in rows), default=0)
-    print(line)
+    say(line)
     for key, value in rows:
-        print(f"  {key:<{width}}  {value}")
+        say(f"  {key:<{width}}  {value}", hang=width + 4)

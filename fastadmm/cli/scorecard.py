@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import say
 
 group = typer.Typer(
     help="Make a scorecard: bins and weights of evidence, then points of a model trained on them.",
@@ -47,7 +49,6 @@ def bins(
     as_json: _Json = False,
 ) -> None:
     """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
-    import sys
 
     from fastadmm.runs.scorecard import Binning, bin_data
 
@@ -58,7 +59,7 @@ def bins(
     rows, notes = bin_data(data, out, binning, labels, force=force)
     _print("columns", rows, ("party", "column"), as_json)
     for line in notes:
-        print(f"fastadmm: {line}", file=sys.stderr)
+        say(f"fastadmm: {line}", error=True)
 
 
 @group.command("labels")
@@ -76,10 +77,10 @@ def release(
 
     n_samples = release_labels(labels, out, label_epsilon, force=force)
     flipped = 100.0 * flip_probability(label_epsilon)
-    print(
+    say(
         f"{out}: {n_samples} labels, each flipped with probability {flipped:.3g} %: epsilon {label_epsilon:g}"
     )
-    print("give every party this file: another one of the same labels adds its epsilon")
+    say("give every party this file: another one of the same labels adds its epsilon")
 
 
 @group.command()
@@ -153,9 +154,9 @@ def apply(
     else:
         with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, *rows])
-        print(f"points of {len(rows)} rows in {out}")
+        say(f"points of {len(rows)} rows in {out}")
     for line in notes:
-        print(f"fastadmm: {line}", file=sys.stderr)
+        say(f"fastadmm: {line}", error=True)
 
 
 #: What the screen shows of a bin; files have all of it.
@@ -183,7 +184,6 @@ def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_js
         print(json.dumps({title: rows}, indent=2, ensure_ascii=False, allow_nan=False))
         return
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -192,7 +192,7 @@ def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_js
         table.add_column(name, justify="left" if name in words else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))
-    Console(highlight=False).print(table)
+    show(table)
 
 
 def _cell(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -41,5 +42,5 @@ def serve(
     sock = listen(host, port)
     where = f"[{host}]" if ":" in host else host
     what = ", ".join(service.describe()["parties"])
-    print(f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)", flush=True)
+    say(f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)")
     run_server(web, sock)

@@ -6,9 +6,9 @@ import os
 import re
 import sys
 import textwrap
-from typing import TextIO
+from typing import Any, TextIO
 
-__all__ = ["columns", "say", "wrapped"]
+__all__ = ["columns", "note", "say", "styled", "wrapped"]
 
 #: What is copied as a whole, or read as one: it does not break.
 _WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
@@ -68,16 +68,47 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
     return "\n".join(lines).replace(_SPACE, " ")
 
 
-def say(text: str, *, hang: int | None = None, error: bool = False) -> None:
-    """Print sentences: one line each into a file or a pipe, broken between words on a terminal.
+def styled(text: str, code: str, stream: TextIO) -> str:
+    """Text in a colour or weight, where the stream shows it.
+
+    Parameters
+    ----------
+    text : str
+    code : str
+        Of ANSI: "1" is bold, "2" dim, "36" cyan.
+    stream : file
+    """
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not stream.isatty()
+    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def note(console: Any, text: str) -> None:
+    """Show a line beside a progress display.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        That shows the display.
+    text : str
+    """
+    live = console.is_terminal
+    lines = wrapped(text, console.width if live else None)
+    console.print(lines, style="dim" if live else None, markup=False, highlight=False, soft_wrap=True)
+
+
+def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = False) -> None:
+    """Print sentences at once: one line each into a file or a pipe, broken between words on a terminal.
 
     Parameters
     ----------
     text : str
     hang : int, optional
         As for :func:`wrapped`.
+    dim : bool
+        What is less important than the rest.
     error : bool
-        To standard error, at once.
+        To standard error.
     """
     stream = sys.stderr if error else sys.stdout
-    print(wrapped(text, columns(stream), hang), file=stream, flush=error)
+    text = wrapped(text, columns(stream), hang)
+    print(styled(text, "2", stream) if dim else text, file=stream, flush=True)

@@ -9,6 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+from fastadmm.cli.terminal import say
 from fastadmm.settings.setting import MORE
 
 
@@ -97,14 +98,16 @@ def show_plan(settings: Any, as_json: bool) -> int:
     from fastadmm.runs.train import plan_run
 
     plan = plan_run(settings)
-    print(json.dumps(plan.to_json(), indent=2) if as_json else "\n".join(plan.lines()))
+    if as_json:
+        print(json.dumps(plan.to_json(), indent=2))
+    else:
+        say("\n".join(plan.lines()))
     return int(ExitCode.OK)
 
 
 def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     """Print the result of a run; return the exit code its status asks for."""
     import json
-    import sys
 
     from fastadmm.errors import ExitCode
     from fastadmm.solver.history import Status
@@ -117,18 +120,18 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
             if "path" in result:
                 from fastadmm.runs.path_run import read_table, table_lines
 
-                print("\n".join(table_lines(read_table(run))))
-            print(f"{result['message']}; model in {run / 'model'}")
+                say("\n".join(table_lines(read_table(run))))
+            say(f"{result['message']}; model in {run / 'model'}")
             for line in (result.get("comparison") or {}).get("lines", []):
-                print(line)
+                say(line)
             if result.get("privacy", {}).get("mode", "none") != "none":
                 from fastadmm.files.atomic import shown
                 from fastadmm.privacy.statement import PrivacyStatement
 
                 place = f"{shown(run / 'result.json')}: privacy"
-                print(PrivacyStatement.from_json(result["privacy"], place).one_line())
+                say(PrivacyStatement.from_json(result["privacy"], place).one_line())
         for line in (result.get("comparison") or {}).get("warnings", []):
-            print(f"fastadmm: warning: {line}", file=sys.stderr)
+            say(f"fastadmm: warning: {line}", error=True)
         return ExitCode.OK
     # "interrupted" begins the message itself
     kind = {Status.DIVERGED: "error: ", Status.INTERRUPTED: ""}.get(status, "warning: ")
@@ -137,7 +140,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
         Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",
         Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
     }.get(status, "")
-    print(f"fastadmm: {kind}{result['message']}{hint}", file=sys.stderr)
+    say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
     return exit_code_of(status)
 
 

@@ -9,6 +9,8 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+from fastadmm.cli.tables import show
+from fastadmm.cli.terminal import note, say
 
 if TYPE_CHECKING:
     from fastadmm.worth.coalitions import Worth
@@ -64,7 +66,6 @@ def worth(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
-    import sys
 
     from fastadmm.errors import ExitCode
     from fastadmm.figures.figure import check_picture, write_figure
@@ -86,9 +87,7 @@ def worth(
         )
     if found is None:
         done = len(list((run / PARTIAL).glob("[0-9]*.json")))
-        print(
-            f"fastadmm: interrupted after {done} coalitions; continue with the same command", file=sys.stderr
-        )
+        say(f"fastadmm: interrupted after {done} coalitions; continue with the same command", error=True)
         return ExitCode.INTERRUPTED
     for path in out or []:
         write_figure(path, lambda figure: draw_worth(figure, found), height=worth_height(found))
@@ -128,7 +127,7 @@ class _Progress:
     def note(self, text: str) -> None:
         """Show one line."""
         if not self.quiet:
-            self.console.print(text, style="dim" if self.console.is_terminal else None, markup=False)
+            note(self.console, text)
 
     def coalition(self, names: list[str], coalition: Any, done: int, total: int) -> None:
         """Show that one coalition is done."""
@@ -142,7 +141,7 @@ class _Progress:
         if not self.console.is_terminal:
             if time.monotonic() - self._last >= 5.0:
                 self._last = time.monotonic()
-                self.console.print(text, markup=False)
+                note(self.console, text)
             return
         if self._bar is None:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -162,7 +161,6 @@ class _Progress:
 
 def _show(worth: Any, written: list[Path]) -> None:
     """The table, and the sentences that go with it."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -171,7 +169,6 @@ def _show(worth: Any, written: list[Path]) -> None:
 
     label = metric_label(worth.metric)
     better = "larger" if HIGHER_IS_BETTER[worth.metric] else "smaller"
-    console = Console(highlight=False)
     table = Table(title=f"test {label} ({better} is better); what a party adds is positive where it helps")
     table.add_column("party")
     shapley = worth.reason == ""
@@ -184,25 +181,22 @@ def _show(worth: Any, written: list[Path]) -> None:
         table.add_row(
             Text(name + (" (labels)" if row["label_party"] else "")), *cells, f"{row['adds_last']:+.5f}"
         )
-    console.print(table)
+    show(table)
     everyone, label_party = worth.everyone, 1 << worth.label_party
-    console.print(
+    say(
         f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
         f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
         f"{worth.better(everyone, label_party):+.5f}",
-        markup=False,
     )
     pooled = worth.pooled or {}
     if "metrics" in pooled and pooled["metrics"].get(worth.metric) is not None:
-        console.print(f"pooled (scikit-learn) {pooled['metrics'][worth.metric]:.5f}", markup=False)
+        say(f"pooled (scikit-learn) {pooled['metrics'][worth.metric]:.5f}")
     elif "reason" in pooled:
-        console.print(f"pooled: none: {pooled['reason']}", markup=False)
+        say(f"pooled: none: {pooled['reason']}")
     if not shapley:
-        console.print(worth.reason, markup=False)
+        say(worth.reason)
     short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
     if short:
-        console.print(
-            f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap"
-        )
+        say(f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap")
     for path in written:
-        console.print(str(path), markup=False, soft_wrap=True)
+        say(str(path))

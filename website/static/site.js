@@ -25,7 +25,7 @@ document.addEventListener("DOMContentLoaded", () => {
       button.textContent = "copied";
       setTimeout(() => (button.textContent = "copy"), 1500);
     });
-    block.append(button);
+    block.querySelector("pre").prepend(button);
   }
 });
 

@@ -1,0 +1,84 @@
+"""What commands print: sentences break between words, tables fit, and a pipe gets whole lines."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from fastadmm.cli import tables
+from fastadmm.cli.terminal import wrapped
+from rich.box import SIMPLE
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+NAMES = [
+    "party", "column", "variance inflation", "correlation", "information value", "mean_of_reference",
+    "expected calibration error", "joins from epsilon", "helpers",
+]  # fmt: skip
+ROWS = [
+    [f"party-{k}", f"mean_concave_points_{k}", *(f"{10.0**k:.4f}" for _ in NAMES[2:-1]), "north, south"]
+    for k in range(4)
+]
+
+
+def wide_table() -> Table:
+    table = Table(title="columns", box=SIMPLE)
+    for name in NAMES:
+        table.add_column(name, justify="left" if name in ("party", "column", "helpers") else "right")
+    for row in ROWS:
+        table.add_row(*row)
+    return table
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_sentences_break_between_words(width: int) -> None:
+    text = "the model of 3 parties converged at gap 1.2e-07 after 12 rounds; continue with: fastadmm resume x"
+    lines = wrapped(text, width).split("\n")
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines) == text
+    assert "fastadmm resume x" in lines[-1]  # to be copied as one
+    assert wrapped(text, None) == text
+
+
+def test_further_lines_begin_where_the_text_does() -> None:
+    assert wrapped("- " + "word " * 20, 40).split("\n")[1].startswith("  word")
+    assert wrapped("  key  " + "word " * 20, 40, 7).split("\n")[1].startswith("       word")
+    path = "/" + "long/" * 30
+    assert path in wrapped(f"model in {path} is whole", 40).split("\n")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 250])
+def test_tables_fit_and_cut_nothing(monkeypatch, capsys, width: int) -> None:
+    monkeypatch.setattr(tables, "columns", lambda stream: width)
+    tables.show(wide_table())
+    out = capsys.readouterr().out
+    lines = out.split("\n")
+    assert max(map(len, lines)) <= width
+    words = set(out.split())
+    assert {word for name in NAMES for word in name.split()} <= words
+    for row in ROWS:
+        # Each part of the table names the row again, and no number is cut.
+        assert len([line for line in lines if line.split()[:2] == row[:2]]) >= 1
+        assert out.count(f" {row[2]} ") == len(NAMES) - 3
+    assert out.count("columns") == 1
+
+
+def test_a_pipe_gets_the_table_as_wide_as_it_is(capsys) -> None:
+    tables.show(wide_table(), "a sentence " * 30)
+    lines = capsys.readouterr().out.split("\n")
+    assert re.split(r"  +", lines[2].strip()) == NAMES
+    assert lines[-2] == "a sentence " * 30
+    assert all(line == line.rstrip() for line in lines[:-2])
+
+
+def test_commands_print_by_these_helpers() -> None:
+    """A bare ``print`` is for JSON, and for help, whose lines are broken already."""
+    for path in sorted((ROOT / "fastadmm" / "cli").glob("*.py")):
+        if path.name in ("terminal.py", "tables.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+                said = ast.unparse(node)
+                assert "json.dumps" in said or "format_message" in said, f"{path.name}: {said}"
