@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.proximal.smoothing_width import next_width, smoothing_bias
+from fastadmm.coordinator.smoothing_width import next_width, smoothing_bias
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import get_constraint

@@ -10,12 +10,15 @@ import pytest
 from fastadmm.coordinator.subspace import span_hessian as span_hessian_module
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels.clamped_search import clamped_least
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 from fastadmm.kernels.span_hessian import span_extension, span_hessian
 from fastadmm.problem.losses import LOSSES
+
+import naive
 
 SCALAR = [loss for loss in LOSSES.values() if not loss.vector and loss.weak_convexity == 0.0]
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -138,3 +141,27 @@ def test_drift_is_weighted_squares_of_logarithms(size):
     np.testing.assert_allclose(out, [(h + m) @ np.log(h / m) ** 2, (h + m).sum()], rtol=1e-11, atol=1e-25)
     np.testing.assert_array_equal(curvature[rows], h)
     np.testing.assert_array_equal(curvature[:5], given[:5])
+
+
+@pytest.mark.parametrize("n", [0, 1, 40, 1100])
+@pytest.mark.parametrize("linear", [-3.0, 0.5])
+def test_least_along_a_line_of_clamped_slopes(n, linear):
+    rng = np.random.default_rng(n)
+    z, along, origin = rng.normal(size=(3, n + 3))
+    rise, most = rng.uniform(0.0, 20.0, size=(2, n + 3))
+    rise[::5] = 0.0
+    least = -rng.uniform(0.0, 2.0, n + 3)
+    slope = np.where(rise > 0.0, least, 0.0)
+    most[1::7], least[2::7] = np.inf, -np.inf
+    slope[2::7] = most[2::7]
+    lines, (start, stop) = (origin, slope, rise, least, most), (2, n + 2)
+    found = clamped_least(z, along, *lines, linear, 0.3, start, stop)
+    part = slice(start, stop)
+    expected = naive.clamped_least(z[part], along[part], [v[part] for v in lines], linear, 0.3)
+
+    def derivative(t):
+        raw = slope[part] + rise[part] * (z[part] + t * along[part] - origin[part])
+        return along[part] @ np.clip(raw, least[part], most[part]) + linear + 0.3 * t
+
+    assert (found == 0.0) == (expected == 0.0)
+    assert abs(derivative(found)) <= 1e-4 * abs(derivative(0.0)) * (1.0 + 1e-9) or found == 0.0

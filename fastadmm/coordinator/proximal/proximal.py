@@ -35,8 +35,8 @@ from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.parts import read_intercept
-from fastadmm.coordinator.proximal.smoothing_width import next_width
 from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
+from fastadmm.coordinator.smoothing_width import next_width
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem

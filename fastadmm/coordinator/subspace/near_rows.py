@@ -18,6 +18,7 @@ import math
 
 import numpy as np
 
+from fastadmm.coordinator.subspace.bent_rows import minimise_over_bends
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
 from fastadmm.engine.engine import Engine
@@ -121,5 +122,5 @@ def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple
     start = _with_slope(near, own)
     tilt = here.slope - start.slope
     near = Span(some, few, engine, tilt)
-    found = minimise_over_span(some, few, own, tolerance, engine, tilt=tilt)
+    found = minimise_over_bends(some, few, own, tolerance, engine, tilt)
     return found, near.value_at(own) - near.value_at(found)

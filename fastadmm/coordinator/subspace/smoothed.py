@@ -3,10 +3,11 @@ r"""Subspace Newton sharing for losses with kinks: smoothed ever less, certified
 A loss with a kink is a maximum, :math:`\ell(z) = \max_{u \in [a, b]} u e(z)`;
 subtracting :math:`\tfrac\gamma2 u^2` inside gives a smooth loss
 :math:`\ell_\gamma \le \ell \le \ell_\gamma + \tfrac\gamma2 \max u^2` (Nesterov
-2005). Rounds run on :math:`\ell_\gamma`, with a width that follows the gap
-down. The certificate is about the loss itself: the objective is evaluated with
-it, and since :math:`\ell_\gamma^* = \ell^* + \tfrac\gamma2 u^2` on the same
-domain, the gradient of the smoothed loss is a dual point of both problems.
+2005). Rounds run on :math:`\ell_\gamma`, with a width that is as large as its
+share of the gap allows: see :mod:`fastadmm.coordinator.smoothing_width`. The
+certificate is about the loss itself: the objective is evaluated with it, and
+since :math:`\ell_\gamma^* = \ell^* + \tfrac\gamma2 u^2` on the same domain, the
+gradient of the smoothed loss is a dual point of both problems.
 """
 
 from __future__ import annotations
@@ -20,15 +21,13 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.smoothing_width import next_width
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SmoothedSubspaceMethod"]
-
-#: The width follows the gap (both in the loss's unit): its bias must not be what keeps the gap open.
-_WIDTH_OF_GAP = 0.3
 
 #: Width of the smoothing at a warm start, as a share of the objective there.
 _WIDTH_AT_START = 1e-3
@@ -85,8 +84,10 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
         self._intercept = primal.intercept
         objective = primal.loss + coordinator.regulariser() + self._rounding()
-        width = _WIDTH_OF_GAP * (objective - self.bound) / problem.total_weight
-        if 0.0 < width < self.width:
+        point = coordinator.point
+        z = problem.offset + point.total + point.intercept
+        width = next_width(problem, z, self.width, max(objective - self.bound, 0.0), self.engine)
+        if width < self.width:
             self._set_width(width)
             coordinator.start(coordinator.point.intercept)
         return replace(measured, objective=objective, lower_bound=self.bound, augmented_lagrangian=objective)

@@ -1,0 +1,151 @@
+r"""Minimise over the span of a few rows whose losses have clamped lines as derivatives.
+
+Between its bends such a sum is a parabola, whose minimum one system gives: Newton's method with the exact
+least along every step ends after finitely many. From step to step few rows enter or leave their parabolas,
+and only these change the Hessian.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastadmm.coordinator.subspace.span import SomeRows, Span, SpanPoint, span_solver
+from fastadmm.engine.engine import Engine
+
+__all__ = ["Lines", "minimise_over_bends"]
+
+Array = np.ndarray
+
+_MAX_STEPS = 100
+
+#: Where more than this share of the rows on their parabolas changed, the Hessian is computed anew.
+_FEW = 0.5
+
+
+class Lines(NamedTuple):
+    """The slopes ``clamp(slope + rise (z - origin), least, most)`` of rows, each field of shape (n,)."""
+
+    origin: Array
+    slope: Array
+    rise: Array
+    least: Array
+    most: Array
+
+    @classmethod
+    def of(cls, rows: SomeRows, engine: Engine) -> Lines:
+        """Of a loss that bends between its ends only, and between them as a parabola."""
+        loss, y, weight = rows.loss, rows.y, rows.weight
+        ends = loss.bends(y)
+        assert ends is not None
+        low, high = ends
+
+        def slope(z: Array) -> Array:
+            out = np.empty(len(z))
+            loss.evaluate(z, y, weight, out, engine)
+            return out
+
+        below, above = np.isfinite(low), np.isfinite(high)
+        origin = np.where(below, low, high)
+        beyond = 1.0 + np.abs(origin)  # where the loss is straight, whatever rounding did to its ends
+        inside = np.where(below & above, 0.5 * (low + high), np.where(below, low + 1.0, high - 1.0))
+        rise = loss.curvature(inside, y, weight, np.empty(len(y)), engine)
+        least = np.where(below, slope(np.where(below, low, 0.0) - beyond), -np.inf)
+        most = np.where(above, slope(np.where(above, high, 0.0) + beyond), np.inf)
+        return cls(origin, np.where(below, least, most), rise, least, most)
+
+    def at(self, z: Array) -> Array:
+        """Slopes at predictors of shape (n,)."""
+        raw = self.slope + self.rise * (z - self.origin)
+        return np.minimum(np.maximum(raw, self.least), self.most)
+
+
+def minimise_over_bends(
+    rows: SomeRows, messages: Array, point: SpanPoint, tolerance: float, engine: Engine, tilt: Array
+) -> SpanPoint:
+    """Newton's method from a point.
+
+    Parameters
+    ----------
+    rows : SomeRows
+        With a loss that bends between its ends only.
+    messages : ndarray of shape (K, n)
+    point : SpanPoint
+    tolerance : float
+        As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
+    engine : Engine
+    tilt : ndarray of shape (K,) or (K + 1,)
+        As there, with an entry for the intercept if there is one.
+
+    Returns
+    -------
+    SpanPoint
+        With loss and gradient.
+    """
+    from fastadmm.kernels.clamped_search import clamped_least
+
+    span, lines = Span(rows, messages, engine, tilt), Lines.of(rows, engine)
+    lead, scale = span.lead, span.scale
+    z = rows.offset + point.total + point.intercept
+    system = _System(messages, lines.rise, lead, engine)
+    unknowns = np.append(np.full(lead, point.intercept), point.coefficients)
+    own = np.append(np.zeros(lead), np.full(len(messages), scale))
+    for _ in range(_MAX_STEPS):
+        g = lines.at(z)
+        slope = tilt + own * unknowns
+        slope[lead:] += engine.dot(messages, g)
+        if lead:
+            slope[0] += engine.total(g)
+        if float(slope[lead:] @ slope[lead:]) <= 2.0 * scale * tolerance:
+            break
+        system.move_to((g > lines.least) & (g < lines.most))
+        step = -span_solver(span.regularised(system.matrix))(slope)
+        move = engine.combine(step[lead:], messages)
+        if lead:
+            move += step[0]
+        linear, square = float((tilt + own * unknowns) @ step), float((own * step) @ step)
+        length = clamped_least(z, move, *lines, linear, square, 0, len(z))
+        if not length > 0.0:
+            break
+        z, unknowns = z + length * move, unknowns + length * step
+    c, intercept = unknowns[lead:], float(unknowns[0]) if lead else point.intercept
+    total = point.total + engine.combine(c - point.coefficients, messages)
+    return span.evaluated(SpanPoint(c, intercept, total))
+
+
+class _System:
+    """The Hessian of the loss in intercept (first, if there is one) and coefficients.
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (lead + K, lead + K)
+    """
+
+    def __init__(self, messages: Array, rise: Array, lead: int, engine: Engine) -> None:
+        self.messages, self.rise, self.lead, self.engine = messages, rise, lead, engine
+        self._bent = np.zeros(messages.shape[1], dtype=bool)
+        self.matrix = np.zeros((lead + len(messages), lead + len(messages)))
+
+    def move_to(self, bent: Array) -> None:
+        """Rows on their parabolas, of shape (n,), are others now."""
+        changed = np.flatnonzero(bent != self._bent)
+        if len(changed) > _FEW * np.count_nonzero(bent):
+            self.matrix = self._products(np.flatnonzero(bent), 1.0)
+        elif len(changed):
+            sign = np.where(bent[changed], 1.0, -1.0)
+            self.matrix = self.matrix + self._products(changed, sign)
+        self._bent = bent
+
+    def _products(self, rows: Array, sign: Array | float) -> Array:
+        weight, lead = sign * self.rise[rows], self.lead
+
+        def piece(part: tuple[int, int]) -> Array:
+            few = np.empty((lead + len(self.messages), part[1] - part[0]))
+            few[:lead] = 1.0
+            few[lead:] = self.messages[:, rows[part[0] : part[1]]]
+            return (few * weight[part[0] : part[1]]) @ few.T
+
+        size = (lead + len(self.messages)) ** 2
+        found = self.engine.sums(piece, self.engine.leaves(len(rows)), light=True, size=size)
+        return 0.5 * (found + found.T)
