@@ -1,13 +1,14 @@
 """Measure what an exchange with agents costs beyond the parties' own work, and the bytes of a round.
 
-    python bench/agents.py [--rounds 20] [--rows 32561]
+    python bench/agents.py [--rounds 25] [--rows 32561] [--folders /tmp /dev/shm]
 
 Data like a9a: 32,561 rows, 123 columns of which 11 % are not zero, three parties, each with an agent that is
 a process of its own behind a socket. Each exchange of a run is timed twice: as the coordinator waits for it,
 and as the slowest party computes its answer. The difference is protocol, socket, journals on both sides and
 audit logs. All agents write to one disk and share this machine's processors, so the numbers are upper bounds
 of what parties with machines of their own see. The processor's time depends less on what else runs here: at
-the coordinator that of a whole exchange, at a party what is beyond its own work.
+the coordinator that of a whole exchange, at a party what is beyond its own work. What the disk costs is the
+difference between folders on a disk and in memory, which are measured in turn.
 """
 
 from __future__ import annotations
@@ -136,32 +137,34 @@ def federated(folder: Path, partition: Path, values: dict[str, Any]) -> tuple[Cl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--rows", type=int, default=32_561)
+    parser.add_argument("--folders", nargs="+", default=[tempfile.gettempdir()])
     parser.add_argument("--agent", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.agent:
         agent(*options.agent)
         return
-    print("| scheme | rounds | exchanges | out, a party and round | in | waits | slowest party | beyond it |"
-          " processor beyond it: a party | coordinator |\n" + "|---|" + "---:|" * 9)  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="ba") as name:
-        folder = Path(name)
-        partition = data(folder, options.rows)
-        for scheme in SCHEMES:
-            values = {"lambda": 1e-5, "gap": 0.0, "rounds": options.rounds, "scheme": scheme}
-            own = folder / scheme
-            own.mkdir()
-            clock, parties = federated(own, partition, values)
-            rounds = len((own / "run" / "rounds.jsonl").read_text().splitlines())
-            # The first exchanges open the run and compile.
-            waited, parties, cpu = np.array(clock.waited)[3:], parties[3:], np.array(clock.cpu)[3:]
-            worked = parties[:, :, 1].max(axis=1)
-            milliseconds = [waited, worked, waited - worked, parties[:, :, 2], cpu]
-            cells = " | ".join(f"{1e3 * np.median(part):.1f} ms" for part in milliseconds)
-            sent, received = (part / rounds / len(WIDTHS) / 1e3 for part in (clock.sent, clock.received))
-            n = len(clock.waited)
-            print(f"| {scheme} | {rounds} | {n} | {sent:.0f} kB | {received:.0f} kB | {cells} |")
+    print("| scheme | files in | exchanges | out, a party and round | in | waits | slowest party | beyond |"
+          " processor beyond it: a party | coordinator |\n" + "|---|---|" + "---:|" * 8)  # fmt: skip
+    for scheme in SCHEMES:
+        for folder in options.folders:
+            with tempfile.TemporaryDirectory(prefix="ba", dir=folder) as name:
+                print(f"| {scheme} | {folder} | {cells(scheme, Path(name), options)} |", flush=True)
+
+
+def cells(scheme: str, own: Path, options: argparse.Namespace) -> str:
+    """A run's row of the table."""
+    values = {"lambda": 1e-5, "gap": 0.0, "rounds": options.rounds, "scheme": scheme}
+    clock, parties = federated(own, data(own, options.rows), values)
+    rounds = len((own / "run" / "rounds.jsonl").read_text().splitlines())
+    # The first exchanges open the run and compile.
+    waited, parties, cpu = np.array(clock.waited)[3:], parties[3:], np.array(clock.cpu)[3:]
+    worked = parties[:, :, 1].max(axis=1)
+    milliseconds = [waited, worked, waited - worked, parties[:, :, 2], cpu]
+    medians = " | ".join(f"{1e3 * np.median(part):.1f} ms" for part in milliseconds)
+    sent, received = (part / rounds / len(WIDTHS) / 1e3 for part in (clock.sent, clock.received))
+    return f"{len(clock.waited)} | {sent:.0f} kB | {received:.0f} kB | {medians}"
 
 
 if __name__ == "__main__":
