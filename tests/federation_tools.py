@@ -12,6 +12,7 @@ from fastadmm.errors import InputError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve, approve_fingerprints
 from fastadmm.federation.coordinator import RUN, FederatedRun
+from fastadmm.federation.socket import Server, Socket, serve
 from fastadmm.rounds.coordinator_step import new_run
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 
@@ -46,9 +47,9 @@ class Parties:
         for name in self.names:
             agent_approve(run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent")
 
-    def compare_keys(self, run: Path) -> None:
+    def compare_keys(self, run: Path, ask: Callable[[str, bytes, float], bytes] | None = None) -> None:
         """Every party refuses until it has been told the fingerprints that the others' owners see."""
-        with federated(RunFolder(run, EXCHANGE), self.ask) as training:
+        with federated(RunFolder(run, EXCHANGE), ask or self.ask) as training:
             with pytest.raises(InputError, match=r"refused \(keys\)"):
                 training.train()
             run_id = training.run
@@ -69,6 +70,27 @@ class Parties:
     def close(self) -> None:
         for name in list(self.agents):
             self.kill(name)
+
+
+class SocketParties(Parties):
+    """Agents that are asked at sockets, as those of other processes are."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sockets: dict[str, tuple[Server, Socket]] = {}
+
+    def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
+        if name not in self.sockets:
+            path = self.home(name) / "s"
+            self.sockets[name] = serve(path, self.agent(name).handle), Socket(path)
+        return self.sockets[name][1].ask(name, raw, seconds, CALLER)
+
+    def kill(self, name: str) -> None:
+        if name in self.sockets:
+            server, socket = self.sockets.pop(name)
+            server.stop(0)
+            socket.close()
+        super().kill(name)
 
 
 def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) -> RunFolder:

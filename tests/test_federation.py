@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
 
-from federation_tools import Parties, begin_run, federated, train_with
+from federation_tools import Parties, SocketParties, begin_run, federated, train_with
 from rounds_tools import NAMES, data_of, part_of, separate
 from run_tools import logged, model_digests, result_of, run
 
@@ -74,8 +75,10 @@ CASES = [
 
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("values", CASES)
-def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: dict[str, Any]) -> None:
-    directory = train_with(parties, **values)
+def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) -> None:
+    separate(data_of(tmp_path), tmp_path)
+    with closing(SocketParties(tmp_path)) as parties:
+        directory = train_with(parties, **values)
     assert_like_in_process(parties, directory, reference(tmp_path, tmp_path / "d.parts", **values))
 
 

@@ -150,7 +150,7 @@ class World:
             from fastadmm.federation import hub, train
 
             hub._SECONDS = hub._FIRST_SECONDS = self.deadline
-            train._PAUSES = (0.2,) * 10_000
+            train.PAUSES = (0.2,) * 10_000
             with open(self.said, "a", buffering=1) as log:
                 train.federate(
                     self.home / "run.toml",
