@@ -585,8 +585,8 @@ def _array_fault(value: Any, rule: Field) -> str:
         return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes{each}"
     if rule.kind == "bytes":
         return ""
-    largest = float(np.abs(value).max(initial=0.0))
-    if not largest <= _LARGEST:
+    low, high = float(value.min(initial=0.0)), float(value.max(initial=0.0))
+    if not (low >= -_LARGEST and high <= _LARGEST):  # NaN is neither
         return "holds NaN, infinity or a number that is too large"
     if rule.kind == "positive rows" and not (value > 0.0).all():
         return "is not positive"

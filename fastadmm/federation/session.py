@@ -8,8 +8,9 @@ to the same bits. What was drawn at random is not drawn again: a private party s
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ class Session:
         self.data, self.directory, self.run = data, directory, run
         self.audit = audit
         self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
+        self._approval_path = str(directory / APPROVAL)
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
@@ -149,15 +151,15 @@ class Session:
 
     def approval(self) -> Approval:
         """What the owner agreed to, as the file says now."""
-        path = self.directory / APPROVAL
-        if not path.exists():
-            text = f"run {self.run}: no approval {shown(path)}; see 'fastadmm agent approve'"
-            raise refused("run", InputError(text))
-        with storage_errors(path, "read"):
-            status = path.stat()
+        with storage_errors(self._approval_path, "read"):
+            try:
+                status = os.stat(self._approval_path)
+            except FileNotFoundError:
+                text = f"run {self.run}: no approval {shown(self._approval_path)}; see "
+                raise refused("run", InputError(f"{text}'fastadmm agent approve'")) from None
         seen = (status.st_mtime_ns, status.st_ino, status.st_size)
         if self._agreed is None or self._agreed[0] != seen:
-            self._agreed = seen, open_approval(path)
+            self._agreed = seen, open_approval(Path(self._approval_path))
         return self._agreed[1]
 
     def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
@@ -223,7 +225,7 @@ class Session:
                 message = self._message(host, asked, place)
             digest = digest_of(message)
             entry |= {"answer": digest, "repeated": False, **self._spent(host)}
-            meta = {"answered": asdict(after), "entry": entry}
+            meta = {"answered": vars(after), "entry": entry}
             # Before the answer counts as given: a kill later would leave neither.
             host.write_statement()
             if any(name == "introduce" for name, _ in asked.calls):
