@@ -45,6 +45,17 @@ def test_core_has_fewer_than_ten_dependencies() -> None:
     assert len(names(PROJECT["dependencies"])) < 10
 
 
+def test_conda_recipe_has_the_dependencies_of_the_project() -> None:
+    recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    run = recipe.partition("  run:\n")[2].partition("\ntest:")[0]
+    needed = {line.strip().removeprefix("- ").replace(" ", "") for line in run.splitlines() if line.strip()}
+    assert needed == {*PROJECT["dependencies"], "python" + PROJECT["requires-python"]}
+    host = recipe.partition("  host:\n")[2].partition("  run:")[0]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert set(build) <= {line.strip().removeprefix("- ").replace(" ", "") for line in host.splitlines()}
+    assert PROJECT["scripts"] == {"fastadmm": re.search(r"- fastadmm = (.*)", recipe)[1]}  # type: ignore[index]
+
+
 def test_every_import_is_declared() -> None:
     declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
     for folder in ("fastadmm", "kernels", "data_tools"):

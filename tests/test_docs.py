@@ -203,6 +203,12 @@ def test_relative_links_exist(page: Path) -> None:
             assert anchor in map(slug, headings), f"{page.name}: {target} has no such heading"
 
 
+def test_a_page_says_at_once_which_question_it_answers() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        begin = page.read_text(encoding="utf-8").splitlines()[2:4]
+        assert page.name == "index.md" or "?" in "".join(begin), page.name
+
+
 def test_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
