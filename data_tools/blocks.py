@@ -48,10 +48,13 @@ class Source(Protocol):
         None where only a pass over the file can tell (LIBSVM without ``--features`` or widths).
     feature_names : list of str or None
         None where the format has no names (LIBSVM, NPZ).
+    quick : bool
+        Whether a second pass costs little: nothing is parsed.
     """
 
     path: str
     kind: str
+    quick: bool
     feature_names: list[str] | None
 
     @property

@@ -7,19 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
+from fastadmm.data_tools.csv_blocks import in_order
 from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.libsvm_parts import LibsvmParts
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
-from fastadmm.data_tools.opening import NotUtf8, SourceFile, guess_format
+from fastadmm.data_tools.opening import NotUtf8, SourceFile
+from fastadmm.data_tools.parts import source_files
 from fastadmm.data_tools.per_table import layouts, table_names
 from fastadmm.data_tools.progress import Progress
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
@@ -34,10 +38,13 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
+from fastadmm.data_tools.spool import Kept, Spool
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options
+from fastadmm.store.elements import make_csr
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -51,7 +58,7 @@ Told = Callable[[list[str], dict[str, list[dict[str, Any]]]], None]
 #: A sparse party's block with more than this fraction of non-zeros is stored dense.
 DENSE_ABOVE = 0.5
 
-#: Parsed blocks kept between the passes: a source that fits is parsed once.
+#: Parsed blocks kept in memory between the passes; more of them wait in a file beside the partition.
 CACHE_BYTES = 32 << 20
 
 #: Columns of numbers that are looked at for doubts.
@@ -95,16 +102,18 @@ def convert(
     shards: int | None = None,
     **reading: Any,
 ) -> Partition:
-    """Convert a LIBSVM, CSV or NPZ file into a partition.
+    """Convert LIBSVM, CSV, Parquet or NPZ files into a partition.
 
     The source is streamed: memory does not grow with its size, apart from 8 bytes per row for the labels
-    (and, for CSR archives, 8 for the row pointer). A CSV table whose features are not all plain numbers is
-    read whole. The same source and options give the same partition.
+    (and, for CSR archives, 8 for the row pointer). Text is parsed once; parsed rows wait in a file beside
+    the partition. A table whose features are not all plain numbers is read by columns. The same source and
+    options give the same partition, on any number of threads.
 
     Parameters
     ----------
     source : path
-        Data file; gzip, bzip2 and xz are recognised by content.
+        Data file; gzip, bzip2 and xz are recognised by content. Or a directory or pattern of parts of one
+        format, not NPZ, whose rows follow one another in the order of the files' names.
     out : path
         Partition directory to make.
     columns : str, optional
@@ -186,18 +195,15 @@ def convert(
     )  # fmt: skip
     check_out(out, force)
     model = _Like.open(like) if like is not None else None
-    file = SourceFile(source)
-    kind = guess_format(file) if format == "auto" else format
-    if (kind == "npz") != file.is_zip:
-        raise InputError(
-            f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
-        )
+    files, kind = source_files(source, format)
+    file, size = files[0], sum(file.size for file in files)
+    place = shown(source)
     layout = _check_reading(kind, file, options, zero_based, x_key, y_key)
     file.encoding = layout.encoding
     task = task or "auto"
 
     def on_read(stage: str) -> OnRead | None:
-        return (lambda done: progress(stage, done, file.size)) if progress is not None else None
+        return (lambda done: progress(stage, done, size)) if progress is not None else None
 
     def write(plan: TablePlan) -> Partition:
         if told is not None:
@@ -205,19 +211,19 @@ def convert(
         return write_plan(plan, out, force=force, compression=compression, progress=progress, shards=shards)
 
     by_column = model.encoded if model is not None else bool(_by_column(options))
-    if kind == "csv" and by_column:
+    if kind == "parquet" or (kind == "csv" and (by_column or len(files) > 1)):
         return write(_plan(source, out, options, columns, parties, features))
     notes: list[str] = []
     split: list[PartyColumns] | None = None
     while True:
         try:
             reader = _open(
-                kind, file, layout, options, model, columns, features, zero_based, x_key, y_key or "y"
+                kind, place, files, layout, options, model, columns, features, zero_based, x_key, y_key or "y"
             )
             # Faults of the split are found before the data are read, where the number of columns is known.
             width = reader.n_features
             split = _split(reader, width, columns, parties, names, model) if width is not None else None
-            scan = _scan(reader, standardize, on_read("reading"))
+            scan = _scan(reader, standardize, on_read("reading"), Path(out).absolute().parent)
             if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
                 raise NotNumbers("labels that are written as numbers")
         except NotUtf8:
@@ -252,7 +258,11 @@ def convert(
             ]
         except InputError as error:
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
-    blocks = scan.cache if scan.cache is not None else reader.blocks(on_read("writing"))
+    blocks = scan.blocks()
+    if blocks is None:
+        blocks = reader.blocks(on_read("writing"))
+    elif progress is not None:
+        blocks = _told(blocks, scan.n_rows, size, progress)
     return _write(
         reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression,
         shards,
@@ -273,7 +283,8 @@ def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_b
 
 def _open(
     kind: str,
-    file: SourceFile,
+    place: str,
+    files: list[SourceFile],
     layout: Layout,
     options: TableOptions,
     model: _Like | None,
@@ -285,6 +296,7 @@ def _open(
 ) -> Source:
     """The reader of a source."""
     reader: Source
+    file = files[0]
     if kind == "csv":
         reader = CsvSource(
             file, label=options.label, drop=options.drop, header=layout.header, separator=layout.separator,
@@ -293,9 +305,11 @@ def _open(
     elif kind == "npz":
         reader = NpzSource(file, x_key=x_key, y_key=y_key)
     else:
-        reader = LibsvmSource(
-            file, n_features=_declared(columns, features, model, file), zero_based=zero_based
-        )
+        declared = _declared(columns, features, model, file)
+        if len(files) == 1:
+            reader = LibsvmSource(file, n_features=declared, zero_based=zero_based)
+        else:
+            reader = LibsvmParts(place, files, n_features=declared, zero_based=zero_based)
     if features is not None and reader.n_features != features:
         raise InputError(
             f"{file.shown}: --features {features}, but there are {reader.n_features} feature columns"
@@ -324,9 +338,10 @@ def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, An
 def _doubts(reader: CsvSource, scan: _Scan) -> list[str]:
     """What a small table's columns of numbers may be instead."""
     names = reader.feature_names or []
-    if scan.cache is None or len(names) > MOST_NOTED:
+    blocks = scan.kept[0].in_memory
+    if blocks is None or len(names) > MOST_NOTED:
         return []
-    return number_notes(reader.path, names, [np.asarray(block.X) for block in scan.cache])
+    return number_notes(reader.path, names, [np.asarray(block.X) for block in blocks])
 
 
 def _number_like(label: str) -> bool:
@@ -385,6 +400,7 @@ def _check_reading(
 ) -> Layout:
     """Refuse options of other formats; how a CSV table is laid out."""
     names = table_names([file.path], [])
+    kind = "csv" if kind == "parquet" else kind
     (layout,) = layouts(options.separator, options.encoding, options.header, names)
     check_format_options(
         kind, options.label, options.drop, options.header, layout.separator, zero_based, x_key, y_key,
@@ -537,43 +553,94 @@ class _Scan:
     n_features: int  # as far as seen
     nonzeros: np.ndarray  # per column; CSR sources only
     statistics: ColumnStatistics | None
-    cache: list[Block] | None  # all blocks, if they are small
+    kept: list[Kept]  # of each file
+
+    def blocks(self) -> Iterator[Block] | None:
+        """All rows, if they were kept; those of a file count from its beginning."""
+        parts = [kept.blocks() for kept in self.kept]
+        return None if None in parts else chain.from_iterable(part for part in parts if part is not None)
+
+    def merge(self, other: _Scan) -> None:
+        """Add the rows of the next file."""
+        self.labels.extend(other.labels)
+        self.n_rows += other.n_rows
+        self.n_features = max(self.n_features, other.n_features)
+        width = max(len(self.nonzeros), len(other.nonzeros))
+        self.nonzeros = sum(np.pad(n, (0, width - len(n))) for n in (self.nonzeros, other.nonzeros))
+        if self.statistics is not None and other.statistics is not None:
+            self.statistics.merge(other.statistics)
+        self.kept += other.kept
 
 
-def _scan(reader: Source, standardize: bool, on_read: OnRead | None) -> _Scan:
-    labels = LabelCollector(reader.path)
+def _scan(reader: Source, standardize: bool, on_read: OnRead | None, folder: Path) -> _Scan:
+    """Read everything once; parts of a source side by side."""
+    if isinstance(reader, LibsvmParts):
+        spool, told = Spool(folder), _Together(on_read)
+        works = [(part, told.of(k)) for k, part in enumerate(reader.parts)]
+        scans = in_order(lambda work: _scan_file(work[0], standardize, work[1], lambda: spool, 0), works)
+        scan = next(scans)
+        reader.rows.append(scan.n_rows)
+        for other in scans:
+            reader.rows.append(other.n_rows)
+            scan.merge(other)
+    else:
+        make = None if reader.quick else lambda: Spool(folder)
+        scan = _scan_file(reader, standardize, on_read, make, CACHE_BYTES)
+    width = max(scan.n_features, reader.n_features or 0)
+    if scan.n_features == 0:
+        raise InputError(f"{reader.path}: no features in any row")
+    if scan.statistics is not None:
+        scan.statistics.widen(width)
+    scan.nonzeros = np.pad(scan.nonzeros, (0, width - len(scan.nonzeros)))
+    return scan
+
+
+class _Together:
+    """Bytes read of several files at once."""
+
+    def __init__(self, on_read: OnRead | None) -> None:
+        self._on_read, self._lock = on_read, Lock()
+        self._done: dict[int, int] = {}
+
+    def of(self, number: int) -> OnRead | None:
+        """What one of the files tells."""
+
+        def told(done: int) -> None:
+            assert self._on_read is not None
+            with self._lock:
+                self._done[number] = done
+                self._on_read(sum(self._done.values()))
+
+        return told if self._on_read is not None else None
+
+
+def _scan_file(
+    reader: Source,
+    standardize: bool,
+    on_read: OnRead | None,
+    spool: Callable[[], Spool] | None,
+    cache_bytes: int,
+) -> _Scan:
+    labels, kept = LabelCollector(reader.path), Kept(spool, cache_bytes)
     statistics = ColumnStatistics() if standardize else None
     nonzeros = np.zeros(0, dtype=np.int64)
-    cache: list[Block] | None = []
-    n_rows = n_features = cached = 0
+    n_rows = n_features = 0
     for block in reader.blocks(on_read):
         X = block.X
         labels.append(block.labels)
         n_rows += X.shape[0]
         if isinstance(X, np.ndarray):
             n_features = X.shape[1]
-            cached += X.nbytes
         else:
-            if X.nnz:
-                n_features = max(n_features, int(X.indices.max()) + 1)
             counts = np.bincount(X.indices, minlength=len(nonzeros))
+            n_features = max(n_features, len(counts) if X.nnz else 0)
             counts[: len(nonzeros)] += nonzeros
             nonzeros = counts
-            cached += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
         if statistics is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
                 statistics.update(X)
-        if cache is not None:
-            cache.append(block)
-            if cached > CACHE_BYTES:
-                cache = None
-    width = max(n_features, reader.n_features or 0)
-    if n_features == 0:
-        raise InputError(f"{reader.path}: no features in any row")
-    if statistics is not None:
-        statistics.widen(width)
-    nonzeros = np.pad(nonzeros, (0, width - len(nonzeros)))
-    return _Scan(labels, n_rows, n_features, nonzeros, statistics, cache)
+        kept.put(block)
+    return _Scan(labels, n_rows, n_features, nonzeros, statistics, [kept])
 
 
 def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:
@@ -583,6 +650,15 @@ def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:
         return "dense"
     filled = int(scan.nonzeros[party.columns].sum())
     return "dense" if filled > DENSE_ABOVE * scan.n_rows * party.width else "csr"
+
+
+def _told(blocks: Iterable[Block], n_rows: int, size: int, progress: Progress) -> Iterator[Block]:
+    """Blocks that were kept, and how far writing them is, in bytes of the source."""
+    done = 0
+    for block in blocks:
+        yield block
+        done += len(block.labels)
+        progress("writing", size * done // n_rows, size)
 
 
 # --- second pass -----------------------------------------------------------------------------------------
@@ -632,12 +708,12 @@ def _write(
         for block in blocks:
             X = block.X
             if not isinstance(X, np.ndarray) and X.shape[1] < width:
-                X = sparse.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+                X = make_csr(X.data, X.indices, X.indptr, (X.shape[0], width))
             for party, kind, transform, writer in zip(split, kinds, transforms, writers):
                 for start, part in _pieces(party.take(X), kind):
                     with np.errstate(over="ignore", invalid="ignore"):
                         part = transform.apply(part).astype(dtype, copy=False)
-                    _check_finite(part, reader, block.first_row + start, party, dtype)
+                    _check_finite(part, reader, rows + start, party, dtype)
                     writer.append(part)
             rows += X.shape[0]
         if rows != len(labels.y):

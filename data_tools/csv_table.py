@@ -174,7 +174,7 @@ class CsvSource(CsvFile):
         Empty file, repeated or empty names, unknown label or dropped column, no feature column left.
     """
 
-    kind = "dense"
+    kind, quick = "dense", False
 
     def __init__(
         self,

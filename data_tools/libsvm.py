@@ -13,15 +13,19 @@ from collections.abc import Iterator
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.csv_blocks import LARGE, powers
+from fastadmm.data_tools.csv_blocks import LARGE, in_order, powers
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
+from fastadmm.store.elements import make_csr
 from scipy import sparse
 
 __all__ = ["LibsvmSource"]
 
 #: One mistyped index must not allocate the machine's memory; ``n_features`` lifts the limit.
 MAX_FEATURES = 200_000_000
+
+#: Rows, labels and the number of lines.
+_Parsed = tuple[sparse.csr_array, np.ndarray, int]
 
 _INT32_MAX = 2**31 - 1
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
@@ -43,9 +47,11 @@ class LibsvmSource:
         Whether indices count from 0.
     block_bytes : int
         Bytes of text per block; memory is a small multiple of it, whatever the file's size.
+    threads : bool
+        Whether blocks of a large file are parsed on all cores.
     """
 
-    kind = "csr"
+    kind, quick = "csr", False
     feature_names: list[str] | None = None
 
     def __init__(
@@ -55,7 +61,9 @@ class LibsvmSource:
         n_features: int | None = None,
         zero_based: bool = False,
         block_bytes: int | None = None,
+        threads: bool = True,
     ) -> None:
+        self.threads = threads and source.size >= LARGE
         self.source = source
         self.path = source.shown
         self.n_features = n_features
@@ -81,9 +89,11 @@ class LibsvmSource:
             Naming line and token: not a number, NaN or infinite, indices unsorted, repeated, out of range;
             or compressed data cut short; or no rows at all.
         """
-        row = 0
-        for first_line, text in self.source.line_blocks(self.block_bytes, on_read):
-            X, y = self._parse(text, first_line)
+        row, line = 0, 1
+        texts = self.source.text_blocks(self.block_bytes, on_read)
+        for text, parsed in in_order(self._try, texts) if self.threads else map(self._try, texts):
+            X, y, lines = parsed or self._parse(text, line)
+            line += lines
             if len(y):
                 yield Block(X, y, row)
                 row += len(y)
@@ -101,9 +111,16 @@ class LibsvmSource:
                     seen += 1
         return f"row {row + 1}"
 
-    def _parse(self, text: bytes, first_line: int) -> tuple[sparse.csr_array, np.ndarray]:
-        if self.source.size >= LARGE and (parsed := self._parse_compiled(text)) is not None:
-            return parsed
+    def _try(self, text: bytes) -> tuple[bytes, _Parsed | None]:
+        """A block of a large file, parsed if it is plain; the text is needed only if it is not."""
+        parsed = self._parse_compiled(text) if self.source.size >= LARGE else None
+        return text if parsed is None else b"", parsed
+
+    def _parse(self, text: bytes, first_line: int) -> _Parsed:
+        X, y = self._parse_uncompiled(text, first_line)
+        return X, y, text.count(b"\n")
+
+    def _parse_uncompiled(self, text: bytes, first_line: int) -> tuple[sparse.csr_array, np.ndarray]:
         # int() and float() of the compiled reader accept "1_000", and it drops "qid:" silently.
         if b"_" not in text and b"qid" not in text:
             parsed = self._parse_fast(text)
@@ -111,27 +128,27 @@ class LibsvmSource:
                 return parsed
         return self._parse_slowly(text, first_line)
 
-    def _parse_compiled(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
+    def _parse_compiled(self, text: bytes) -> _Parsed | None:
         from fastadmm.kernels.cells import parse_libsvm
 
-        most, values = text.count(b"\n") + 1, np.empty(text.count(b":"))
-        labels, indptr = np.empty(most), np.empty(most + 1, dtype=np.int64)
-        indices = np.empty(len(values), dtype=np.int64)
+        if not text.endswith(b"\n"):
+            text += b"\n"
+        # The shortest line is "1\n" and the shortest entry " 1:1"; what is not written takes no memory.
+        labels, indptr = np.empty(len(text) // 2 + 1), np.empty(len(text) // 2 + 2, dtype=np.int32)
+        values, indices = np.empty(len(text) // 4 + 1), np.empty(len(text) // 4 + 1, dtype=np.int32)
         limit = (self.n_features if self.n_features is not None else MAX_FEATURES) - 1
-        rows = -1
-        if b"#" not in text:  # a comment may hold colons, and no number
-            rows = parse_libsvm(
-                np.frombuffer(text, dtype=np.uint8), 0 if self.zero_based else 1, min(limit, _INT32_MAX - 1),
-                powers(), labels.view(np.uint64), indptr, indices, values.view(np.uint64),
-            )  # fmt: skip
+        rows, lines = parse_libsvm(
+            np.frombuffer(text, dtype=np.uint8), 0 if self.zero_based else 1, min(limit, _INT32_MAX - 1),
+            powers(), labels.view(np.uint64), indptr, indices, values.view(np.uint64),
+        )  # fmt: skip
         if rows < 0:
             return None
         count = int(indptr[rows])
         width = self.n_features
         if width is None:
             width = int(indices[:count].max()) + 1 if count else 0
-        X = sparse.csr_array((values[:count], indices[:count], indptr[: rows + 1]), shape=(rows, width))
-        return X, labels[:rows]
+        X = make_csr(values[:count], indices[:count], indptr[: rows + 1], (rows, width))
+        return X, labels[:rows], lines
 
     def _parse_fast(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
         from sklearn.datasets import load_svmlight_file

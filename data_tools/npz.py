@@ -119,6 +119,7 @@ class NpzSource:
         No zip archive, arrays missing, of wrong types or shapes that do not go together.
     """
 
+    quick = True
     feature_names: list[str] | None = None
 
     def __init__(self, source: SourceFile, *, x_key: str | None = None, y_key: str = "y") -> None:

@@ -116,6 +116,11 @@ class SourceFile:
         """Whether the file is a zip archive, as NPZ files are."""
         return self.magic.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is a Parquet table."""
+        return self.magic.startswith(b"PAR1")
+
     def open(self, on_read: Callable[[int], None] | None = None) -> io.BufferedReader:
         """Open the decompressed bytes for sequential reading.
 
@@ -131,7 +136,7 @@ class SourceFile:
             truncated or damaged, or where text does not have the encoding.
         """
         try:
-            raw = open(self.path, "rb")  # noqa: SIM115 - closed by the reader returned
+            raw = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed by the reader returned
         except OSError as error:
             raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         stream: Any = io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
@@ -156,8 +161,16 @@ class SourceFile:
         text : bytes
             Complete lines; the last line of the file may lack its newline.
         """
-        block_bytes = block_bytes or BLOCK_BYTES
         line = 1
+        for text in self.text_blocks(block_bytes, on_read):
+            yield line, text
+            line += text.count(b"\n")
+
+    def text_blocks(
+        self, block_bytes: int | None = None, on_read: Callable[[int], None] | None = None
+    ) -> Iterator[bytes]:
+        """As :meth:`line_blocks`, without the numbers of lines."""
+        block_bytes = block_bytes or BLOCK_BYTES
         pending: list[bytes] = []  # pieces of a line that has not ended yet
         size = 0
         with self.open(on_read) as stream:
@@ -168,22 +181,33 @@ class SourceFile:
                     size += len(piece)
                     if size > MAX_LINE_BYTES:
                         raise InputError(
-                            f"{self.shown}: line {line} is longer than {MAX_LINE_BYTES >> 20} MB: no table"
+                            f"{self.shown}: {self._line()} is longer than {MAX_LINE_BYTES >> 20} MB: no table"
                         )
                     continue
                 text = b"".join((*pending, piece[:cut]))
                 pending = [piece[cut:]]
                 size = len(pending[0])
-                yield line, text
-                line += text.count(b"\n")
+                yield text
         if text := b"".join(pending):
-            yield line, text
+            yield text
+
+    def _line(self) -> str:
+        """The first line that is too long."""
+        line, size = 1, 0
+        with self.open() as stream:
+            while piece := stream.read(BLOCK_BYTES):
+                cut = piece.rfind(b"\n") + 1
+                size = len(piece) - cut if cut else size + len(piece)
+                line += piece.count(b"\n")
+                if size > MAX_LINE_BYTES:
+                    break
+        return f"line {line}"
 
 
 class _Guarded(io.RawIOBase):
     """Raw stream over the decompressed bytes; turns every decoder's exceptions into one line."""
 
-    def __init__(self, source: SourceFile, raw: BinaryIO, on_read: Callable[[int], None] | None) -> None:
+    def __init__(self, source: SourceFile, raw: io.FileIO, on_read: Callable[[int], None] | None) -> None:
         self._source = source
         self._raw = raw
         self._inner = source._decompress(raw) if source._decompress else raw
@@ -195,7 +219,12 @@ class _Guarded(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
-            data = self._inner.read(len(buffer))
+            if self._inner is self._raw:
+                count = self._raw.readinto(buffer)
+            else:
+                data = self._inner.read(len(buffer))
+                count = len(data)
+                buffer[:count] = data
         except EOFError:
             raise InputError(
                 f"{self._source.shown}: {self._source.compression} data end early, after {self._count} bytes "
@@ -207,11 +236,10 @@ class _Guarded(io.RawIOBase):
             if self._source.compression is not None and error.errno is None:  # bz2's "Invalid data stream"
                 raise self._damaged(error) from None
             raise StorageError(f"{self._source.shown}: cannot read: {_reason(error)}") from None
-        self._count += len(data)
-        buffer[: len(data)] = data
+        self._count += count
         if self._on_read is not None:
             self._on_read(self._raw.tell())
-        return len(data)
+        return count
 
     def _damaged(self, error: Exception) -> InputError:
         return InputError(

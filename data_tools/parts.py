@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
+from fastadmm.data_tools.opening import SourceFile, guess_format
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["is_parts", "part_files"]
+__all__ = ["is_parts", "part_files", "source_files"]
 
 
 def is_parts(path: str | Path) -> bool:
@@ -50,3 +51,49 @@ def part_files(path: str | Path) -> list[Path]:
         what = "a directory without data files" if folder else "no file has such a name"
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
     return parts
+
+
+def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
+    """The opened files that a source stands for, and their format.
+
+    Parameters
+    ----------
+    path : path
+        A file, a directory or a pattern.
+    format : str
+        "auto": by content and name.
+
+    Returns
+    -------
+    list of SourceFile
+    {"libsvm", "csv", "npz", "parquet"}
+
+    Raises
+    ------
+    InputError
+        Files of several formats, or several NPZ files.
+    """
+    files = [SourceFile(part, parquet=True) for part in part_files(path)]
+    kinds = [_format(file, format) for file in files]
+    for file, kind in zip(files, kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"{file.shown}: read as {kind}, but {files[0].shown} as {kinds[0]}: parts of one source have "
+                "one format (see --format)"
+            )
+    if kinds[0] == "npz" and len(files) > 1:
+        raise InputError(f"{shown(path)}: {len(files)} NPZ files: give one; parts are LIBSVM, CSV or Parquet")
+    return files, kinds[0]
+
+
+def _format(file: SourceFile, format: str) -> str:
+    if file.is_parquet:
+        if format != "auto":
+            raise InputError(f"{file.shown}: is a Parquet file: leave --format out")
+        return "parquet"
+    kind = guess_format(file) if format == "auto" else format
+    if (kind == "npz") != file.is_zip:
+        raise InputError(
+            f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
+        )
+    return kind

@@ -85,6 +85,30 @@ class ColumnStatistics:
             np.maximum.at(high, X.indices, X.data)
         if X.shape[1] < d and isinstance(X, np.ndarray):
             raise ValueError("dense blocks of different widths")
+        self._merge(k, mean, m2, low, high, nonzeros)
+
+    def merge(self, other: ColumnStatistics) -> None:
+        """Merge the statistics of later rows.
+
+        Parameters
+        ----------
+        other : ColumnStatistics
+            May be widened.
+        """
+        width = max(self.n_features, other.n_features)
+        self.widen(width)
+        other.widen(width)
+        self._merge(other.n_rows, other.mean, other.m2, other.low, other.high, other.nonzeros)
+
+    def _merge(
+        self,
+        k: int,
+        mean: np.ndarray,
+        m2: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        nonzeros: np.ndarray,
+    ) -> None:
         total = self.n_rows + k
         delta = mean - self.mean
         self.mean = self.mean + delta * (k / total)

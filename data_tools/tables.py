@@ -247,7 +247,7 @@ class _Reading:
             self.current = file
             opened.append(
                 ParquetTable(file)
-                if file.magic.startswith(b"PAR1")
+                if file.is_parquet
                 else CsvFile(file, drop=drop, header=layout.header, separator=layout.separator)
             )
         names = opened[0].columns

@@ -6,7 +6,7 @@ Only what is plain is taken; everything else is left to the readers in Python, w
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.decimals import read_number
+from fastadmm.kernels.decimals import read_number, read_short
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["code_words", "parse_libsvm", "parse_numbers", "parse_whole_numbers", "split_cells"]
@@ -234,6 +234,26 @@ def code_words(text, starts, stops, table, codes, first):
     return count
 
 
+@inline
+def _any_number(text, at, powers):
+    """Behind a token, the bits of its number, and whether it is one."""
+    after, value, short = read_short(text, at)
+    if short:
+        return after, np.float64(value).view(np.uint64), True
+    after = at
+    while text[after] > 32 and text[after] != 35:
+        after += _ONE
+    kind, bits = read_number(text, np.int64(at), np.int64(after), powers)
+    return after, bits, kind != 0
+
+
+@inline
+def _behind_spaces(text, at):
+    while text[at] == 32 or text[at] == 9 or text[at] == 13:
+        at += _ONE
+    return at
+
+
 @kernel
 def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
     """Read LIBSVM lines.
@@ -241,7 +261,7 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
     Parameters
     ----------
     text : ndarray of uint8
-        Complete lines.
+        Complete lines, also the last.
     shift : int
         The first index: 0 or 1.
     limit : int
@@ -250,9 +270,9 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
         Of :func:`fastadmm.kernels.decimals.powers_of_five`.
     labels : ndarray of uint64
         ``(k,)``, written: bits of float64.
-    indptr : ndarray of int64
+    indptr : ndarray of int32
         ``(k + 1,)``, written.
-    indices : ndarray of int64
+    indices : ndarray of int32
         ``(n,)``, written; ascending in each row, from 0.
     bits : ndarray of uint64
         ``(n,)``, written: bits of float64.
@@ -261,48 +281,45 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
     -------
     int
         Rows; -1 if the text is not plain: other than numbers, spaces, comments; indices that do not ascend.
+    int
+        Lines.
     """
-    row, filled, at, n = 0, 0, 0, len(text)
+    row, lines, filled = 0, 0, 0
+    at, n = np.uint64(0), np.uint64(len(text))
     indptr[0] = 0
+    if len(text) == 0 or text[len(text) - 1] != 10:
+        return -1, 0
     while at < n:
-        while at < n and (text[at] == 32 or text[at] == 9 or text[at] == 13):
-            at += 1
-        if at < n and text[at] != 10 and text[at] != 35:
-            start = at
-            while at < n and text[at] > 32 and text[at] != 35:
-                at += 1
-            kind, number = read_number(text, start, at, powers)
-            if kind == 0:
-                return -1
+        at = _behind_spaces(text, at)
+        if text[at] != 10 and text[at] != 35:
+            at, number, right = _any_number(text, at, powers)
+            if not right:
+                return -1, lines
             labels[row] = number
-            last = -1
+            last = np.int64(-1)
             while True:
-                while at < n and (text[at] == 32 or text[at] == 9 or text[at] == 13):
-                    at += 1
-                if at == n or text[at] == 10 or text[at] == 35:
+                at = _behind_spaces(text, at)
+                if text[at] == 10 or text[at] == 35:
                     break
                 index, start = np.int64(0), at
-                while at < n and 48 <= text[at] <= 57:
+                while 48 <= text[at] <= 57:
                     index = index * 10 + np.int64(text[at] - 48)
-                    at += 1
-                if at in (start, n) or at - start > 10 or text[at] != 58:
-                    return -1
+                    at += _ONE
+                if at == start or at - start > np.uint64(10) or text[at] != 58:
+                    return -1, lines
                 index -= shift
-                at += 1
                 if index <= last or index > limit:
-                    return -1
-                start = at
-                while at < n and text[at] > 32 and text[at] != 35:
-                    at += 1
-                kind, number = read_number(text, start, at, powers)
-                if kind == 0:
-                    return -1
+                    return -1, lines
+                at, number, right = _any_number(text, at + _ONE, powers)
+                if not right:
+                    return -1, lines
                 indices[filled], bits[filled] = index, number
                 filled += 1
                 last = index
             row += 1
             indptr[row] = filled
-        while at < n and text[at] != 10:
-            at += 1
-        at += 1
-    return row
+        while text[at] != 10:
+            at += _ONE
+        at += _ONE
+        lines += 1
+    return row, lines

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.policy import inline
 
-__all__ = ["LEAST_POWER", "powers_of_five", "read_number"]
+__all__ = ["LEAST_POWER", "powers_of_five", "read_number", "read_short"]
 
 #: Smallest and largest decimal exponent that is decided here.
 LEAST_POWER, MOST_POWER = -342, 308
@@ -25,6 +25,12 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
+
+
+#: Powers of ten that a float64 holds exactly.
+_EXACT_POWERS = np.array([10.0**k for k in range(23)])
+
+_ZERO_DIGIT, _POINT = np.uint8(48), np.uint8(254)  # the point after 48 is taken off
 
 
 def powers_of_five() -> np.ndarray:
@@ -176,3 +182,55 @@ def read_number(text, start, stop, powers):
     if not decided:
         return UNDECIDED, _ZERO
     return flags, bits | sign
+
+
+@inline
+def read_short(text, at):
+    """The number that begins here, where it is short: most are.
+
+    A whole number below 2^53 divided by a power of ten that is exact is rounded once, as it must be
+    (Clinger, "How to read floating point numbers accurately", 1990).
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+        Anything but a digit at its end.
+    at : uint64
+        Unsigned, so that no index counts from the end.
+
+    Returns
+    -------
+    uint64
+        Behind the number.
+    float
+    bool
+        Whether it is such a number, and white space or ``#`` follows.
+    """
+    negative = text[at] == 45
+    if negative:
+        at += _ONE
+    begin, w = at, _ZERO
+    digit = np.uint8(text[at] - _ZERO_DIGIT)
+    while digit <= 9:
+        w = w * np.uint64(10) + np.uint64(digit)
+        at += _ONE
+        digit = np.uint8(text[at] - _ZERO_DIGIT)
+    size, places = at - begin, _ZERO
+    if digit == _POINT:
+        at += _ONE
+        begin = at
+        digit = np.uint8(text[at] - _ZERO_DIGIT)
+        while digit <= 9:
+            w = w * np.uint64(10) + np.uint64(digit)
+            at += _ONE
+            digit = np.uint8(text[at] - _ZERO_DIGIT)
+        places = at - begin
+        size += places
+    after = text[at]
+    ends = after in (32, 35) or (after >= 9 and after <= 13)
+    short = ends and size > _ZERO and size < np.uint64(20) and places < np.uint64(23)
+    short = short and w < np.uint64(1 << 53)
+    value = np.float64(w)
+    if places and short:
+        value /= _EXACT_POWERS[places]
+    return at, (-value if negative else value), short

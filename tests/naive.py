@@ -421,3 +421,47 @@ def clamped_least(
         middle = 0.5 * (low + high)
         low, high = (middle, high) if derivative(middle) < 0.0 else (low, middle)
     return low
+
+
+# --- text
+
+
+def libsvm_rows(
+    text: str, shift: int, limit: int
+) -> tuple[list[float], list[list[int]], list[list[float]]] | None:
+    """Labels, indices and values of LIBSVM lines; None where a token is not plain."""
+    labels, indices, values = [], [], []
+    for line in text.split("\n")[:-1]:
+        tokens = line.split("#")[0].split()
+        if not tokens:
+            continue
+        pairs = [token.split(":") for token in tokens[1:]]
+        if not all(len(pair) == 2 and pair[0].isdigit() and len(pair[0]) <= 10 for pair in pairs):
+            return None
+        own = [int(index) - shift for index, _ in pairs]
+        if own != sorted(set(own)) or any(not 0 <= index <= limit for index in own):
+            return None
+        try:
+            labels.append(float(tokens[0]))
+            values.append([float(value) for _, value in pairs])
+        except ValueError:
+            return None
+        indices.append(own)
+    return labels, indices, values
+
+
+def cells_of(text: str, separator: str) -> list[list[str]]:
+    """Cells of CSV lines without line breaks in them; blank lines are no rows."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [
+        [cell[1:-1] if cell.startswith('"') else cell for cell in line.split(separator)]
+        for line in lines
+        if line
+    ]
+
+
+def numbered_words(words: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Number of each word, in the order of their first rows, and these rows."""
+    seen: dict[str, int] = {}
+    codes = [seen.setdefault(word, len(seen)) for word in words]
+    return codes, [words.index(word) for word in seen]

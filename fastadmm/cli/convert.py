@@ -391,7 +391,7 @@ def convert(
             metavar="SOURCE",
             show_default=False,
             readable=False,
-            help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz. Or use --guest and --host.",
+            help="LIBSVM text, CSV (.csv, .data), Parquet or NPZ, also .gz, .bz2, .xz; or a folder or 'pattern' of parts.",
         ),
     ] = None,
     out: Annotated[

@@ -182,9 +182,10 @@ class ShardsWriter:
             raise InputError(
                 f"{self.shown}: key 'obs/ids': parties or labels with other rows; align them by id"
             )
+        digest = digests.pop()
         contents = [cut.content_digest(names) for cut, names in zip(self._parties, self._names)]
         for k, (part, (first, _)) in enumerate(zip(self.parts, self.rows), start=1):
-            shard = Shard(k, len(self.parts), first, self.rows[-1][1], *digests, contents)
+            shard = Shard(k, len(self.parts), first, self.rows[-1][1], digest, contents)
             part.finish(shard)
         return shard
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -53,7 +54,7 @@ class JoinedParty(PartyData):
         self.row_digest = digest.text()
 
     @property
-    def feature_names(self) -> list[str]:  # type: ignore[override]
+    def feature_names(self) -> list[str]:
         """The names of the columns, of the first shard."""
         return self.parts[0].feature_names
 
@@ -82,7 +83,7 @@ class JoinedParty(PartyData):
             filled = stop
         return make_csr(data, indices, indptr, (self.n_samples, self.n_features))
 
-    def _parts(self) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+    def _parts(self) -> Iterator[tuple[int, Any]]:
         start = 0
         for part in self.parts:
             yield start, part.load()

@@ -1,0 +1,128 @@
+"""Parsed rows between the two passes of a conversion: text is parsed once, whatever its size."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from fastadmm.data_tools.blocks import Block
+from fastadmm.errors import StorageError
+from fastadmm.files.atomic import storage_errors
+from fastadmm.store.elements import make_csr
+
+__all__ = ["Kept", "Spool", "SpooledBlock"]
+
+
+@dataclass(frozen=True)
+class SpooledBlock:
+    """Where a block's arrays are: place in the file, shape and type of each."""
+
+    parts: tuple[tuple[int, tuple[int, ...], np.dtype], ...]
+    shape: tuple[int, int]
+    labels: np.ndarray
+    first_row: int
+
+
+class Spool:
+    """A file without a name, which is gone when nobody needs it; any thread may write to it.
+
+    Parameters
+    ----------
+    folder : path
+        Where it is made.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = folder
+        self._lock, self._end = threading.Lock(), 0
+        with storage_errors(folder, "write"):
+            self._file = tempfile.TemporaryFile(dir=folder, prefix=".fastadmm-", buffering=0)  # noqa: SIM115 - closed by the finalizer
+        weakref.finalize(self, self._file.close)
+
+    def put(self, block: Block) -> SpooledBlock | None:
+        """Write a block; None if the disk is full, so that the source has to be read again."""
+        X = block.X
+        arrays = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
+        arrays = tuple(np.ascontiguousarray(array) for array in arrays)
+        parts = []
+        try:
+            with storage_errors(self.folder, "write"), self._lock:
+                for array in arrays:
+                    parts.append((self._end, array.shape, array.dtype))
+                    view = array.data.cast("B") if array.size else memoryview(b"")
+                    self._file.seek(self._end)
+                    while len(view):
+                        done = self._file.write(view)
+                        view, self._end = view[done:], self._end + done
+        except StorageError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                return None
+            raise
+        return SpooledBlock(tuple(parts), X.shape, block.labels, block.first_row)
+
+    def get(self, block: SpooledBlock) -> Block:
+        """Read a block."""
+        arrays = []
+        with storage_errors(self.folder, "read"), self._lock:
+            for place, shape, dtype in block.parts:
+                array = np.empty(shape, dtype=dtype)
+                view = array.data.cast("B") if array.size else memoryview(b"")
+                self._file.seek(place)
+                while len(view):
+                    view = view[self._file.readinto(view) :]
+                arrays.append(array)
+        X = arrays[0] if len(arrays) == 1 else make_csr(*arrays, block.shape)
+        return Block(X, block.labels, block.first_row)
+
+
+class Kept:
+    """Parsed blocks of a source: in memory while they are few, then in a spool.
+
+    Parameters
+    ----------
+    spool : callable
+        Makes the spool, or gives the one that there is; None: blocks that are many are not kept.
+    most : int
+        Bytes in memory.
+    """
+
+    def __init__(self, spool: Callable[[], Spool] | None, most: int) -> None:
+        self._make, self._left = spool, most
+        self._spool: Spool | None = None
+        #: Blocks in memory; None once they are in the spool.
+        self.in_memory: list[Block] | None = []
+        self._spooled: list[SpooledBlock] | None = []
+
+    def put(self, block: Block) -> None:
+        """Keep a block."""
+        X = block.X
+        arrays = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
+        self._left -= sum(array.nbytes for array in arrays)
+        if self.in_memory is not None:
+            self.in_memory.append(block)
+            if self._left >= 0:
+                return
+            blocks, self.in_memory = self.in_memory, None
+            self._spool = self._make() if self._make is not None else None
+        else:
+            blocks = [block]
+        for one in blocks:
+            written = self._spool.put(one) if self._spool is not None and self._spooled is not None else None
+            if written is None or self._spooled is None:
+                self._spooled = None
+                return
+            self._spooled.append(written)
+
+    def blocks(self) -> Iterator[Block] | None:
+        """All blocks in turn; None if they were not kept."""
+        if self.in_memory is not None:
+            return iter(self.in_memory)
+        if self._spool is None or self._spooled is None:
+            return None
+        return map(self._spool.get, self._spooled)

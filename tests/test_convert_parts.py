@@ -1,0 +1,124 @@
+"""A single source in many files: a directory or pattern of LIBSVM, CSV or Parquet parts."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fastadmm.data_tools import convert as convert_module
+from fastadmm.data_tools import opening
+from fastadmm.data_tools.convert import convert
+from fastadmm.errors import InputError
+from fastadmm.store import open_partition
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five parts, two of them compressed, and one file of all rows."""
+    folder = tmp_path_factory.mktemp("parts")
+    rng = np.random.default_rng(2)
+    (folder / "p").mkdir()
+    whole = ""
+    for k in range(5):
+        rows = []
+        for _ in range(30 + 7 * k):
+            own = sorted(rng.choice(12, rng.integers(1, 8), replace=False) + 1)
+            rows.append(f"{rng.choice([-1, 1])} " + " ".join(f"{j}:{rng.standard_normal():.5g}" for j in own))
+        text = "\n".join(rows) + "\n"
+        whole += text
+        name = folder / "p" / f"part-{k}.svm"
+        if k % 2:
+            Path(f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            name.write_text(text)
+    (folder / "p" / "_SUCCESS").touch()
+    (folder / "whole.svm").write_text(whole)
+    return folder
+
+
+def _bytes(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(path.rglob("*.h5"))}
+
+
+def test_parts_are_one_file_on_any_number_of_threads(parts: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    convert(parts / "whole.svm", tmp_path / "whole", parties=3)
+    seen: list[tuple[int, int]] = []
+
+    def told(stage: str, done: int, total: int) -> None:
+        seen.append((done, total))
+
+    convert(parts / "p", tmp_path / "parts", parties=3, progress=told)
+    assert max(seen) == (sum(f.stat().st_size for f in (parts / "p").iterdir()),) * 2
+    assert _bytes(tmp_path / "parts") == _bytes(tmp_path / "whole")
+    for threads in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        monkeypatch.setattr(opening, "BLOCK_BYTES", 400 * int(threads))
+        convert(f"{parts}/p/part-*", tmp_path / threads, parties=3, standardize=True, storage="dense")
+    one, two = (open_partition(tmp_path / t) for t in ("1", "2"))
+    assert len(one.parties) == 3
+    for a, b in zip(one.parties, two.parties):
+        np.testing.assert_allclose(a.load(), b.load(), atol=1e-12)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    convert(parts / "p", tmp_path / "again", parties=3, standardize=True, storage="dense")
+    assert _bytes(tmp_path / "again") == _bytes(tmp_path / "2")
+    assert not list(tmp_path.glob(".fastadmm*"))
+
+
+def test_a_full_disk_beside_the_partition_reads_the_parts_again(
+    parts: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    convert(parts / "p", tmp_path / "kept", parties=3)
+    monkeypatch.setattr(convert_module.Spool, "put", lambda self, block: None)
+    convert(parts / "p", tmp_path / "again", parties=3)
+    assert _bytes(tmp_path / "kept") == _bytes(tmp_path / "again")
+
+
+def test_faults_name_the_part(parts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "a.svm").write_text("1 1:2 2:1\n-1 2:3\n")
+    (folder / "b.svm").write_text("1 1:1\n\n-1 2:1e39\n")
+    with pytest.raises(InputError, match=r"p: .*b\.svm, line 3, feature 'f2': too large for float32"):
+        convert(folder, tmp_path / "o", parties=2, dtype="float32")
+    (folder / "b.svm").write_text("1 1:1\n-1 2:x\n")
+    with pytest.raises(InputError, match=r"b\.svm: line 2: value 'x' of feature 2 is not a number"):
+        convert(folder, tmp_path / "o", parties=2)
+    (folder / "b.svm").unlink()
+    (folder / "b.csv").write_text("a,y\n1,0\n2,1\n")
+    with pytest.raises(InputError, match=r"b\.csv: read as csv, but .*a\.svm as libsvm"):
+        convert(folder, tmp_path / "o", parties=2)
+    (folder / "b.csv").unlink()
+    (folder / "a.svm").unlink()
+    for name in "ab":
+        np.savez(folder / f"{name}.npz", X=np.eye(3), y=np.arange(3) % 2)
+    with pytest.raises(InputError, match="2 NPZ files: give one"):
+        convert(folder, tmp_path / "o", parties=2)
+    assert not (tmp_path / "o").exists()
+
+
+def test_tables_in_parts_and_parquet_are_one_csv(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    table = pa.table(
+        {"a": rng.integers(0, 9, 90), "b": rng.normal(0, 1, 90).round(3), "y": ["no", "yes", "no"] * 30}
+    )
+    for kind in ("csv", "parquet"):
+        (tmp_path / kind).mkdir()
+        for k in range(3):
+            part = table.slice(30 * k, 30)
+            if kind == "csv":
+                rows = [",".join(map(str, row.values())) for row in part.to_pylist()]
+                (tmp_path / kind / f"{k}.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+            else:
+                pq.write_table(part, tmp_path / kind / f"{k}.parquet")
+    pq.write_table(table, tmp_path / "one.parquet")
+    for source in ("csv", "parquet", "one.parquet"):
+        convert(tmp_path / source, tmp_path / f"{source}.parts", parties=2, label="y")
+    assert _bytes(tmp_path / "csv.parts") == _bytes(tmp_path / "parquet.parts")
+    assert _bytes(tmp_path / "csv.parts") == _bytes(tmp_path / "one.parquet.parts")
+    with pytest.raises(InputError, match="is a Parquet file: leave --format out"):
+        convert(tmp_path / "one.parquet", tmp_path / "o", parties=2, label="y", format="libsvm")
