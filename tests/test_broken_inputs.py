@@ -329,7 +329,7 @@ def like_a_damaged_partition(root: Path) -> list[str]:
         (lambda root: ["a.svm", "-o", "no/such/out"], "no/such/out: cannot write", STORAGE),
         (lambda root: ["a.svm", "-o", "a.svm/out"], "a.svm/out: cannot write", STORAGE),
         (lambda root: ["a.svm", "-o", "y" * 300], "y: cannot write", STORAGE),
-        (directory, "d: is a directory", STORAGE),
+        (directory, "d: a directory without data files", INPUT),
         (out_is_a_file, "out: exists already and is not a directory", STORAGE),
         (out_is_ours_no_force, "out: exists already", STORAGE),
         (fifo, "pipe: not a regular file", STORAGE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -391,7 +392,7 @@ def convert(
             metavar="SOURCE",
             show_default=False,
             readable=False,
-            help="LIBSVM text, CSV (.csv, .data), Parquet or NPZ, also .gz, .bz2, .xz; or a folder or 'pattern' of parts.",
+            help="LIBSVM text, CSV, Parquet or NPZ, also .gz, .bz2, .xz; a folder or 'pattern' of parts.",
         ),
     ] = None,
     out: Annotated[
@@ -465,7 +466,7 @@ def convert(
 
 
 def _is_partition(path: Path) -> bool:
-    return any((path / name).exists() for name in ("partition.toml", "shards.toml"))
+    return any(os.path.exists(path / name) for name in ("partition.toml", "shards.toml"))
 
 
 def _cut(
