@@ -259,3 +259,19 @@ def test_the_span_is_solved_further_while_the_gap_is_large_and_when_it_is_comple
     gap, objective, complete, share
 ):
     assert span_tolerance(gap, objective, complete) == pytest.approx(share * gap, rel=1e-15)
+
+
+def test_sparse_columns_are_factorised_where_a_factor_costs_no_more_than_the_rounds_it_saves():
+    assert direction_party.cheaper_by_size((20_000, 600), 0.0025)
+    assert not direction_party.cheaper_by_size((60_000, 270), 0.007)
+    assert not direction_party.cheaper_by_size((1_000, 1_000), 1.0)  # dense columns are never judged by size
+    rng = np.random.default_rng(3)
+    blocks = [as_block(sp.random(2000, 400, 0.004, "csr", rng=rng)) for _ in range(2)]
+    problem = make_problem(blocks, (rng.random(2000) < 0.5) * 1.0, lam=1e-3)
+    kinds = {}
+    for directions in ("auto", "one"):
+        options = SolverOptions(gap=1e-6, directions=directions, n_threads=1)
+        solver = Solver(problem, options)
+        kinds[directions] = {party.kind for party in solver.method.parties}
+        assert solve(problem, options).gap <= 1e-6
+    assert kinds == {"auto": {"gradient"}, "one": {"gram"}}

@@ -21,7 +21,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.orthonormal import orthonormal
 from fastadmm.parties.reflection import reflection
 
-__all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
+__all__ = ["DirectionParty", "cheaper_by_size", "choose_metric_solver", "in_single_precision"]
 
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
@@ -31,6 +31,9 @@ _MOST_PASSES = 32.0
 
 #: Nanoseconds, as measured: an entry in a pass, sparse and dense; a pair of entries in a Gram matrix.
 _SPARSE_ENTRY, _DENSE_ENTRY, _SPARSE_PAIR, _DENSE_PAIR = 1.0, 0.5, 0.6, 0.05
+
+#: Of a Cholesky factor: a third of the cube of its side, in so many nanoseconds each.
+_FACTOR_ENTRY = 0.1
 
 #: From this share of stored entries on a block counts as dense.
 _DENSE = 0.25
@@ -69,6 +72,26 @@ def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[
     if n < d and n <= side:
         return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
     return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
+
+
+def cheaper_by_size(shape: tuple[int, int], density: float) -> bool:
+    """Whether factorising costs more than the rounds it saves, against gradients by the columns' sizes.
+
+    Columns of sparse data share few rows, so these gradients are nearly Newton directions there; of dense
+    data they are far from it, and never chosen.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (N, d_m).
+    density : float
+        Share of stored entries.
+    """
+    n, d = shape
+    if density >= _DENSE:
+        return False
+    factor = d**3 / 3.0 * _FACTOR_ENTRY / (max(1.0, n * d * density) * _SPARSE_ENTRY)
+    return _gram_passes(d, density) + factor > _MOST_PASSES
 
 
 def _gram_passes(n_columns: int, density: float) -> float:

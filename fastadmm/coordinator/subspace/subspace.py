@@ -36,7 +36,7 @@ from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMe
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian, row_blocks, span_products
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 
@@ -443,6 +443,10 @@ class SubspaceMethod(Method):
             for name, block in zip(problem.names, problem.blocks)
         ]
         for party in parties:
+            block = party.block
+            if self.by_size and party.kind == "gram" and cheaper_by_size(block.whole_shape, block.density):
+                party.kind = "gradient"
+                party.reason = f"{block.shape[1]} sparse columns: a factor would cost more than rounds"
             party.by_size = self.by_size and party.kind == "gradient"
             party.reason += ", by the columns' sizes" if party.by_size else ""
         return parties
