@@ -111,6 +111,8 @@ class CsvFile:
                 f"{self.path}: line 1 holds only numbers, no column names: pass --no-header (they are then "
                 "named c1, c2, ...)"
             )
+        if cells[0].lower().startswith("sep="):
+            raise InputError(f"{self.path}: line 1: {cells[0]!r} is for spreadsheets alone: remove the line")
         # A nameless column is nearly always a row number: it can only be dropped, by its position.
         names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
         check_names(names, f"{self.path}: line 1")
@@ -139,7 +141,19 @@ class CsvFile:
                     if cells:
                         yield line, cells
             except csv.Error as error:
-                raise InputError(f"{self.path}: line {line + 1}: {error}") from None
+                raise InputError(f"{self.path}: line {line + 1}: {_reason(error)}") from None
+
+
+def _reason(error: csv.Error) -> str:
+    """What is wrong with quotes, in other words than the library's."""
+    text = str(error)
+    if text == "unexpected end of data":
+        return "a quote is opened and never closed"
+    return (
+        "text follows a closing quote; write a quote within quotes twice"
+        if "expected after" in text
+        else text
+    )
 
 
 class CsvSource(CsvFile):
@@ -200,7 +214,10 @@ class CsvSource(CsvFile):
                 f"{self.path}: which column is the label? pass --label with one of: {_listing(self.columns)}"
             )
         if label not in self.columns:
-            raise InputError(f"{self.path}: no label column {label!r}{nearest(label, self.columns)}")
+            near = nearest(label, self.columns)
+            if sum(map(is_number, self.columns)) > 1:
+                near = "; line 1 holds numbers, not names: pass --no-header and --label c1, c2 and so on"
+            raise InputError(f"{self.path}: no label column {label!r}{near}")
         if label in drop:
             raise InputError(f"{self.path}: column {label!r} is the label and cannot be dropped")
         self.label = label

@@ -30,6 +30,12 @@ _COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
 )
 
+_WEB_PAGE = "a web page, not a table; save the data themselves"
+_WORKBOOK = "a workbook of a spreadsheet; save its sheet as CSV (UTF-8)"
+
+#: First entries of a workbook, which is a zip archive as NPZ files are.
+_IN_WORKBOOKS = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetypeapplication/vnd.oasis")
+
 #: Files that are something else altogether, and what to do about each.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file; convert reads LIBSVM text, CSV and NPZ"),
@@ -40,6 +46,10 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
     (b"PAR1", "a Parquet file; give one per party, with ids: convert --guest FILE --host FILE --id NAME"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
+    (b"\xd0\xcf\x11\xe0", _WORKBOOK),
+    (b"%PDF", "a PDF document, not a table; save its table as CSV"),
+    *((begin, _WEB_PAGE) for begin in (b"<html", b"<HTML", b"<!DOC", b"<!doc")),
+    *((begin, "JSON; save the table as CSV, one row per line") for begin in (b"[{", b'{"')),
 )
 
 
@@ -95,12 +105,15 @@ class SourceFile:
             self.size = self.path.stat().st_size
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
+                entry = raw.read(72)[22:]
         except StorageError:
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         if self.size == 0:
             raise InputError(f"{self.shown}: file is empty")
+        if self.is_zip and entry.startswith(_IN_WORKBOOKS):
+            raise InputError(f"{self.shown}: is {_WORKBOOK}")
         self.encoding: str | None = None
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None

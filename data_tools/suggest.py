@@ -23,6 +23,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
     str
         ``"; did you mean 'age'?"``, or the list of known names where nothing is near.
     """
+    alike = name.strip().casefold()
+    if match := next((other for other in known if other.strip().casefold() == alike), None):
+        return f"; did you mean {match!r}?"
     if match := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"; did you mean {match[0]!r}?"
     shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")

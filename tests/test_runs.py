@@ -17,6 +17,7 @@ from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import StorageError
 from fastadmm.runs.checkpoint import checkpoints
 from fastadmm.runs.config import make_config
+from fastadmm.runs.display import Silent
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import resume_run, start_run
@@ -347,3 +348,20 @@ def test_interrupted_while_diverging(copies: Path, tmp_path: Path) -> None:
     assert resume_run(tmp_path / "run")["message"] == whole["message"]
     assert logged(tmp_path / "run") == logged(tmp_path / "whole")
     shutil.rmtree(tmp_path / "whole")
+
+
+def test_a_test_partition_of_the_training_rows_is_pointed_out(tmp_path: Path) -> None:
+    """Metrics that look too good are not taken for those of new rows."""
+    data = write_problem(tmp_path / "d.parts", 40, (2, 2))
+    shutil.copytree(data, tmp_path / "copy.parts")
+    said: list[str] = []
+
+    class Display(Silent):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    for name, warned in (("d.parts", True), ("copy.parts", True), ("", False)):
+        said.clear()
+        settings = {"data": str(data), "rounds": 1} | ({"test": str(tmp_path / name)} if name else {})
+        start_run(make_config(settings), tmp_path / f"run-{name}", display=Display())
+        assert any("rows of training" in line for line in said) == warned

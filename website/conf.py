@@ -22,6 +22,7 @@ suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 6  # anchors as code hosts make them
+smartquotes_action = "qe"  # quotes and ellipses; two hyphens begin an option
 
 napoleon_google_docstring = False
 napoleon_use_ivar = True

@@ -327,6 +327,7 @@ def pictures(pages: dict[str, str], out: Path) -> None:
     out : Path
         Directory.
     """
+    sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
     from look import browser
 
     with browser() as chromium:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
 
@@ -47,6 +48,7 @@ def coefficients(
     from fastadmm.errors import ConfigError
     from fastadmm.runs.coefficients import read_coefficients
 
+    check_csv(out)
     references = {}
     for pair in reference or ():
         column, equals, category = pair.partition("=")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
 
@@ -58,6 +59,7 @@ def print_columns(
     import json
     import math
 
+    check_csv(out)
     if out is not None:
         import csv
 

@@ -17,7 +17,10 @@ from fastadmm.other_names import KEYS
 if TYPE_CHECKING:
     from fastadmm.settings.setting import Setting
 
-__all__ = ["given", "given_options", "in_a_file", "is_number", "plain_values", "with_options"]
+#: Names that other programs would read as what it is not.
+_NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
+
+__all__ = ["check_csv", "given", "given_options", "in_a_file", "is_number", "plain_values", "with_options"]
 
 
 def with_options(
@@ -179,6 +182,20 @@ def given(option: str, argv: list[str]) -> str:
         if name == option:
             return value or (argv[k + 1] if k + 1 < len(argv) else "")
     return ""
+
+
+def check_csv(out: Path | None) -> None:
+    """Refuse a name that promises another format than CSV.
+
+    Parameters
+    ----------
+    out : Path or None
+    """
+    if out is not None and out.suffix.lower() in _NOT_CSV:
+        from fastadmm.errors import ConfigError
+        from fastadmm.files.atomic import shown
+
+        raise ConfigError(f"{shown(out)}: what is written is CSV; choose a name that ends in .csv")
 
 
 def _toml(setting: Setting, text: str) -> str:

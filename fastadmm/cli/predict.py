@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import given_options, with_options
+from fastadmm.cli.options import check_csv, given_options, with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ def predict(
         raise ConfigError("--partial: name the contribution file with -o FILE.h5")
     if partial and len(data) > 1:
         raise ConfigError("--partial: one party's file or table at a time")
+    if not partial:
+        check_csv(out)
     if not are_tables(data):
         if wrong := given_options(rows):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")

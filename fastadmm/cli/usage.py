@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 from fastadmm.cli.options import given, in_a_file, is_number
@@ -54,7 +56,7 @@ _COMMANDS: dict[str, str] = {
 }
 
 
-def usage_line(error: Any, argv: list[str]) -> str:
+def usage_line(error: Any, argv: list[str], groups: Iterable[str] = ()) -> str:
     """One sentence about an error of usage.
 
     Parameters
@@ -63,6 +65,8 @@ def usage_line(error: Any, argv: list[str]) -> str:
         What the command line's library raised.
     argv : list of str
         The command line.
+    groups : iterable of str
+        Names of groups of commands.
 
     Returns
     -------
@@ -82,7 +86,40 @@ def usage_line(error: Any, argv: list[str]) -> str:
         message = f"No such command '{name}'"  # without the library's guess
         if near := _near(name, _COMMANDS, context.command.commands):
             return f"{message}; did you mean '{path} {near}'?"
+    elif message.endswith("requires an argument") and argv:  # the library does not say of which command
+        names = list(takewhile(lambda word: not word.startswith("-"), argv))
+        path = " ".join(["fastadmm", *names[: 2 if names[:1] and names[0] in groups else 1]])
+        message = message.replace("an argument", "a value")
+    elif context is not None and (wrong := re.match("Invalid value for '(-[^' ]+)", message)):
+        reason = _reason(context, wrong[1], given(wrong[1], argv), message)
+        message = f"{wrong[1]}: {reason}" if reason else message.replace(" Value error,", "")
     return f"{message}; see '{path} --help'"
+
+
+def _reason(context: Any, option: str, value: str, message: str) -> str:
+    """Why a number is none, or none that is allowed; empty for other options."""
+    found = (known for known in context.command.params if option in known.opts)
+    known = next(found, None)
+    kind = "N" if "integer" in message else "NUMBER" if "number" in message else getattr(known, "metavar", "")
+    if known is None or kind not in ("N", "NUMBER"):
+        return ""
+    what = "a whole number" if kind == "N" else "a number"
+    if not is_number(value):
+        point = value.replace(",", ".")
+        return f"'{value}' is not {what}" + (
+            f"; write {point}" if kind == "NUMBER" and is_number(point) else ""
+        )
+    if kind == "N" and not re.fullmatch(r"[+-]?\d+", value):
+        whole = float(value)
+        return f"'{value}' is not {what}" + (f"; write {whole:.0f}" if whole.is_integer() else "")
+    ends = re.search(
+        r"\[(?:([\d.]+)<=)?x(?:>=([\d.]+)|<=([\d.]+))", (known.get_help_record(context) or ("", ""))[1]
+    )
+    if ends is None:
+        return ""
+    low, high = ends[1] or ends[2], ends[3]
+    allowed = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+    return f"{value} is not allowed: it must be {allowed}"
 
 
 def _near(name: str, others: dict[str, str], known: Iterable[str]) -> str:

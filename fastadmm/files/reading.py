@@ -108,10 +108,12 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_toml(text: str | bytes, place: str) -> dict[str, Any]:
     """A TOML document; parameters and errors as in :func:`parse_json`."""
     try:
-        return tomllib.loads(text if isinstance(text, str) else text.decode("utf-8"))
+        return tomllib.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except RecursionError:
         raise FormatError(f"{place}: not our TOML: brackets within brackets, too deep") from None
-    except ValueError as error:  # also TOMLDecodeError, UnicodeDecodeError, and int() of too many digits
+    except UnicodeDecodeError:
+        raise FormatError(f"{place}: not TOML: it is not UTF-8; save it as UTF-8 text") from None
+    except ValueError as error:  # also TOMLDecodeError, and int() of too many digits
         raise FormatError(f"{place}: not TOML: {_reason(error)}") from None
 
 

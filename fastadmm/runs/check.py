@@ -76,8 +76,14 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
     )
     for line in plan.lines() if timed or plan.limited else [plan.sentence()]:
         display.note(line)
+    if test_partition is not None and _digests(test_partition) == _digests(partition):
+        display.note(f"warning: {shown(test_partition.path)}: these are the rows of training, not new ones")
     check_limit(plan, config.memory is not None, free, shown(config.data))
     return CheckedRun(partition, test_partition, loss, plan)
+
+
+def _digests(partition: Partition) -> list[str]:
+    return [party.content_digest for party in partition.parties]
 
 
 def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:

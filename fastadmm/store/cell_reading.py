@@ -91,4 +91,4 @@ class CellReading:
         if self.kind != "number":
             return f"{self.kind} of dates {self.dates}" if self.dates else f"{self.kind} of times"
         named = [("decimal", self.decimal), ("thousands", self.thousands), ("unit", self.unit)]
-        return ", ".join(f"{what} {mark!r}" for what, mark in named if mark) or "no marks"
+        return ", ".join(f"{what} {mark!r}" for what, mark in named if mark) or "another minus"

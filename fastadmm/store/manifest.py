@@ -229,7 +229,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise StorageError(f"{shown(path)}: no such directory; make it with 'fastadmm convert'")
         if not directory.is_dir():
             raise FormatError(
-                f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}: make one with "
+                f"{shown(path)}: a file; a partition is a directory with {MANIFEST}: make one with "
                 "'fastadmm convert'"
             )
         if not (directory / MANIFEST).exists():

@@ -478,7 +478,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
             hint = (
                 "this run has no model yet: finish it with 'fastadmm resume'"
                 if _is_run(directory)
-                else "not a model"
+                else "not a model; give the directory of a run or of its model"
             )
             raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
     values = read_toml(manifest)
