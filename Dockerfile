@@ -1,4 +1,4 @@
-# docker build -t fastadmm . && docker run --rm -v "$PWD:/data" fastadmm demo
+# docker build -t fastadmm . && docker run --rm --user "$(id -u)" -v "$PWD:/data" fastadmm demo
 FROM python:3.12-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
@@ -11,9 +11,9 @@ FROM python:3.12-slim
 # Numba's threads need the system's OpenMP.
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/fastadmm /opt/fastadmm
-ENV PATH=/opt/fastadmm/bin:$PATH NUMBA_CPU_NAME=generic
-# The compiled kernels go with the image, so that no container compiles.
-RUN fastadmm warmup && useradd --create-home user
+ENV PATH=/opt/fastadmm/bin:$PATH NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/kernels
+# The compiled kernels go with the image. Any user may add to them: those that cannot be written to are not used.
+RUN fastadmm warmup && chmod -R a+rwX /opt/kernels && useradd --create-home user
 USER user
 WORKDIR /data
 ENTRYPOINT ["fastadmm"]
