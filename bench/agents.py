@@ -1,14 +1,16 @@
 """Measure what an exchange with agents costs beyond the parties' own work, and the bytes of a round.
 
-    python bench/agents.py [--rounds 25] [--rows 32561] [--folders /tmp /dev/shm]
+    python bench/agents.py [--rounds 25] [--rows 32561] [--parties 3] [--folders /tmp /dev/shm]
 
 Data like a9a: 32,561 rows, 123 columns of which 11 % are not zero, three parties, each with an agent that is
-a process of its own behind a socket. Each exchange of a run is timed twice: as the coordinator waits for it,
-and as the slowest party computes its answer. The difference is protocol, socket, journals on both sides and
-audit logs. All agents write to one disk and share this machine's processors, so the numbers are upper bounds
-of what parties with machines of their own see. The processor's time depends less on what else runs here: at
-the coordinator that of a whole exchange, at a party what is beyond its own work. What the disk costs is the
-difference between folders on a disk and in memory, which are measured in turn.
+a process of its own behind a socket. Each exchange of a run is timed as the coordinator waits for it, as the
+slowest party computes its answer, and as one process takes for it that has all parties in it, on the same
+processors. The difference to that is protocol, sockets, journals on both sides and audit logs. All agents
+write to one disk and share this machine's processors, so the numbers are upper bounds of what parties with
+machines of their own see: ``--parties 1`` has one party, whose agent has a processor to itself. The
+processor's time depends less on what else runs here: at the coordinator that of a whole exchange, at a party
+what is beyond its own work. What the disk costs is the difference between folders on a disk and in memory,
+which are measured in turn.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastadmm.conversation.calls import CALLS
+from fastadmm.conversation.threads import Threads
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve
 from fastadmm.federation.coordinator import FederatedRun
@@ -31,10 +35,12 @@ from fastadmm.federation.hub import Hub
 from fastadmm.federation.socket import Socket, serve
 from fastadmm.rounds.coordinator_step import new_run
 from fastadmm.rounds.host import Host
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
 from fastadmm.store.partition import create_partition
 from scipy import sparse
 
-WIDTHS = (41, 41, 41)
+WIDTHS = [41, 41, 41]
 SCHEMES = ("subspace", "sharing")
 
 
@@ -135,18 +141,41 @@ def federated(folder: Path, partition: Path, values: dict[str, Any]) -> tuple[Cl
     return clock, np.array([[json.loads(line) for line in log] for log in logs]).swapaxes(0, 1)
 
 
+def one_process(folder: Path, values: dict[str, Any]) -> list[float]:
+    """Seconds of each exchange of the same run with all parties in this process."""
+    carry, taken = Threads.carry, list[float]()
+
+    def timed(threads: Threads, exchange: Any) -> Any:
+        begin = time.perf_counter()
+        answers = carry(threads, exchange)
+        if any(CALLS[call.name].answer for call in exchange.calls):
+            taken.append(time.perf_counter() - begin)
+        return answers
+
+    setattr(Threads, "carry", timed)  # noqa: B010 (a measurement)
+    try:
+        start_run(make_config({"data": str(folder / "d.parts"), **values}), folder / "one")
+    finally:
+        setattr(Threads, "carry", carry)  # noqa: B010
+    return taken
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--rows", type=int, default=32_561)
+    parser.add_argument("--parties", type=int, choices=(1, 2, 3), default=3)
     parser.add_argument("--folders", nargs="+", default=[tempfile.gettempdir()])
     parser.add_argument("--agent", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.agent:
         agent(*options.agent)
         return
-    print("| scheme | files in | exchanges | out, a party and round | in | waits | slowest party | beyond |"
-          " processor beyond it: a party | coordinator |\n" + "|---|---|" + "---:|" * 8)  # fmt: skip
+    del WIDTHS[options.parties :]
+    print(
+        "| scheme | files in | exchanges | out, a party and round | in | waits | slowest party |"
+        " one process | beyond it | processor: a party | coordinator |\n" + "|---|---|" + "---:|" * 9
+    )
     for scheme in SCHEMES:
         for folder in options.folders:
             with tempfile.TemporaryDirectory(prefix="ba", dir=folder) as name:
@@ -156,12 +185,14 @@ def main() -> None:
 def cells(scheme: str, own: Path, options: argparse.Namespace) -> str:
     """A run's row of the table."""
     values = {"lambda": 1e-5, "gap": 0.0, "rounds": options.rounds, "scheme": scheme}
+    values |= {"directions": "both"} if scheme == "subspace" else {}
     clock, parties = federated(own, data(own, options.rows), values)
+    one = np.median(one_process(own, values)[3:])
     rounds = len((own / "run" / "rounds.jsonl").read_text().splitlines())
     # The first exchanges open the run and compile.
     waited, parties, cpu = np.array(clock.waited)[3:], parties[3:], np.array(clock.cpu)[3:]
     worked = parties[:, :, 1].max(axis=1)
-    milliseconds = [waited, worked, waited - worked, parties[:, :, 2], cpu]
+    milliseconds = [waited, worked, one, waited - one, parties[:, :, 2], cpu]
     medians = " | ".join(f"{1e3 * np.median(part):.1f} ms" for part in milliseconds)
     sent, received = (part / rounds / len(WIDTHS) / 1e3 for part in (clock.sent, clock.received))
     return f"{len(clock.waited)} | {sent:.0f} kB | {received:.0f} kB | {medians}"
