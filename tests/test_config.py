@@ -54,6 +54,7 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         "rounds": 7,
         "time": 3.0,
         "threads": 1,
+        "cluster": "mpi",
         "checkpoint_rounds": 4,
         "checkpoint_seconds": 9.5,
         "privacy": {"mode": "message", "epsilon": 2.0, "message_clip": "none"},

@@ -125,6 +125,7 @@ def _one_style(command: Any) -> None:
     for parameter in filter(None, [*command.params, command.get_help_option(context)]):
         if parameter.param_type_name == "argument":
             parameter.metavar = parameter.metavar or parameter.name.upper()
+            parameter.display_type_rich = lambda ctx: ""  # on the page of the site: the name says enough
             continue
         text = parameter.help or ""
         if parameter.metavar is None:
