@@ -21,6 +21,8 @@ from fastadmm.cli.display import ProgressDisplay
 from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.errors import ExitCode
 from fastadmm.figures.progress import Progress, progress_line, seconds_left
+from fastadmm.problem.losses import LOSSES
+from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.solver.history import RoundRecord
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -327,13 +329,19 @@ def test_help_of_what_is_asked_for_is_that_of_the_whole_program(capsys, monkeypa
     assert cli._program([]) is whole
 
 
-def test_a_shell_completes_schemes(monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(
+    ("option", "begin", "known"),
+    [("--scheme", "s", SCHEMES), ("--loss", "h", LOSSES), ("--regularizer", "l", REGULARIZERS)],
+)
+def test_a_shell_completes_names_of_the_registry(
+    monkeypatch, capsys, option: str, begin: str, known: dict[str, object]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["fastadmm"])
     for name, value in (("_FASTADMM_COMPLETE", "complete_bash"), ("COMP_CWORD", "3")):
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("COMP_WORDS", "fastadmm train --scheme s")
+    monkeypatch.setenv("COMP_WORDS", f"fastadmm train {option} {begin}")
     assert run() == 0
-    assert capsys.readouterr().out.split() == [name for name in SCHEMES if name.startswith("s")]
+    assert capsys.readouterr().out.split() == [name for name in known if name.startswith(begin)]
 
 
 def test_help_is_fast() -> None:

@@ -244,7 +244,7 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         names = f"{names}/--no-{names.removeprefix('--')}"
     panel = setting.panel or (setting.group.panel if setting.group else None)
     # Readable or not is said by the command, with the exit code of storage errors.
-    complete = (lambda: list(setting.allowed)) if setting.choices else None
+    complete = (lambda: list(setting.offered)) if setting.choices or setting.words else None
     option = typer.Option(
         names, help=_help(setting), rich_help_panel=panel, readable=False, autocompletion=complete
     )

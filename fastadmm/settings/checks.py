@@ -20,6 +20,8 @@ __all__ = [
     "folds",
     "grid",
     "groups",
+    "names_of_losses",
+    "names_of_regularizers",
     "own_constraints",
     "own_lambdas",
     "read_class_weights",
@@ -181,3 +183,17 @@ def read_class_weights(text: str) -> str | dict[str, float]:
             raise ConfigError(f"--class-weight: class {name!r} is given twice")
         parsed[name] = value
     return parsed
+
+
+def names_of_losses() -> tuple[str, ...]:
+    """What a loss may be called."""
+    from fastadmm.problem.losses import LOSSES
+
+    return ("auto", *LOSSES)
+
+
+def names_of_regularizers() -> tuple[str, ...]:
+    """What a regulariser may be called."""
+    from fastadmm.problem.regularizers import REGULARIZERS
+
+    return tuple(REGULARIZERS)

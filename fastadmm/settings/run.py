@@ -51,6 +51,7 @@ class RunConfig:
             "What is minimised: auto (by the labels), logistic, multinomial, squared, huber, quantile, "
             "hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, "
             "binomial, or the non-convex sigmoid, tukey, welsch. A parameter follows a colon: huber:2.0.",
+            words=checks.names_of_losses,
             estimator="loss",
         ),
     ] = "auto"
@@ -88,6 +89,7 @@ class RunConfig:
             "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
             "[regularizers.md](regularizers.md)",
             "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
+            words=checks.names_of_regularizers,
             in_model=True,
             estimator="regularizer",
         ),
@@ -122,6 +124,7 @@ class RunConfig:
             "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or "
             "`ball:RADIUS`",
             "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
+            words=lambda: ("all", "nonnegative", "box:", "ball:"),
             panel=MORE,
             in_model=True,
         ),

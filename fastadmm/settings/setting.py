@@ -70,6 +70,8 @@ class Setting:
         Numbers must be below, or at most, this.
     choices : tuple of str, or callable that returns one
         The only texts allowed, if there are any; called where a table may grow.
+    words : callable or None
+        Returns the texts that a shell offers, where others are allowed too.
     noun : str
         What messages call one of the choices.
     wanted : str
@@ -116,6 +118,7 @@ class Setting:
     below: float | None = None
     most: float | None = None
     choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
+    words: Callable[[], tuple[str, ...]] | None = None
     noun: str = ""
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
@@ -141,6 +144,11 @@ class Setting:
     def allowed(self) -> tuple[str, ...]:
         """The only texts allowed; none where all are."""
         return self.choices() if callable(self.choices) else self.choices
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The texts that a shell offers for the option."""
+        return self.words() if self.words else self.allowed
 
     @property
     def flag(self) -> str:
