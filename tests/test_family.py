@@ -38,6 +38,10 @@ def test_numbers_draw_every_kind_of_problem() -> None:
         assert {m.density == 1.0 for m in half} == {True, False}
         assert any(m.columns > 2 * m.rows for m in half)
     assert all(3e4 <= m.rows * m.columns * m.density <= 2e7 for m in drawn)
+    few, all_of_them = family.cheapest(10), family.cheapest(family.COUNT)
+    assert sorted(all_of_them) == list(range(family.COUNT))
+    assert sum(number % 2 for number in few) == 5
+    assert few == [number for number in all_of_them if number in few]
 
 
 @pytest.mark.parametrize("density", [1.0, 0.05])

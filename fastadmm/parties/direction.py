@@ -161,6 +161,7 @@ class DirectionParty(Answering):
         self._stale = False
         self._kernel: np.ndarray | None = None
         self._columns: np.ndarray | None = None
+        self._column_sizes: np.ndarray | float | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
 
     @classmethod
@@ -179,6 +180,7 @@ class DirectionParty(Answering):
             Positive weights, summed scaling.
         """
         self.metric, self._stale = curvature, True  # factorised where it is needed, perhaps elsewhere
+        self._column_sizes = None
 
     def _can_newton(self) -> bool:
         """Whether there are block Newton directions; factorises in the metric where that is new."""
@@ -329,9 +331,12 @@ class DirectionParty(Answering):
             return 1.0
         if self._columns is None:
             self._columns = self.block.column_squares(self.engine)
-        squares = self.engine.mean(self.metric) * self._columns + self.regularization
-        largest = float(squares.max(initial=0.0))
-        return np.sqrt(squares) if _UNEQUAL * float(squares.mean()) < largest < np.inf else 1.0
+        if self._column_sizes is None:
+            squares = self.engine.mean(self.metric) * self._columns + self.regularization
+            largest = float(squares.max(initial=0.0))
+            unequal = _UNEQUAL * float(squares.mean()) < largest < np.inf
+            self._column_sizes = np.sqrt(squares) if unequal else 1.0
+        return self._column_sizes
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 __all__ = ["orthonormal"]
@@ -19,11 +21,11 @@ def orthonormal(direction: np.ndarray, earlier: np.ndarray) -> np.ndarray | None
     earlier : ndarray of shape (K, d)
         Orthonormal rows.
     """
-    size = float(np.linalg.norm(direction))
-    if not (np.isfinite(size) and size > 0.0):
+    size = math.sqrt(float(direction @ direction))
+    if not (math.isfinite(size) and size > 0.0):
         return None
     direction = direction / size
     for _ in range(2):  # twice is enough (Kahan, Parlett)
         direction -= (earlier @ direction) @ earlier
-    left = float(np.linalg.norm(direction))
+    left = math.sqrt(float(direction @ direction))
     return direction / left if left > _NOTHING_NEW else None
