@@ -119,7 +119,7 @@ def approve(
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Of a run with sums only (ID): another party's key, as its owner says it. Repeatable.",
+            help="For sums only: another party's key, as its owner says it; may be repeated.",
         ),
     ] = None,
 ) -> None:

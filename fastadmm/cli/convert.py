@@ -416,7 +416,7 @@ def convert(
     shards: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Cut the rows into N partitions, one for each worker; also of a partition."
+            metavar="N", help="Cut the rows of a source or partition into N partitions, one per worker."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,

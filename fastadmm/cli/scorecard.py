@@ -35,14 +35,14 @@ def bins(
             help="Label file of the same rows, true or from 'scorecard labels' (default: the partition's).",
         ),
     ] = None,
-    max_bins: Annotated[int, typer.Option(help="Bins of a column at most, besides missing cells.")] = 6,
-    min_share: Annotated[float, typer.Option(help="Share of the rows that a bin has at least.")] = 0.05,
+    max_bins: Annotated[int, typer.Option(help="Most bins of a column, without that of missing cells.")] = 6,
+    min_share: Annotated[float, typer.Option(help="Smallest share of the rows in a bin.")] = 0.05,
     min_iv: Annotated[float, typer.Option(help="Leave out columns with less information value.")] = 0.0,
     monotone: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[COLUMN=]WAY",
-            help="auto, rising, falling or none: how the rate of class 1 goes along numbers. (default: auto)",
+            help="auto, rising, falling or none: the rate of class 1 along numbers. (default: auto)",
         ),
     ] = None,
     force: _Force = False,

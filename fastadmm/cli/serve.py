@@ -18,14 +18,14 @@ def serve(
         typer.Argument(readable=False, help="Run or model directory, or one party's file of a model."),
     ],
     party: Annotated[
-        str | None, typer.Option(help="Of a directory: serve this party's contributions alone.")
+        str | None, typer.Option(help="With a directory: serve only this party's contributions.")
     ] = None,
     combine: Annotated[
-        bool, typer.Option("--combine", help="Serve sums of contributions alone, without any weights.")
+        bool, typer.Option("--combine", help="Only add up contributions, without reading weights.")
     ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8000,
-    max_rows: Annotated[int, typer.Option(help="Rows of a request at most.")] = 10_000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 means all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65535)] = 8000,
+    max_rows: Annotated[int, typer.Option(help="Largest number of rows in a request.")] = 10_000,
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
     from fastadmm.errors import ConfigError

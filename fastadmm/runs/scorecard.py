@@ -33,7 +33,7 @@ class Binning:
     Attributes
     ----------
     most : int
-        Bins of a column at most, besides that of missing cells.
+        Largest number of bins of a column, without that of missing cells.
     share : float
         Of the rows that each bin has at least.
     monotone : {"auto", "rising", "falling", "none"}
