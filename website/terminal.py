@@ -30,7 +30,8 @@ import pyte
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS, WIDE = 80, 250
 
-#: Main commands, in an order in which each finds what it needs. A line that begins with "!" may fail.
+#: Main commands, in an order in which each finds what it needs. One that begins with "!" may fail, and what
+#: one that begins with "~" says depends on noise.
 SESSION = """
 demo
 convert demo-run/train.csv --label diagnosis --columns 9,9,12 --standardize --dry-run
@@ -63,9 +64,9 @@ export run -o model.json
 export run --party party-1 -o party-1.json
 predict --partial run test.parts/party-1.h5 -o contribution.h5
 combine contribution.h5 --model run --allow-missing party-2 --allow-missing party-3 --fallback zero -o c.csv
-train train.parts --privacy fusion --epsilon 4 --public-scaling --lambda 1e-1 --test test.parts -o private
-inspect private
-privacy private
+~train train.parts --privacy fusion --epsilon 4 --public-scaling --lambda 1e-1 --test test.parts -o private
+~inspect private
+~privacy private
 privacy private/privacy-ledger.jsonl
 privacy --epsilon 1 --rounds 10
 audit --epsilon 1 --trials 2000
@@ -78,8 +79,8 @@ train woe.parts --lambda 1e-3 -o woe -q
 scorecard points woe -o points --base 600 --odds 50 --pdo 20
 owners convert demo-run/train.csv --label diagnosis --sizes 200,226 --names north,south -o hospitals.owners
 inspect hospitals.owners
-owners train hospitals.owners --epsilon 2 --bound clip:1 --step 0.1 --rounds 10 -o hospitals
-inspect hospitals
+~owners train hospitals.owners --epsilon 2 --bound clip:1 --step 0.1 --rounds 10 -o hospitals
+~inspect hospitals
 forecast --owners north:20000:1,south:20000:1,tiny:500:0.05 --curvature 0.2,1 --bound clip:1
 warmup
 !train trian.parts
@@ -190,19 +191,20 @@ def helps() -> Iterator[list[str]]:
     yield from below(_command(), [])
 
 
-def faults(narrow: Shown, wide: Shown, may_fail: bool, is_help: bool) -> list[str]:
+def faults(narrow: Shown, wide: Shown, mark: str, is_help: bool) -> list[str]:
     """What is wrong with the output of a command.
 
     Parameters
     ----------
     narrow, wide : Shown
         The same command in terminals of 80 columns and of many.
-    may_fail : bool
+    mark : str
+        Before the line of the session, or "".
     is_help : bool
         Of other output a sentence is one line, for pipes; the terminal breaks it.
     """
     found = []
-    if narrow.code and not may_fail:
+    if narrow.code and mark != "!":
         found.append(f"exit code {narrow.code}: {narrow.lines[-1]}")
     for line in wide.lines:
         if len(line) > COLUMNS and line not in narrow.lines:
@@ -212,7 +214,7 @@ def faults(narrow: Shown, wide: Shown, may_fail: bool, is_help: bool) -> list[st
                 found.append(f"wider than {COLUMNS} columns: {line}")
     known = set(_WORD.findall("\n".join(wide.lines)))
     cut = sorted(set(_WORD.findall("\n".join(joined(narrow)))) - known)
-    if cut:
+    if cut and mark != "~":
         found.append(f"words cut: {' '.join(cut)}")
     shortened = [line for line in narrow.lines if "…" in line]
     if shortened and not any("…" in line for line in wide.lines):
@@ -294,18 +296,19 @@ def main() -> int:
         folders = [Path(name) / width for width in ("narrow", "wide")]
         for folder in folders:
             folder.mkdir()
-        lines = [(words, False) for words in helps()] if asked.only != "session" else []
+        lines = [(words, "") for words in helps()] if asked.only != "session" else []
         if asked.only != "help":
             lines += [
-                (line.lstrip("!").split(), line.startswith("!")) for line in SESSION.strip().splitlines()
+                (line.lstrip("!~").split(), line[0] if line[0] in "!~" else "")
+                for line in SESSION.strip().splitlines()
             ]
-        for words, may_fail in lines:
+        for words, mark in lines:
             command = " ".join(words)
             is_help = words[-1] == "--help"
             if is_help and asked.words and not any(word in command for word in asked.words):
                 continue
             narrow, wide = (shown(words, folder, size) for folder, size in zip(folders, (COLUMNS, WIDE)))
-            for fault in faults(narrow, wide, may_fail, is_help):
+            for fault in faults(narrow, wide, mark, is_help):
                 count += 1
                 print(f"fastadmm {command}: {fault}", flush=True)
             if not asked.words or any(word in command for word in asked.words):
