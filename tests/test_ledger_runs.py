@@ -320,3 +320,9 @@ def test_the_privacy_command_shows_accounts_by_rows_and_role(parts, tmp_path, ca
     assert "line(s) after it are missing" in capsys.readouterr().err
     assert run("privacy", tmp_path / "absent") == ExitCode.STORAGE
     assert ledger.read_bytes() == raw[:-1]
+
+
+def test_force_needs_nothing_to_replace(parts, tmp_path, capsys):
+    """A private run into a new directory, with ``--force`` out of habit."""
+    arguments = ("train", parts, "--privacy", "message", "--epsilon", 1, "--delta", 1e-3, "-q", "--force")
+    assert run(*arguments, "-o", tmp_path / "new") == ExitCode.OK, capsys.readouterr().err

@@ -69,7 +69,7 @@ def start_run(
     loaded = load_run(config, checked)
     run_id = new_run_id()
     solver = loaded.solver(config, out, run_id)
-    if force:
+    if force and out.is_dir():
         try:
             solver.check_budget()  # what is refused replaces nothing
         except BaseException:
