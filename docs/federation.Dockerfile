@@ -7,6 +7,8 @@ FROM python:3.12-slim
 SHELL ["/bin/bash", "-c"]
 # Compiled kernels are loaded as code: only the agent's user may write them.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/kernels
+# Numba's threads need the system's OpenMP.
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 RUN pip install --no-cache-dir "fastadmm[nvflare]" \
  && groupadd --gid 1000 fastadmm \
  && useradd --uid 1001 --home-dir /srv/nvflare --create-home --groups fastadmm nvflare \
