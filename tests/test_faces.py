@@ -56,7 +56,7 @@ def a_face(seed: int, pair: tuple[Regularizer, Constraint]) -> tuple[ActiveSet, 
         if direction is not None:
             span = replace(span, directions=np.vstack([span.directions, direction]))
     anchor = span.coefficients(x)
-    return ActiveSet.of(span, anchor, x, held, on_sphere=False), anchor
+    return ActiveSet.of(span, anchor, x, held), anchor
 
 
 @seeds
@@ -113,7 +113,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
     basis, span = active.basis(), active.span
     if basis.shape[1] == 0:
         return
-    face, norm, x = active.face(anchor, 0.0), pair[0].norm, span.weights(anchor)
+    face, norm, x = active.face(anchor), pair[0].norm, span.weights(anchor)
     along = basis @ np.random.default_rng(seed).normal(size=basis.shape[1])
     step = np.where(active.held, 0.0, along @ span.directions)
     moving = np.abs(x[step != 0.0])
@@ -132,7 +132,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
 @few
 def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer: Regularizer, seed: int) -> None:
     active, anchor = a_face(seed, (regularizer, AllSpace()))
-    face, span = active.face(anchor, 0.0), active.span
+    face, span = active.face(anchor), active.span
     basis, at = active.basis(), regularizer.norm(span.weights(anchor))
     assert anchor @ face.stiffness @ anchor == pytest.approx(at, rel=1e-11, abs=1e-12)
     for w in np.random.default_rng(seed).normal(size=(5, basis.shape[1])):
@@ -163,30 +163,22 @@ def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
 def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constraint], seed: int) -> None:
     active, anchor = a_face(seed, pair)
     span, basis = active.span, active.basis()
-    rng, radius = np.random.default_rng(seed), pair[1].radius
+    rng = np.random.default_rng(seed)
     end = anchor + basis @ (2.0 * rng.normal(size=basis.shape[1]))
     x, y = span.weights(anchor), span.combine(end)
     every = brute_crossing(active, x, y)
     first = float(every.min())
-    if np.linalg.norm(y) > radius:
-        ts = np.linspace(0.0, 1.0, 100_001)
-        sizes = np.sqrt(x @ x + 2.0 * ts * (x @ (y - x)) + ts * ts * ((y - x) @ (y - x)))
-        first = min(first, float(ts[sizes > radius * (1.0 + 1e-12)][0]))
     found = active.first_crossing(anchor, end)
     if first >= 1.0:
         assert found == np.inf
         return
-    assert found == pytest.approx(first, abs=1.1e-5 if np.linalg.norm(y) > radius else 1e-9)
+    assert found == pytest.approx(first, abs=1e-9)
     after = active.holding_met(anchor, end, found)
     assert (after.held >= active.held).all()
     met = np.flatnonzero(every <= found * (1.0 + 1e-8))
     wanted = active.held.copy()
     wanted[pair[0].together(met, D)] = True
     np.testing.assert_array_equal(after.held, wanted)
-    if (
-        after.tangent is not None
-    ):  # of unit length in the weights, and to what the basis keeps at a right angle
-        np.testing.assert_allclose(after.tangent @ after.basis(), 0.0, atol=1e-11)
 
 
 @each_pair
@@ -233,7 +225,7 @@ def test_a_party_with_a_single_free_direction_is_held_where_it_crosses() -> None
     # With narrow parties that is the usual case: nothing else stops a joint search at their bounds.
     penalty = PartyPenalty(L1(), NonNegative(), 0.3)
     span = DirectionSpan(np.ones((1, 1)), np.ones(1), penalty)
-    active = ActiveSet.of(span, np.ones(1), np.ones(1), np.zeros(1, dtype=bool), on_sphere=False)
+    active = ActiveSet.of(span, np.ones(1), np.ones(1), np.zeros(1, dtype=bool))
     found = active.holding_crossed(np.array([-2.0]))
     assert found is not None
     np.testing.assert_array_equal(found.anchor, [0.0])
@@ -381,11 +373,7 @@ def test_answers_depend_on_question_and_state_alone(pair: tuple[Regularizer, Con
         for _ in range(4):
             answer = party.best_response(rng.normal(size=N), c)
             c = 0.5 * (np.append(c, np.zeros(len(answer["coefficients"]) - len(c))) + answer["coefficients"])
-        again.directions, again._answer, again._multiplier = (
-            party.directions,
-            party._answer,
-            party._multiplier,
-        )
+        again.directions, again._answer = party.directions, party._answer
         again.set_metric(metric)
         end = c + rng.normal(size=len(c))
         questions: list[tuple[str, dict[str, Array]]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise, product
 
 import numpy as np
@@ -10,6 +11,7 @@ from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, mini
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull, newton_system
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.coordinator.proximal.weights_program import descent_step, solve_weights_program
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, make_problem
@@ -176,6 +178,38 @@ def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
     np.testing.assert_allclose(found.total, model.total + found.w @ model.messages, atol=1e-12)
     best = minimize(value, np.zeros(4), method="BFGS", options={"gtol": 1e-8})
     assert found.value <= best.fun + 1e-10 * abs(best.fun)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
+@seeds
+@settings(max_examples=8, deadline=None)
+def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem, k = a_problem(rng, loss), 6
+    spheres = []
+    for at in (np.array([0, 1, 2]), np.array([4])):
+        root = rng.normal(size=(len(at), len(at)))
+        products, radius = root @ root.T + 0.01 * np.eye(len(at)), 10.0 ** rng.uniform(-2.0, 1.0)
+        spheres.append(Sphere(at, products, radius, rng.normal(size=len(at))))
+    root = rng.normal(size=(k, k))
+    square = 0.1 * root @ root.T
+    model = FaceModel(3.0 * rng.normal(size=(k, N)), rng.normal(size=k), square, rng.normal(size=N))
+    with Engine(1) as engine:
+        starts = [model.at(w, 0.0, engine) for w in (np.zeros(k), 10.0 * rng.normal(size=k))]
+        found = minimise_in_balls(problem, model, spheres, starts, 1e-12, 1e4, engine)
+        gradient = np.empty(N)
+        z = problem.offset + found.intercept + found.total
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+    slope = model.messages @ gradient + model.linear + square @ found.w
+    # What any point of the balls can be lower by, for the objective is convex; elsewhere the slope is zero.
+    lower, free = 0.0, np.ones(k, dtype=bool)
+    for sphere in spheres:
+        assert sphere.length(found.w) <= sphere.radius * (1.0 + 1e-12)
+        own, free[sphere.at] = slope[sphere.at], False
+        steepest = math.sqrt(float(own @ np.linalg.solve(sphere.products, own)))
+        lower += sphere.radius * steepest + float(own @ sphere.own(found.w))
+    assert lower <= 1e-7 * abs(found.value)
+    np.testing.assert_allclose(slope[free], 0.0, atol=1e-5 * (1.0 + abs(found.value)))
 
 
 # --- the segment

@@ -28,7 +28,6 @@ ROW_VECTORS = {
 SMALL = {
     "class_root.py: slope = float(gradient @ step)",
     "class_root.py: gradient = gradient - gradient.mean()",
-    "face_search.py: self.radii[m] = float(self.anchors[m] @ pull)",
     "weights_program.py: excess[mine & ~free] = residual[mine & ~free] - residual[inside].mean()",
     "summed.py: self.spread = np.append(self.spread, np.abs(factors) @ spread + self._rounded(factors))",
     "summed.py: return float(np.abs(self.point.coefficients) @ self.spread)",

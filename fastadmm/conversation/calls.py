@@ -103,13 +103,7 @@ SUMS = ("subspace_sums", "admm_sums")
 _INFERENCE = ("inference",)
 
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
-_FACE = {
-    "basis": "matrix",
-    "slope": "vector",
-    "stiffness": "matrix",
-    "multiplier": "nonnegative",
-    "curvature": "matrix?",
-}
+_FACE = {"basis": "matrix", "slope": "vector", "stiffness": "matrix", "curvature": "matrix?"}
 
 #: Of what a search crosses: see :meth:`fastadmm.parties.face.FaceParty.hold_crossed`.
 _HELD = {"answer_crosses": "flag?", "answer_anchor": "vector?", "answer_basis": "matrix?"}
@@ -275,7 +269,6 @@ CALLS: dict[str, CallRule] = {
             "model_basis": "matrix?",
             "met_position": "nonnegative?",
             "met_basis": "matrix?",
-            "meets_sphere": "flag?",
         },
     ),
     "show_key": CallRule(SUMS, {}, {"key": "words"}),

@@ -46,8 +46,6 @@ class Face:
     stiffness : ndarray of shape (K, K)
         The same of the parabolas that touch the terms of :math:`\Omega` and have their
         least value at zero: it keeps a step from going through kinks.
-    multiplier : float
-        Of the ball; 0 inside it.
     """
 
     anchor: Array
@@ -55,29 +53,16 @@ class Face:
     slope: Array
     curvature: Array | None
     stiffness: Array
-    multiplier: float
 
     def values(self) -> dict[str, Any]:
         """All but the anchor, which the question names, as a party answers them."""
-        own = {
-            "basis": self.basis,
-            "slope": self.slope,
-            "stiffness": self.stiffness,
-            "multiplier": float(self.multiplier),
-        }
+        own = {"basis": self.basis, "slope": self.slope, "stiffness": self.stiffness}
         return own if self.curvature is None else {**own, "curvature": self.curvature}
 
     @classmethod
     def read(cls, anchor: Array, answer: Mapping[str, Any]) -> Face:
         """Inverse of :meth:`values`."""
-        return cls(
-            anchor,
-            answer["basis"],
-            answer["slope"],
-            answer.get("curvature"),
-            answer["stiffness"],
-            float(answer["multiplier"]),
-        )
+        return cls(anchor, answer["basis"], answer["slope"], answer.get("curvature"), answer["stiffness"])
 
 
 @dataclass(frozen=True)
@@ -110,24 +95,20 @@ class ActiveSet:
     held : ndarray of bool, shape (d,)
     goal : ndarray of shape (d,)
         Where they are held.
-    tangent : ndarray of shape (K,) or None
-        Normal of the sphere that combinations are to stay on, in coefficients; None inside the ball.
     """
 
     span: DirectionSpan
     signs: Array
     held: Array
     goal: Array
-    tangent: Array | None = None
 
     @classmethod
-    def of(cls, span: DirectionSpan, anchor: Array, signs: Array, held: Array, on_sphere: bool) -> ActiveSet:
+    def of(cls, span: DirectionSpan, anchor: Array, signs: Array, held: Array) -> ActiveSet:
         """Weights held where those of the anchor are, coefficients of shape (K,)."""
-        goal = span.weights(anchor)
-        return cls(span, signs, held, goal, _normal(span, goal) if on_sphere else None)
+        return cls(span, signs, held, span.weights(anchor))
 
-    def face(self, anchor: Array, multiplier: float) -> Face:
-        """For the coordinator; the ball's multiplier is 0 inside it."""
+    def face(self, anchor: Array) -> Face:
+        """For the coordinator."""
         regularizer, directions = self.span.penalty.regularizer, self.span.directions
         slope, curvature = regularizer.bending(self.signs, directions)
         loose = directions * np.sqrt(np.where(self.held, 0.0, regularizer.stiffness(self.signs)))
@@ -137,7 +118,6 @@ class ActiveSet:
             slope,
             None if regularizer.separable else curvature,
             loose @ loose.T,
-            multiplier,
         )
 
     def basis(self) -> Array:
@@ -151,13 +131,11 @@ class ActiveSet:
         -------
         basis : ndarray of shape (K, K')
         others : ndarray of shape (K, K - K')
-        images : ndarray of shape (K - K', n_held + 1 or n_held)
+        images : ndarray of shape (K - K', n_held)
             Of ``others``, at the held weights in units of ``scale``.
         """
         span, held = self.span, self.held
         rows = span.directions[:, held] * span.scale[held]
-        if self.tangent is not None:
-            rows = np.column_stack([rows, self.tangent])
         if rows.size == 0:
             return np.eye(len(rows)), np.empty((len(rows), 0)), np.empty((0, rows.shape[1]))
         left, sizes, _ = scipy.linalg.svd(rows, full_matrices=rows.shape[0] > rows.shape[1])
@@ -165,7 +143,9 @@ class ActiveSet:
         return left[:, rank:], left[:, :rank], left[:, :rank].T @ rows
 
     def first_crossing(self, start: Array, end: Array) -> float:
-        """Where the segment between two points of the face first meets a kink or bound, or leaves the ball.
+        """Where the segment between two points of the face first meets a kink or bound.
+
+        Not where it leaves a ball: the coordinator knows how long weights are.
 
         Parameters
         ----------
@@ -178,9 +158,6 @@ class ActiveSet:
             Infinite where it meets none up to the end, which is at 1.
         """
         first = float(self._crossings(start, end).min(initial=np.inf))
-        x, y, penalty = self.span.weights(start), self.span.combine(end), self.span.penalty
-        if self.tangent is None and np.linalg.norm(y) > penalty.constraint.radius * (1.0 + ROUNDING):
-            first = min(first, penalty.leaves_ball(x, y))
         return first if first < 1.0 else np.inf
 
     def _crossings(self, start: Array, end: Array) -> Array:
@@ -193,7 +170,7 @@ class ActiveSet:
         return np.where(self.held | (at >= 1.0), np.inf, at)
 
     def holding_met(self, start: Array, end: Array, at: float) -> ActiveSet:
-        """With the weights held that meet their kink or bound up to a position, or on the sphere met there.
+        """With the weights held that meet their kink or bound up to a position.
 
         Parameters
         ----------
@@ -202,16 +179,13 @@ class ActiveSet:
         at : float
             The position.
         """
-        span, held, tangent = self.span, self.held, self.tangent
+        span, held = self.span, self.held
         first = self._crossings(start, end)
         met = np.flatnonzero(first <= at * (1.0 + _SAME_POSITION))
         if len(met):
             held = held.copy()
             held[span.penalty.regularizer.together(met, len(first))] = True
-        x, y = span.weights(start), span.combine(end)
-        if tangent is None and span.penalty.leaves_ball(x, y) <= at * (1.0 + _SAME_POSITION):
-            tangent = _normal(span, x + at * (y - x))
-        return replace(self, held=held, tangent=tangent)
+        return replace(self, held=held)
 
     def holding_crossed(self, coefficients: Array) -> Held | None:
         """With the weights held that a point has beyond their kink or bound, as many as possible.
@@ -241,15 +215,8 @@ class ActiveSet:
             basis, others, images = more._kept()
             wanted = goal[held] * span.scale[held]
             missing = wanted - (coefficients @ span.directions[:, held]) * span.scale[held]
-            if self.tangent is not None:
-                missing = np.append(missing, 0.0)
             move, *_ = np.linalg.lstsq(images.T, missing, rcond=None)
             left = float(np.abs(images.T @ move - missing).max())
             if left <= ROUNDING * max(float(np.abs(wanted).max()), float(np.abs(missing).max())):
                 return Held(more, sum_without_rounding(coefficients, others, move), basis)
         return None
-
-
-def _normal(span: DirectionSpan, x: Array) -> Array:
-    """Of the sphere at x, in coefficients."""
-    return span.directions @ x / float(np.linalg.norm(x))

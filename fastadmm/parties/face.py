@@ -43,9 +43,6 @@ Array = np.ndarray
 #: Answers grow to at most so many times what model and proposal are.
 _REACH = 1e6
 
-#: Norms that reach the radius of the ball to this share are on the sphere.
-_ON_SPHERE = 1e-9
-
 #: Most positions on a segment at which the regulariser is reported.
 _MOST_POSITIONS = 48
 
@@ -89,8 +86,8 @@ class FaceParty(Answering):
         self.metric: Array | None = None
         self._solver: XUpdate | None = None
         self._root = np.ones(0)
-        #: Weights last answered, and the multiplier of the ball there.
-        self._answer, self._multiplier = np.zeros(width), 0.0
+        #: Weights last answered.
+        self._answer = np.zeros(width)
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
@@ -176,18 +173,18 @@ class FaceParty(Answering):
         new = solver.solve(target, self.regularization, penalty.prox(y, 0.0), self.engine)
         new = self._within_reach(x, y, new)
         answer = self.describe(new, end)
-        self._answer, self._multiplier = new, self._ball_multiplier(new, slope, y)
+        self._answer = new
         norm = penalty.regularizer.norm
         answer["norms"] = np.array([norm(x), norm(new)])
         if proposal is not None:
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
-        face = self._face_of_answer().face(answer["coefficients"], self._multiplier)
+        face = self._face_of_answer().face(answer["coefficients"])
         return {**answer, **face.values(), **self._dual(slope, y)}
 
     def _face_of_answer(self) -> ActiveSet:
         anchor, held = self.span.coefficients(self._answer), self.penalty.held(self._answer)
-        return ActiveSet.of(self.span, anchor, self._answer, held, self._multiplier > 0.0)
+        return ActiveSet.of(self.span, anchor, self._answer, held)
 
     def _own(self, coefficients: Array) -> Array:
         if len(coefficients) != len(self.directions):
@@ -257,26 +254,23 @@ class FaceParty(Answering):
             where nothing bounds the weights ``heaviest``, the largest size of a weight times its column's.
         """
         x = self.weights(self._own(model))
-        active, multiplier = self._face_of_model(model)
         endless = self.penalty.bounds_nothing
         return {
             **({"heaviest": float(np.abs(self.span.scale * x).max(initial=0.0))} if endless else {}),
             "norm": float(self.penalty.regularizer.norm(x)),
             "penalty": float(self.penalty.value(x)),
             "length": float(np.linalg.norm(x)),
-            **active.face(model, multiplier).values(),
+            **self._face_of_model(model).face(model).values(),
             **({} if answer_end is None else self._held_on_answer(answer_end[None])),
         }
 
-    def _face_of_model(self, model: Array) -> tuple[ActiveSet, float]:
-        """What model and last answer both hold is held, the model's signs come first; the multiplier."""
+    def _face_of_model(self, model: Array) -> ActiveSet:
+        """What model and last answer both hold is held, the model's signs come first."""
         x, answer, penalty = self.weights(model), self._answer, self.penalty
         held = penalty.held(x)
         signs = np.where(held, answer, x)
-        on_sphere = float(np.linalg.norm(x)) >= penalty.constraint.radius * (1.0 - _ON_SPHERE)
-        multiplier = self._multiplier if on_sphere else 0.0
         held &= penalty.held(answer)
-        return ActiveSet.of(self.span, model, signs, held, multiplier > 0.0), multiplier
+        return ActiveSet.of(self.span, model, signs, held)
 
     def hold_crossed(
         self, answer_ends: Array | None = None, model: Array | None = None, model_end: Array | None = None
@@ -297,8 +291,7 @@ class FaceParty(Answering):
             Of the answer's face: ``answer_crosses``, whether anything is crossed between answer and last end;
             where it can be held, ``answer_anchor`` and ``answer_basis``, as of :class:`Held`.
             Of the model's the same: ``model_crosses``, ``model_anchor`` and ``model_basis``; and if anything
-            is crossed the first position, ``met_position``, ``met_basis``, with what is met there held, and
-            ``meets_sphere``, whether that is the ball.
+            is crossed the first position, ``met_position``, and ``met_basis``, with what is met there held.
         """
         found: dict[str, Any] = {}
         if answer_ends is not None:
@@ -308,13 +301,12 @@ class FaceParty(Answering):
         return found
 
     def _held_on_model(self, model: Array, end: Array) -> dict[str, Any]:
-        active, _ = self._face_of_model(model)
+        active = self._face_of_model(model)
         at = active.first_crossing(model, end)
         found: dict[str, Any] = {"model_crosses": bool(at < 1.0)}
         if at < 1.0:
             met, held = active.holding_met(model, end, at), active.holding_crossed(end)
             found["met_position"], found["met_basis"] = float(at), met.basis()
-            found["meets_sphere"] = active.tangent is None and met.tangent is not None
             if held is not None:
                 found["model_anchor"], found["model_basis"] = held.anchor, held.basis
         return found
@@ -345,18 +337,6 @@ class FaceParty(Answering):
             "squared": float(moved @ moved),
         }
 
-    def _ball_multiplier(self, x: Array, slope: Array, y: Array) -> float:
-        """Multiplier of the ball at a solution: curvature of the sphere, 0 inside it."""
-        radius = self.penalty.constraint.radius
-        if not np.linalg.norm(x) >= radius * (1.0 - _ON_SPHERE):
-            return 0.0
-        moved = self._root * self._root * self.block.product(x - y, self.engine)
-        subgradient = -(slope + self.block.transposed_product(moved, self.engine))
-        # At a solution it is a subgradient of the regulariser plus a multiple of x.
-        first, second = self.penalty.coefficients
-        along = float(subgradient @ x) - first * self.penalty.regularizer.norm(x)
-        return max(along / float(x @ x) - second, 0.0)
-
     def recombine(self, rotation: Array) -> None:
         """Replace the oldest directions by orthonormal combinations of them, shape (r, number of oldest)."""
         n = rotation.shape[1]
@@ -372,12 +352,7 @@ class FaceParty(Answering):
         return self.weights(self._own(coefficients))
 
     def export(self) -> dict[str, Array]:
-        own = {
-            "directions": self.directions,
-            "scale": self.span.scale,
-            "answer": self._answer,
-            "multiplier": np.array([self._multiplier]),
-        }
+        own = {"directions": self.directions, "scale": self.span.scale, "answer": self._answer}
         return own if self.metric is None else {**own, "metric": self.metric}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -385,6 +360,5 @@ class FaceParty(Answering):
         scale = checked(saved, "scale", (d,))
         self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
         self._answer = checked(saved, "answer", (d,))
-        self._multiplier = float(checked(saved, "multiplier", (1,))[0])
         if "metric" in saved:
             self.set_metric(checked(saved, "metric", (n,)))

@@ -133,7 +133,6 @@ class ProximalCoordinator:
         self.shares = strength * np.repeat(shares, problem.n_outputs, axis=0)
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self.heaviest = 0.0
-        self._faces: list[Face] = []
         self._model_faces: list[Face] = []
         self._ahead: FaceSearch | None = None
         self._held: Answers = []
@@ -246,7 +245,6 @@ class ProximalCoordinator:
         if self.steps is not None and self.stepping:
             self.steps.take([answer.coefficients for answer in answers], self.shared)
         self._norms = np.array([answer.norms[0] for answer in answers])
-        self._faces = [answer.face for answer in answers]
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
@@ -254,7 +252,7 @@ class ProximalCoordinator:
         self.model, bound = self._best_of_hull(answers, best, tolerance)
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
-        self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
+        self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
         yield from self._describe_model()
         rise = lifted(self.model.intercept - old.intercept, self.problem.n_samples)
         moved = self.model.total - old.total + rise
@@ -428,7 +426,7 @@ class ProximalCoordinator:
         if not self._can_be_true(found):
             found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            other = on_model.end_on_model(answers, [face.multiplier for face in self._faces])
+            other = on_model.end_on_model(answers)
             if not self._can_be_true(other):
                 other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
+from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import classes_of, lifted
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
@@ -121,18 +122,11 @@ class FaceSearch:
             self.slope[mine], self.bend[np.ix_(mine, mine)] = first * face.slope, own
             self.square[np.ix_(mine, mine)] = own + added
             self.linear[mine] = first * face.slope - added @ face.anchor
-            self._on_sphere(m, face.multiplier)
+            radius = problem.party_constraints[m // problem.n_outputs].radius
+            if math.isfinite(radius):
+                self.radii[m] = radius
         sizes = (model.coefficients, np.concatenate(self.anchors))
         self._reach = _REACH * max(float(np.linalg.norm(c)) for c in sizes)
-
-    def _on_sphere(self, m: int, multiplier: float) -> None:
-        """Keep party m's anchor on the sphere, which is as curved as its multiplier says."""
-        if multiplier > 0.0:
-            these = np.ix_(self.numbers[m], self.numbers[m])
-            pull = self.shared.products[these] @ self.anchors[m]
-            self.radii[m] = float(self.anchors[m] @ pull)
-            self.square[these] += multiplier * self.shared.products[these]
-            self.linear[self.numbers[m]] -= multiplier * pull
 
     def advance(self, *starts: Array) -> bool:
         """Newton's method over the current faces, to ``reached``; False without any freedom.
@@ -160,11 +154,21 @@ class FaceSearch:
             shared.combined(anchor),
             classes_of(owner, shared.n_classes),
         )
+        spheres = [self._sphere(m, np.flatnonzero(owner == m)) for m in self.radii]
+        spheres = [sphere for sphere in spheres if len(sphere.at)]
         points = [model.at((start - anchor) @ q, self.intercept, self.engine) for start in (anchor, *starts)]
-        found = minimise_on_face(self.problem, model, points, self.tolerance, self._reach, self.engine)
+        found = minimise_in_balls(
+            self.problem, model, spheres, points, self.tolerance, self._reach, self.engine
+        )
         self.reached = sum_without_rounding(anchor, q, found.w)
         self.intercept = found.intercept
         return True
+
+    def _sphere(self, m: int, at: Array) -> Sphere:
+        mine, basis = self.numbers[m], self.bases[m]
+        products = basis.T @ self.shared.products[np.ix_(mine, mine)] @ basis
+        # In a ball zero is on every face, and so the anchor is a combination of the basis.
+        return Sphere(at, products, self.radii[m], self.anchors[m] @ basis)
 
     def _joined(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts)[self._order]
@@ -201,34 +205,31 @@ class FaceSearch:
             self.anchors[m], self.bases[m] = held[m][f"{face}_anchor"], held[m][f"{face}_basis"]
         return self.advance(self.reached, self.model.coefficients)
 
-    def end_on_model(self, met: Sequence[Mapping[str, Any]], multipliers: Sequence[float]) -> Found | None:
+    def end_on_model(self, met: Sequence[Mapping[str, Any]]) -> Found | None:
         """Go on from the model's faces: with all that is crossed held, or, if that is no better, the first.
 
         Parameters
         ----------
         met : sequence of dict
             The parties' answers to ``hold_crossed``.
-        multipliers : sequence of float
-            Of the ball, the last known of each party.
 
         Returns
         -------
         Found or None
             None where it would not be better than the model.
         """
-        on_sphere = any(answer.get("meets_sphere") for answer in met)
-        if not on_sphere and any("model_anchor" in answer for answer in met):
+        if any("model_anchor" in answer for answer in met):
             bold = copy.copy(self)
             bold.anchors, bold.bases = list(self.anchors), list(self.bases)
             bold.hold(met, "model")
             found = bold.found()
             if found is not None:
                 return found
-        self._meet_first(met, multipliers)
+        self._meet_first(met)
         return self.found()
 
-    def _meet_first(self, met: Sequence[Mapping[str, Any]], multipliers: Sequence[float]) -> None:
-        """To the first kink, bound or sphere before the end, which cannot ascend, and on from there once."""
+    def _meet_first(self, met: Sequence[Mapping[str, Any]]) -> None:
+        """To the first kink or bound before the end, which cannot ascend, and on from there once."""
         positions = [float(answer.get("met_position", math.inf)) for answer in met]
         at, anchor, start = min(positions), self._joined(self.anchors), self.model.intercept
         self.exact = at >= 1.0
@@ -240,7 +241,6 @@ class FaceSearch:
         for m, position in enumerate(positions):
             if position <= at * (1.0 + _SAME_POSITION):
                 self.bases[m] = met[m]["met_basis"]
-                self._on_sphere(m, multipliers[m] if met[m]["meets_sphere"] else 0.0)
         self.exact = not self.advance()
 
     def found(self) -> Found | None:
@@ -249,11 +249,6 @@ class FaceSearch:
 
     def _found(self, c: Array, intercept: Any, exact: bool) -> Found | None:
         problem, shared = self.problem, self.shared
-        for m, radius in self.radii.items():  # from the tangent back to the sphere
-            mine = self.numbers[m]
-            size = float(c[mine] @ shared.products[np.ix_(mine, mine)] @ c[mine])
-            if size > radius:
-                c[mine] *= math.sqrt(radius / size)
         point = HullPoint(c, intercept, shared.combined(c))
         z = problem.offset + lifted(intercept, problem.n_samples) + point.total
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
