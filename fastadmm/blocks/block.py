@@ -80,13 +80,15 @@ class FeatureBlock(ABC):
         """(N, d) of the whole data: what decides how it is worked on."""
         return self.all_rows or self.shape[0], self.shape[1]
 
-    @abstractmethod
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
+        out = np.empty(self.shape[0])
+        self.product_into(x, out, engine)
+        return out
 
+    @abstractmethod
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         """Write ``D x`` to ``out`` of shape (N,)."""
-        out[:] = self.product(x, engine)
 
     def transposed_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
@@ -170,6 +172,9 @@ class DenseBlock(FeatureBlock):
         Values; kept without a copy where already C-contiguous float64.
     """
 
+    #: Whether the matrix is there as a whole; else passes go tile by tile.
+    in_memory = True
+
     def __init__(self, matrix: Array) -> None:
         self.matrix = np.ascontiguousarray(matrix, dtype=np.float64)
         self.shape = self.matrix.shape
@@ -185,21 +190,27 @@ class DenseBlock(FeatureBlock):
         """Rows ``rows`` for one pass of kernels that in memory need no tiles made for them."""
         yield rows, self.matrix[rows[0] : rows[1]]
 
-    def product(self, x: Array, engine: Engine) -> Array:
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.dense_products import dense_product
 
-        out = np.empty(self.shape[0])
         x = np.ascontiguousarray(x)
+        if self.in_memory:
+            engine.over_rows(dense_product, self._leaves(engine), self.matrix, x, out)
+            return
 
         def work(rows: Rows) -> None:
             for (start, stop), part in self.once(rows):
                 dense_product(part, x, out[start:stop], 0, stop - start)
 
         engine.by_leaf(work, self._leaves(engine))
-        return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
+
+        if self.in_memory and len(vectors) == 1:
+            kernel, d = dense_accumulate_transposed, self.shape[1]
+            v = np.ascontiguousarray(vectors[0])
+            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), self.matrix, v)]
 
         def work(rows: Rows) -> Array:
             totals = np.zeros((len(vectors), self.shape[1]))
@@ -350,23 +361,13 @@ class CSRBlock(FeatureBlock):
         if self.in_memory:
             kernel, arrays = self._kernel(csr_product, pattern_product)
             engine.over_rows(kernel, self._leaves(engine), *arrays, x, out)
-        else:
-            super().product_into(x, out, engine)
-
-    def product(self, x: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.csr import csr_product
-
-        out = np.empty(self.shape[0])
-        if self.in_memory:
-            self.product_into(x, out, engine)
-            return out
+            return
 
         def work(rows: Rows) -> None:
             for (start, stop), tile in self.tiles(rows):
                 csr_product(*tile, x, out[start:stop], 0, stop - start)
 
         engine.by_leaf(work, self._leaves(engine))
-        return out
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_product

@@ -29,8 +29,9 @@ class WeightedBlock(FeatureBlock):
         self.shape, self.nbytes, self.density = block.shape, weight.nbytes, block.density
         self.all_rows = block.all_rows
 
-    def product(self, x: Array, engine: Engine) -> Array:
-        return self.root * self.inner.product(x, engine)
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
+        self.inner.product_into(x, out, engine)
+        out *= self.root
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         return self.inner.transposed_products([self.root * v for v in vectors], engine)

@@ -97,15 +97,14 @@ def primal_value(
         Loss, gradient and its sums at the warm start, where the caller has them; may be changed.
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
-    base = problem.offset + total
-    if known is not None and (near := _from_nearby(problem, base, intercept, *known, engine)) is not None:
+    if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
         return near
     gradient = np.empty_like(total)
     value = math.nan
 
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value
-        z = base + b
+        z = engine.plus(problem.offset, total, b)
         value, (excess, size) = loss.measure(z, y, weight, gradient, engine)
         slope = engine.total(loss.curvature(z, y, weight, np.empty_like(total), engine))
         # Rounding of the sum itself: there is no better intercept.
@@ -114,25 +113,27 @@ def primal_value(
 
     if not problem.convex:
         # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
-        value = loss.evaluate(base + intercept, y, weight, gradient, engine)
+        z = engine.plus(problem.offset, total, intercept)
+        value = loss.evaluate(z, y, weight, gradient, engine)
         return PrimalValue(value, gradient, intercept, dual_feasible=False)
     if not problem.fit_intercept:
         intercept = 0.0
     elif loss.has_best_intercept:
-        formula = loss.best_intercept(*engine.gather(base, y, weight))
+        formula = loss.best_intercept(*engine.gather(engine.plus(problem.offset, total), y, weight))
         assert formula is not None
         intercept = formula
     if problem.fit_intercept and loss.smooth:
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
-    else:
-        value = loss.evaluate(base + intercept, y, weight, gradient, engine)
-    feasible = make_feasible(problem, base + intercept, gradient, engine)
+    z = engine.plus(problem.offset, total, intercept)
+    if not (problem.fit_intercept and loss.smooth):
+        value = loss.evaluate(z, y, weight, gradient, engine)
+    feasible = make_feasible(problem, z, gradient, engine)
     return PrimalValue(value, gradient, intercept, feasible)
 
 
 def _from_nearby(
     problem: Problem,
-    base: np.ndarray,
+    total: np.ndarray,
     intercept: float,
     value: float,
     gradient: np.ndarray,
@@ -155,12 +156,13 @@ def _from_nearby(
         if attempt == _NEARBY_STEPS:
             break
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
-            z = base + intercept
+            z = engine.plus(problem.offset, total, intercept)
             slope = engine.total(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine))
         if not slope > 0.0:
             break
         intercept -= excess / slope
-        value, sums = loss.measure(base + intercept, problem.y, problem.weight, gradient, engine)
+        z = engine.plus(problem.offset, total, intercept)
+        value, sums = loss.measure(z, problem.y, problem.weight, gradient, engine)
     return None
 
 

@@ -481,7 +481,7 @@ class Engine:
 
     def total(self, v: np.ndarray) -> Any:
         """Sum over rows of v, of shape (N,) or (..., N)."""
-        return self.sums(lambda rows: _plain(v[..., rows[0] : rows[1]].sum(axis=-1)), self._light(v), True)
+        return self.total_and_size(v)[0]
 
     def total_and_size(self, v: np.ndarray) -> tuple[Any, Any]:
         """Sums over rows of v and of its absolute values, in one."""
@@ -490,12 +490,26 @@ class Engine:
 
     def size_parts(self, v: np.ndarray) -> list[Any]:
         """What :meth:`total_and_size` adds up, for :meth:`together`."""
+        from fastadmm.kernels.vectors import total_and_size
+
+        if v.ndim == 1:
+            return self.kernel_parts(
+                total_and_size, self._light(v), (2,), np.ascontiguousarray(v, dtype=float)
+            )
 
         def piece(rows: tuple[int, int]) -> tuple[Any, Any]:
             own = v[..., rows[0] : rows[1]]
-            return _plain(own.sum(axis=-1)), _plain(np.abs(own).sum(axis=-1))
+            return own.sum(axis=-1), np.abs(own).sum(axis=-1)
 
         return self.parts(piece, self._light(v), True)
+
+    def plus(self, first: np.ndarray, second: np.ndarray, shift: float = 0.0) -> np.ndarray:
+        """``first + second + shift``, of shape (N,)."""
+        from fastadmm.kernels.vectors import shifted_sum
+
+        out = np.empty(len(first))
+        self.over_rows(shifted_sum, self._light(first), first, second, float(shift), out)
+        return out
 
     def mean(self, v: np.ndarray) -> float:
         """Mean over rows of v, of shape (N,)."""

@@ -224,12 +224,15 @@ class Loss(ABC):
         self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine
     ) -> tuple[float, tuple[float, float]]:
         """As :meth:`evaluate`, with the sums of the gradient and of its absolute values."""
+        from fastadmm.kernels.vectors import total_and_size
+
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
 
         def piece(rows: tuple[int, int]) -> tuple[float, float, float]:
             loss = kernel(z, y, weight, *extra, gradient, *rows)
-            own = gradient[rows[0] : rows[1]]
-            return loss, float(own.sum()), float(np.abs(own).sum())
+            sums = np.zeros(2)
+            total_and_size(gradient, sums, *rows)
+            return loss, *sums.tolist()
 
         loss, total, size = engine.sums(piece, engine.leaves(len(z)), True)
         return float(loss), (total, size)
@@ -280,7 +283,7 @@ class Loss(ABC):
         leaves = engine.leaves(len(y))
         slopes = engine.kernel_parts(self.kernels().advance, leaves, (size + 1,), *arguments)
         found, sums = engine.together(slopes, engine.size_parts(gradient))
-        return float(found[size]), found[:size], sums
+        return float(found[size]), found[:size], tuple(sums)
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""

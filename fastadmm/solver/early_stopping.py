@@ -7,6 +7,7 @@ runs, whose rounds are charged in advance, do not have this rule.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -93,11 +94,11 @@ def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, e
             for block, x in zip(rows.blocks, weights)
         ]
     else:
-        scores = engine.map(lambda m: rows.blocks[m].product(weights[m], engine), range(len(weights)))
-    return predictor_of(rows, scores, intercept, loss)
+        scores = [block.product(x, engine) for block, x in zip(rows.blocks, weights)]
+    return predictor_of(rows, scores, intercept, loss, engine)
 
 
-def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss) -> Array:
+def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
     """The same from the parties' shares of it.
 
     Parameters
@@ -107,13 +108,15 @@ def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss)
         Per party, of shape (N,), or (C N,) of a multinomial model.
     intercept : float or ndarray of shape (C,)
     loss : Loss
+    engine : Engine
 
     Returns
     -------
     ndarray of shape (N,), or (N, C)
     """
     if not loss.vector:
-        return rows.offset + intercept + sum(scores)
+        total = functools.reduce(engine.plus, scores)
+        return engine.plus(rows.offset, total, intercept)
     z = np.sum(scores, axis=0).reshape(-1, len(rows.y)).T + intercept
     offset = rows.offset
     if offset.ndim == 2:

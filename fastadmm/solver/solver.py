@@ -248,7 +248,7 @@ class Solver(Run):
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
         scores = yield from self.method.scores("train" if rows.blocks is self.problem.blocks else name)
-        return predictor_of(rows, scores, self.intercept, self.problem.loss)
+        return predictor_of(rows, scores, self.intercept, self.problem.loss, self.engine)
 
     def finishing(self, model_id: str, kept: bool) -> Talk[list[Any]]:
         """Let every party elsewhere write its part of the model; the means of their contributions.

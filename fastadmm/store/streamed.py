@@ -272,6 +272,8 @@ class StreamedDense(DenseBlock):
     pool : BufferPool, optional
     """
 
+    in_memory = False
+
     def __init__(self, party: PartyData, pool: BufferPool | None = None) -> None:
         self.shape = (party.n_samples, party.n_features)
         self.nbytes = 0
@@ -330,12 +332,13 @@ class StreamedDense(DenseBlock):
         with self._place(tile_rows(d)) as place:
             self.stream.run(list(dense_tiles(rows, d, BATCH_TILES)), place, kernel, self._advise)
 
-    def product(self, x: np.ndarray, engine: Engine) -> np.ndarray:
+    def product_into(self, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
         if not self.stream.direct:
-            return super().product(x, engine)
+            super().product_into(x, out, engine)
+            return
         from fastadmm.kernels.file_rows import dense_product_from_file
 
-        out, x = np.empty(self.shape[0]), np.ascontiguousarray(x)
+        x = np.ascontiguousarray(x)
 
         def kernel(*place: Any) -> int:
             return dense_product_from_file(x, out[place[-2] : place[-1]], *place)
@@ -344,7 +347,6 @@ class StreamedDense(DenseBlock):
             self._pass(rows, kernel)
 
         engine.by_leaf(work, self._leaves(engine))
-        return out
 
     def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
         if not self.stream.direct:
@@ -464,12 +466,11 @@ class StreamedCSR(CSRBlock):
         with self._place(self._longest) as place:
             self.stream.run(list(csr_tiles(rows, self.indptr, BATCH_TILES)), place, kernel, self._advise)
 
-    def product(self, x: np.ndarray, engine: Engine) -> np.ndarray:
+    def product_into(self, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
         if not self.stream.direct:
-            return super().product(x, engine)
+            super().product_into(x, out, engine)
+            return
         from fastadmm.kernels.file_rows import csr_product_from_file
-
-        out = np.empty(self.shape[0])
 
         def kernel(*place: Any) -> int:
             return csr_product_from_file(x, out[place[-2] : place[-1]], *place)
@@ -478,7 +479,6 @@ class StreamedCSR(CSRBlock):
             self._pass(rows, kernel)
 
         engine.by_leaf(work, self._leaves(engine))
-        return out
 
     def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
         if not self.stream.direct:

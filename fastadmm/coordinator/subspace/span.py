@@ -230,14 +230,14 @@ class Span:
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
         problem, gradient = self.problem, np.empty(len(point.total))
-        z = problem.offset + point.total + point.intercept
+        z = self.engine.plus(problem.offset, point.total, point.intercept)
         loss, sums = problem.loss.measure(z, problem.y, problem.weight, gradient, self.engine)
         return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, sums)
 
     def curvature(self, point: SpanPoint) -> np.ndarray:
         """Weighted second derivatives of the loss."""
         problem = self.problem
-        z = problem.offset + point.total + point.intercept
+        z = self.engine.plus(problem.offset, point.total, point.intercept)
         return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
 
     def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:

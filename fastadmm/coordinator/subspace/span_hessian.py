@@ -104,8 +104,11 @@ class SpanHessian:
             h, kept by reference.
         engine : Engine
         """
+        from fastadmm.kernels.vectors import square_root
+
         lead, k = self.lead, len(messages)
-        root = np.sqrt(curvature)
+        root = np.empty(len(curvature))
+        engine.over_rows(square_root, engine.leaves(len(curvature)), curvature, root)
         if lead + k <= _FEW_MESSAGES:
             from fastadmm.kernels.span_hessian import span_hessian
 

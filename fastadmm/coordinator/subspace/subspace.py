@@ -308,8 +308,7 @@ class SubspaceCoordinator:
     def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
         problem, point = self.problem, self.point
-        z = problem.offset + point.total
-        z += point.intercept
+        z = self.engine.plus(problem.offset, point.total, point.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
         mean = self.engine.mean(h)
         if not mean > 0.0:  # every sample on a flat piece of its loss

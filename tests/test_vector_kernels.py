@@ -1,0 +1,51 @@
+"""Sums of vectors row by row and over rows, beside NumPy's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fastadmm.engine.engine import Engine
+from fastadmm.kernels.vectors import shifted_sum, square_root, total_and_size
+
+FIRST = np.random.default_rng(0).normal(size=1000)
+SECOND = np.random.default_rng(1).normal(size=1000)
+
+
+def test_rows_outside_the_range_are_left_alone() -> None:
+    out = np.full(1000, 7.0)
+    shifted_sum(FIRST, SECOND, 0.3, out, 5, 900)
+    assert np.array_equal(out[5:900], ((FIRST + SECOND) + 0.3)[5:900])
+    square_root(np.abs(FIRST), out, 900, 990)
+    assert np.array_equal(out[900:990], np.sqrt(np.abs(FIRST[900:990])))
+    assert (out[:5] == 7.0).all() and (out[990:] == 7.0).all()
+
+
+@pytest.mark.parametrize("rows", [(0, 1000), (3, 4), (7, 71), (10, 10), (936, 1000)])
+def test_sums_are_added_to_what_is_there(rows: tuple[int, int]) -> None:
+    out, own = np.array([1.0, 2.0]), FIRST[slice(*rows)]
+    total_and_size(FIRST, out, *rows)
+    # 64 running sums, then six levels: each number is rounded at most some twenty times.
+    exact = np.array([1.0 + math.fsum(own), 2.0 + math.fsum(np.abs(own))])
+    assert np.abs(out - exact).max() <= 30 * 2.0**-53 * (2.0 + np.abs(own).sum())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_number_is_seen(bad: float) -> None:
+    spoilt = FIRST.copy()
+    spoilt[400] = bad
+    with Engine(1) as engine:
+        assert not np.isfinite(engine.total(spoilt))
+
+
+def test_an_engine_gives_the_same_for_any_number_of_threads() -> None:
+    v = np.random.default_rng(2).normal(size=200_001)
+    found = []
+    for threads in (1, 3):
+        with Engine(threads) as engine:
+            found.append((*engine.total_and_size(v), engine.mean(v), *engine.plus(v, v, 1.0)[:3]))
+            # Of what is not contiguous, or whole numbers.
+            assert engine.total(v[::2]) == engine.total(v[::2].copy())
+            assert engine.total(np.arange(10)) == 45.0
+    assert found[0] == found[1]
