@@ -12,6 +12,7 @@ import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.engine.tree import add_by_halves, halved, halves_of, leaves_of, node_range, sum_leaves
+from fastadmm.kernels.vectors import total_and_size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,10 @@ def test_pieces_of_work_change_no_bit(light):
         for size in (1, 10**8):  # with memory for few sums
             found = engine.sums(lambda rows: float(values[slice(*rows)].sum()), leaves, light, size)
             assert found == slow
+        by_leaf = np.zeros((len(leaves), 2))
+        for own, rows in zip(by_leaf, leaves, strict=True):
+            total_and_size(values, own, *rows)
+        slow = slow_sum(by_leaf[:, 0].tolist())
         assert engine.total(values) == slow
         total, of_sizes = engine.total_and_size(np.array([values, -values]))
         assert list(total) == [slow, -slow]

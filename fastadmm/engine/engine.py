@@ -492,14 +492,16 @@ class Engine:
         """What :meth:`total_and_size` adds up, for :meth:`together`."""
         from fastadmm.kernels.vectors import total_and_size
 
+        given = np.ascontiguousarray(v, dtype=float)
         if v.ndim == 1:
-            return self.kernel_parts(
-                total_and_size, self._light(v), (2,), np.ascontiguousarray(v, dtype=float)
-            )
+            return self.kernel_parts(total_and_size, self._light(v), (2,), given)
 
         def piece(rows: tuple[int, int]) -> tuple[Any, Any]:
-            own = v[..., rows[0] : rows[1]]
-            return own.sum(axis=-1), np.abs(own).sum(axis=-1)
+            sums = np.zeros((given.size // given.shape[-1], 2))
+            for own, out in zip(given.reshape(len(sums), -1), sums):
+                total_and_size(own, out, *rows)
+            total, size = sums.T.reshape(2, *v.shape[:-1]).copy()
+            return total, size
 
         return self.parts(piece, self._light(v), True)
 
