@@ -566,7 +566,8 @@ class _Scan:
         self.n_rows += other.n_rows
         self.n_features = max(self.n_features, other.n_features)
         width = max(len(self.nonzeros), len(other.nonzeros))
-        self.nonzeros = sum(np.pad(n, (0, width - len(n))) for n in (self.nonzeros, other.nonzeros))
+        padded = [np.pad(n, (0, width - len(n))) for n in (self.nonzeros, other.nonzeros)]
+        self.nonzeros = padded[0] + padded[1]
         if self.statistics is not None and other.statistics is not None:
             self.statistics.merge(other.statistics)
         self.kept += other.kept

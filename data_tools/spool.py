@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block
@@ -48,8 +49,8 @@ class Spool:
     def put(self, block: Block) -> SpooledBlock | None:
         """Write a block; None if the disk is full, so that the source has to be read again."""
         X = block.X
-        arrays = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
-        arrays = tuple(np.ascontiguousarray(array) for array in arrays)
+        whole: Any = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
+        arrays = [np.ascontiguousarray(array) for array in whole]
         parts = []
         try:
             with storage_errors(self.folder, "write"), self._lock:
@@ -77,7 +78,9 @@ class Spool:
                 while len(view):
                     view = view[self._file.readinto(view) :]
                 arrays.append(array)
-        X = arrays[0] if len(arrays) == 1 else make_csr(*arrays, block.shape)
+        X: Any = arrays[0]
+        if len(arrays) > 1:
+            X = make_csr(arrays[0], arrays[1], arrays[2], block.shape)
         return Block(X, block.labels, block.first_row)
 
 

@@ -160,14 +160,14 @@ def test_history_adapts_and_is_written_down(folder: Path, tmp_path: Path) -> Non
     parties = open_partition(config.data).parties
     free = make_plan(parties, [], N, config, n_threads=2)
     everything_streamed = make_plan(parties, [], N, config, limit=BASE_BYTES, n_threads=2)
-    assert everything_streamed.history == 8
+    assert everything_streamed.history == 4
     assert everything_streamed.reduced
     assert everything_streamed.total > BASE_BYTES
     tight = replace(config, memory=str(everything_streamed.total + 8 * N * 3))
     start_run(tight, tmp_path / "run")
     kept = re.search(r"^history = (\d+)$", (tmp_path / "run" / "run.toml").read_text(), re.MULTILINE)
     assert kept is not None
-    assert 8 <= int(kept[1]) < free.history
+    assert 4 <= int(kept[1]) < free.history
     start_run(replace(config, history=int(kept[1])), tmp_path / "memory")
     assert_same_run(tmp_path / "memory", tmp_path / "run")
     start_run(replace(config, scheme="sharing", history=0), tmp_path / "plain")
@@ -183,6 +183,16 @@ def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
 
     assert state(3) < 8 * 10**6 * 9
     assert state(64) == state(1000) > 8 * 10**6 * 130
+
+
+@pytest.mark.parametrize(("loss", "least"), [("logistic", 4), ("hinge", 8)])
+def test_the_least_history_is_what_the_loss_works_with(folder: Path, loss: str, least: int) -> None:
+    parties = open_partition(folder / "a.parts").parties
+    config = configuration(folder, scheme="subspace", loss=loss)
+    tight = make_plan(parties, [], N, config, limit=BASE_BYTES, n_threads=2)
+    eight = make_plan(parties, [], N, replace(config, history=8), limit=BASE_BYTES, n_threads=2)
+    assert tight.history == least
+    assert tight.total <= eight.total
 
 
 def test_history_of_classes_adapts_too(folder: Path) -> None:

@@ -452,7 +452,7 @@ def test_missing_compression_package(tmp_path, monkeypatch):
     assert not (tmp_path / "q.h5").exists()
 
 
-@pytest.mark.parametrize("name", ["streaming", "compression", "row_threads"])
+@pytest.mark.parametrize("name", ["streaming", "compression", "row_threads", "conversion"])
 def test_the_page_shows_what_was_measured(monkeypatch, name):
     folder = Path(__file__).parents[1] / "bench"
     monkeypatch.syspath_prepend(folder)

@@ -22,8 +22,9 @@ DIRECTIONS: tuple[str, ...] = ("auto", "one", "both")
 #: Messages in single precision are not asked to certify a smaller relative gap.
 _SINGLE_GAP = 1e-9
 
-#: Fewest directions per party that the scheme still works well with.
-_LEAST_DIRECTIONS = 8
+#: Fewest directions per party that a limit of memory leaves: of one predictor per sample and a smooth convex
+#: loss, which keeps the last moves beside the weights, at the price of rounds; and of all others.
+_LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 
 class Subspace(Scheme):
@@ -83,7 +84,8 @@ class Subspace(Scheme):
         from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
 
         if shape.n_outputs == 1:
-            return directions_per_party(shape.n_parties), _LEAST_DIRECTIONS
+            moves = shape.traits.convex and shape.traits.smooth
+            return directions_per_party(shape.n_parties), _LEAST_MOVES if moves else _LEAST_DIRECTIONS
         most = class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
         return most, min(_LEAST_DIRECTIONS, most)
 
