@@ -158,6 +158,22 @@ def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -
     )
 
 
+def test_an_agent_says_where_it_listens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Served:
+        def wait(self) -> None: ...
+        def stop(self) -> None: ...
+
+    separate(data_of(tmp_path), tmp_path)
+    monkeypatch.setattr("fastadmm.federation.socket.serve", lambda path, handler: Served())
+    data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
+    assert (
+        run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
+    )
+    assert "party-1 listens on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("what", "more"), [("weights", []), ("weights", ["--json"]), ("predictions", [])])
 def test_a_demonstration_that_differs_fails(
     what: str, more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

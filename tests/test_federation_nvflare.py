@@ -526,7 +526,7 @@ class Run:
         return path.read_text().count('"answer"') if path.exists() else 0
 
     def wait_for(self, answers: int, name: str = "party-1") -> None:
-        until = time.monotonic() + 100
+        until = time.monotonic() + 200
         while self.answers(name) < answers:
             assert time.monotonic() < until
             assert self.stage.lives("coordinator"), self.stage.log("coordinator").read_text()

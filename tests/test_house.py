@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 
@@ -84,3 +85,19 @@ def test_the_counting_itself(tmp_path, house: House) -> None:
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
     toys = "class A: ...\nTOY = 'a: Setting()'\ndef test_a(monkeypatch): monkeypatch.setitem({}, A(), TOY)"
     assert pieces(toys, "test_a") == ["class", "declaration", "entry"]
+
+
+def test_no_function_within_another_hides_what_is_imported() -> None:
+    """It would call itself, where the other was meant."""
+    for path in sorted((ROOT / "fastadmm").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = {
+            alias.asname or alias.name
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for outer in ast.walk(tree):
+            if isinstance(outer, ast.FunctionDef):
+                inner = {node.name for node in ast.walk(outer) if isinstance(node, ast.FunctionDef)}
+                assert not (inner - {outer.name}) & imported, path

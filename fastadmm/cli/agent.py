@@ -63,7 +63,7 @@ def run(
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
 
-    def say(line: str) -> None:
+    def tell(line: str) -> None:
         say(line.rstrip(), error=True)
 
     agent = Agent(
@@ -75,11 +75,11 @@ def run(
         test=test,
         validation=validation,
         streamed=streamed,
-        say=say,
+        say=tell,
     )
     with closing(agent):
         server = serve(socket, agent.handle)
-        say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
+        tell(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
             server.wait()
         finally:

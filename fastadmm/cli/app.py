@@ -255,13 +255,13 @@ def _announcing_compilation(argv: list[str]) -> AbstractContextManager[None]:
 
     said = False
 
-    def say(name: str, seconds: float | None) -> None:
+    def tell(name: str, seconds: float | None) -> None:
         nonlocal said
         if not said:
             said = True
             say("fastadmm: compiling kernels, once (a few seconds)", error=True)
 
-    return watching(say)
+    return watching(tell)
 
 
 #: Characters of an error, beyond which its middle is left out: a cell or a name can have any length.
