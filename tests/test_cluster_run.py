@@ -11,10 +11,11 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.errors import FastadmmError
-from fastadmm.runs.shared import follow_run, start_shared
-from fastadmm.runs.train import start_run
+from fastadmm.errors import FastadmmError, FormatError
+from fastadmm.runs.shared import follow_run
+from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig
+from fastadmm.store.cutting import cut_partition
 from fastadmm.store.partition import create_partition
 
 from workers import mpi_command, on_workers
@@ -44,7 +45,17 @@ def shared(config, out, workers):
 
     def work(comm):
         own = config[comm.rank] if isinstance(config, list) else config
-        return follow_run(own, comm) if comm.rank else start_shared(own, out, comm)
+        return follow_run(comm, own) if comm.rank else start_run(own, out, comm=comm)
+
+    return on_workers(workers, work)
+
+
+def resumed(run, workers, **changes):
+    if workers == 1:
+        return [resume_run(run, changes=changes)]
+
+    def work(comm):
+        return follow_run(comm) if comm.rank else resume_run(run, changes=changes, comm=comm)
 
     return on_workers(workers, work)
 
@@ -74,6 +85,17 @@ def test_a_model_is_that_of_one_process(data, tmp_path):
         np.testing.assert_array_equal(weights_in(tmp_path / str(workers)), weights_in(tmp_path / "one"))
 
 
+def test_shards_are_read_as_the_whole(data, tmp_path):
+    cut = tmp_path / "cut.parts"
+    cut_partition(data, cut, 3)
+    shared(RunConfig(str(cut), threads=1, gap=1e-8), tmp_path / "run", 2)
+    start_run(RunConfig(str(data), threads=1, gap=1e-8), tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+    shutil.rmtree(cut / "shard-2")
+    for error in shared(RunConfig(str(cut), threads=1), tmp_path / "no", 2):
+        assert "shard-2: no such directory" in str(error)
+
+
 def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
     from fastadmm.store import party_file
 
@@ -90,6 +112,36 @@ def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
         assert max(rows) < 0.3 * sum(rows) / (2 if name == "/X" else 1)
         assert len(rows) == (8 if name == "/X" else 4)
     assert sum(count for key, count in read if key == "/X") == 2 * N
+
+
+def test_a_run_goes_on_with_other_workers(data, tmp_path):
+    config = RunConfig(str(data), threads=1, gap=1e-8, rounds=2)
+    start_run(config, tmp_path / "one")
+    shared(config, tmp_path / "four", 4)
+    resumed(tmp_path / "one", 2, rounds=3)
+    resumed(tmp_path / "one", 1, rounds=50)
+    resumed(tmp_path / "four", 1, rounds=3)
+    found = resumed(tmp_path / "four", 3, rounds=50)
+    assert [found[0]["status"], *found[1:]] == ["converged"] * 3
+    start_run(replace(config, rounds=50), tmp_path / "whole")
+    for run in ("one", "four"):
+        assert result_in(tmp_path / run) == result_in(tmp_path / "whole")
+        np.testing.assert_array_equal(weights_in(tmp_path / run), weights_in(tmp_path / "whole"))
+    assert resumed(tmp_path / "four", 2)[1] == "converged"  # nothing to do
+
+
+def test_damaged_rows_are_not_gone_on_from(data, tmp_path):
+    config = RunConfig(str(data), threads=1, gap=1e-8, rounds=2)
+    shared(config, tmp_path / "run", 2)
+    (newest,) = (tmp_path / "run" / "checkpoints").glob("round-*")
+    with open(newest / "rows-00001.h5", "r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"x")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    for error in resumed(tmp_path / "run", 2, rounds=9):
+        assert "every checkpoint is damaged" in str(error)
+    with pytest.raises(FormatError, match="every checkpoint is damaged"):
+        resumed(tmp_path / "copy", 1, rounds=9)
 
 
 def test_the_clock_is_rank_0s(data, tmp_path):

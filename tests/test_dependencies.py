@@ -132,6 +132,8 @@ ABSENT = [
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
     ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
     ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
+    ("mpi", "mpi4py", "train @d.parts -q --cluster mpi -o @out"),
+    ("dask", "distributed", "train @d.parts -q --cluster dask://127.0.0.1:9 -o @out"),
     ("serve", "fastapi", "serve @run --port 0"),
     ("serve", "uvicorn", "serve @run --port 0"),
     ("nvflare", "cryptography", "federate check @kit"),
@@ -141,8 +143,7 @@ ABSENT = [
 
 
 def test_every_extra_of_a_feature_is_tried() -> None:
-    # No command needs MPI: tests/test_cluster.py.
-    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs", "mpi"}
+    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
 
 
 @pytest.mark.representatives(5)

@@ -1,4 +1,4 @@
-"""Training whose rows several workers share: what each of their processes does on the command line."""
+"""Runs whose rows several workers share: what each of their processes does on the command line."""
 
 from __future__ import annotations
 
@@ -7,59 +7,55 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fastadmm.cli.terminal import say
 from fastadmm.cluster.comm import Comm
-from fastadmm.errors import ExitCode, FastadmmError
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 
-__all__ = ["train_shared"]
+__all__ = ["on_cluster", "refuse_logs", "resume_on_dask", "start_on_dask"]
 
 
-def train_shared(
-    settings: Any, run: Path, force: bool, log_to: list[str], display: Any
-) -> tuple[dict[str, Any], bool]:
-    """Train in this process and those that were started with it.
+def on_cluster(lead: Callable[[Comm | None], int], cluster: str, config: Any = None) -> int:
+    """Train in this process and in those that were started with it.
 
     Parameters
     ----------
-    settings : RunConfig
-    run : Path
-        Run directory.
-    force : bool
-    log_to : list of str
-    display : Display
-        As options of ``fastadmm train``: they are rank 0's.
+    lead : callable
+        What rank 0 does, or a process on its own, which is given None; returns its exit code.
+    cluster : str
+        The setting.
+    config : RunConfig, optional
+        As it was given to this process.
 
     Returns
     -------
-    result : dict
-        The content of ``result.json``; elsewhere than on rank 0 the status alone.
-    told : bool
-        Whether rank 0 tells it.
+    int
+        Exit code.
     """
+    if cluster == "none":
+        return lead(None)
     from fastadmm.cluster.mpi import MpiComm
-    from fastadmm.runs.shared import follow_run, start_shared
-    from fastadmm.tracking import tracked
 
     comm = MpiComm()
-    if comm.rank:
-        return {"status": _followed(comm, lambda: follow_run(settings, comm))}, True
-    with _ending_together(comm), tracked(run, log_to, display) as tracking:
-        result = tracking.finish(start_shared(settings, run, comm, force=force, display=tracking))
-    return result, False
+    with _ending_together(comm):
+        return _followed(comm, config) if comm.rank else lead(comm)
 
 
-def _followed(comm: Comm, work: Callable[[], str]) -> str:
-    """What another rank than 0 ends with: rank 0 hears signals, and says what all of them found."""
+def _followed(comm: Comm, config: Any) -> int:
+    """What another rank than 0 does: rank 0 hears signals, and says what all of them found."""
+    from fastadmm.runs.shared import exit_code_of, follow_run
+
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     try:
-        with _ending_together(comm):
-            return work()
+        return exit_code_of(follow_run(comm, config))
     except FastadmmError as error:
-        sys.exit(int(error.exit_code))
+        if comm.apart:
+            raise
+        return int(error.exit_code)
 
 
 @contextmanager
@@ -79,3 +75,65 @@ def _ending_together(comm: Comm) -> Iterator[None]:
         sys.stderr.flush()
         comm.abort(int(code))
         os._exit(int(code))
+
+
+def refuse_logs(log_to: list[str] | None) -> None:
+    """Refuse logs of a run whose rounds are not in this process."""
+    if log_to:
+        raise ConfigError("log-to: rounds on Dask are on its workers, which keep no such logs; leave it out")
+
+
+def start_on_dask(settings: Any, run: Path, force: bool, display: Any) -> dict[str, Any]:
+    """Train on the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    settings : RunConfig
+    run : Path
+    force : bool
+    display : Display
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+    """
+    from functools import partial
+
+    from fastadmm.runs.dask_run import dask_run
+    from fastadmm.runs.train import resume_run, start_run
+    from fastadmm.settings.keys import SETTINGS
+
+    # Workers are in directories of their own.
+    given = {s.name: getattr(settings, s.name) for s in SETTINGS.values() if s.is_path}
+    paths = {name: str(Path(path).absolute()) for name, path in given.items() if isinstance(path, str)}
+    settings = replace(settings, **paths)
+    run = run.absolute()
+    begin = partial(start_run, settings, run, force=force)
+    return dask_run(settings.cluster, begin, partial(resume_run, run), run, settings.retry, display)
+
+
+def resume_on_dask(cluster: str, run: Path, changes: dict[str, Any], display: Any) -> dict[str, Any]:
+    """Go on with a run on the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    cluster : str
+    run : Path
+    changes : dict
+        As in :func:`fastadmm.runs.train.resume_run`.
+    display : Display
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+    """
+    from functools import partial
+
+    from fastadmm.runs.dask_run import dask_run
+    from fastadmm.runs.train import resume_run
+
+    run = run.absolute()
+    begin = partial(resume_run, run, changes=changes)
+    return dask_run(cluster, begin, partial(resume_run, run), run, int(changes.get("retry") or 0), display)

@@ -57,6 +57,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
+    from fastadmm.cli.cluster import on_cluster
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
@@ -80,14 +81,21 @@ def train(
     with settings_of(config):
         if dry_run:
             return show_plan(settings, as_json)
-        if settings.cluster is not None:
-            from fastadmm.cli.cluster import train_shared
 
-            result, told = train_shared(settings, run, force, log_to or [], make_display(quiet))
-            return exit_code_of(result["status"]) if told else report_result(result, run, as_json)
-        with tracked(run, log_to or [], make_display(quiet)) as tracking:
-            result = tracking.finish(start_run(settings, run, force=force, display=tracking))
-    return report_result(result, run, as_json)
+        if settings.cluster.startswith("dask://"):
+            from fastadmm.cli.cluster import refuse_logs, start_on_dask
+
+            refuse_logs(log_to)
+            result = start_on_dask(settings, run, force, make_display(quiet))
+            return report_result(result, run, as_json)
+
+        def lead(comm: Any) -> int:
+            with tracked(run, log_to or [], make_display(quiet)) as tracking:
+                result = start_run(settings, run, force=force, display=tracking, comm=comm)
+                tracking.finish(result)
+            return report_result(result, run, as_json)
+
+        return on_cluster(lead, settings.cluster, settings)
 
 
 def show_plan(settings: Any, as_json: bool) -> int:
@@ -110,6 +118,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     import json
 
     from fastadmm.errors import ExitCode
+    from fastadmm.runs.shared import exit_code_of
     from fastadmm.solver.history import Status
 
     if as_json:
@@ -142,14 +151,3 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     }.get(status, "")
     say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
     return exit_code_of(status)
-
-
-def exit_code_of(status: Any) -> int:
-    """The exit code that a run's status asks for."""
-    from fastadmm.errors import ExitCode
-    from fastadmm.solver.history import Status
-
-    done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
-    codes = dict.fromkeys(done, ExitCode.OK)
-    codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
-    return codes.get(Status(status), ExitCode.NOT_CONVERGED)

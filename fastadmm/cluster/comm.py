@@ -32,8 +32,7 @@ class Comm(ABC):
     n_sums : int
         How often sums went around so far.
     apart : bool
-        Whether this worker may be on its own: what ends it then has to end the others. False while all
-        wait for what rank 0 says next, and once all have the same error.
+        Whether what ends this worker has to end the others: not while these wait for what rank 0 says next.
     """
 
     rank: int

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from fastadmm.cluster.comm import Comm
 from fastadmm.cluster.engine import RowEngine
+from fastadmm.errors import FastadmmError
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
-__all__ = ["RowSolver", "SharedSolver", "end", "follow"]
+__all__ = ["RowSolver", "SharedSolver", "end", "follow", "new_solver"]
 
 
 class RowSolver(Solver):
@@ -41,6 +43,7 @@ class RowSolver(Solver):
         start: StartingPoint | None = None,
     ) -> None:
         super().__init__(problem, options, engine=engine, start=start)
+        self.engine: RowEngine = engine
         self.comm = engine.comm
         self.bound.value = least / problem.total_weight
 
@@ -51,11 +54,13 @@ class RowSolver(Solver):
 
 
 class SharedSolver(RowSolver):
-    """The same, of which rank 0 calls methods and the others :func:`follow`: it tells them."""
+    """The same, of which rank 0 calls methods and the others :func:`follow`: it tells them.
 
-    @property
-    def has_checkpoints(self) -> bool:
-        return False
+    Parameters
+    ----------
+    problem, options, engine, least, start
+        As of :class:`RowSolver`.
+    """
 
     @contextmanager
     def _led(self, name: str, *given: Any) -> Iterator[None]:
@@ -65,6 +70,10 @@ class SharedSolver(RowSolver):
         yield
         self.comm.apart = False
 
+    def prepare(self) -> None:
+        with self._led("prepare"):
+            self.comm.agreed(super().prepare)
+
     def round(self) -> RoundRecord:
         with self._led("round"):
             return super().round()
@@ -73,35 +82,77 @@ class SharedSolver(RowSolver):
         with self._led("means", weights):
             return super().means(weights)
 
+    def export(self) -> dict[str, Any]:
+        """Without what has a number for each row: see :meth:`write_rows`."""
+        saved = super().export()
+        method = {k: v for k, v in saved["method"].items() if k not in self.method.row_keys}
+        return {**saved, "method": method}
 
-def follow(solver: SharedSolver) -> Any:
+    def write_rows(self, write: Callable[..., dict[str, str]]) -> dict[str, str]:
+        with self._led("write_rows", write):
+            state = self.method.export()
+            rows = {key: state[key] for key in self.method.row_keys if key in state}
+            own = self.comm.agreed(lambda: write(self.comm.rank, self.engine.rows, rows))
+            return {name: digest for told in self.comm.share(own) for name, digest in told.items()}
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        with self._led("restore", saved, parties):
+            rows = self.comm.agreed(lambda: saved["rows"].read(*self.engine.rows, self.engine.n_rows))
+            own = {**saved, "method": {**saved["method"], **rows}, "rows": None}
+            self.comm.agreed(lambda: super(SharedSolver, self).restore(own, parties))
+
+
+def follow(comm: Comm, follower: Any) -> Any:
     """Do what rank 0 says until it ends.
 
     Parameters
     ----------
-    solver : SharedSolver
+    comm : Comm
         Of another rank.
+    follower : object
+        With an attribute ``solver``: rank 0 names methods of either.
 
     Returns
     -------
     object
         What rank 0 gave to :func:`end`.
     """
-    while True:
-        solver.comm.apart = False
-        name, given = solver.comm.first()
-        if name == "end":
-            return given
-        getattr(solver, name)(*given)
+    try:
+        while True:
+            comm.apart = False
+            name, given = comm.first()
+            if name == "end":
+                return given
+            comm.apart = True
+            try:
+                getattr(follower if hasattr(follower, name) else follower.solver, name)(*given)
+            except FastadmmError:
+                if comm.apart:
+                    raise  # else all have it, and rank 0 says what to do
+    finally:
+        if follower.solver is not None:
+            follower.solver.close()
 
 
-def end(solver: SharedSolver, told: Any) -> None:
-    """Let the other workers return from :func:`follow`.
+def new_solver(comm: Comm, make: Callable[[], SharedSolver]) -> SharedSolver:
+    """Make a solver on every worker; called by rank 0.
 
     Parameters
     ----------
-    solver : SharedSolver
-        Of rank 0.
+    comm : Comm
+    make : callable
+        Makes that of rank 0.
+    """
+    comm.first(("new", ()))
+    return make()
+
+
+def end(comm: Comm, told: Any) -> None:
+    """Let the other workers return from :func:`follow`; called by rank 0.
+
+    Parameters
+    ----------
+    comm : Comm
     told : object
     """
-    solver.comm.first(("end", told))
+    comm.first(("end", told))

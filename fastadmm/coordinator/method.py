@@ -70,6 +70,8 @@ class Method(ABC):
     coordinator: Any
     #: Of the run.
     problem: Problem
+    #: What of :meth:`export` has a number for each row, along the last axis.
+    row_keys: tuple[str, ...] = ()
 
     @property
     def remark(self) -> str:

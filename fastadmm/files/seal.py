@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,9 +73,16 @@ def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -
             raise FormatError(f"{place}: unknown key {key!r}; known: {', '.join(names)}; restore the file")
 
 
-def digest_of_files(directory: Path) -> dict[str, str]:
-    """Digest of every file of a directory but hidden ones, by name."""
-    names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+def digest_of_files(directory: Path, pattern: str = "*") -> dict[str, str]:
+    """Digest of every file of a directory but hidden ones, by name.
+
+    Parameters
+    ----------
+    directory : Path
+    pattern : str
+        Of names.
+    """
+    names = sorted(path.name for path in directory.glob(pattern) if not path.name.startswith("."))
     return {name: _digest(directory / name) for name in names}
 
 

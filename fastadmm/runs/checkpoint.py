@@ -23,9 +23,10 @@ from fastadmm.files.seal import check_files, digest_of_files
 from fastadmm.solver.run import Run
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
-from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.h5file import create_h5, h5_errors, read_h5
 
 __all__ = [
+    "Rows",
     "Subject",
     "checkpoints",
     "read_tree",
@@ -36,6 +37,10 @@ __all__ = [
 
 _COORDINATOR = "coordinator.h5"
 _DIGESTS = "digests.json"
+_ROWS = "fastadmm-rows-checkpoint"
+
+#: Arrays of rows that have one dimension, also where there are several numbers for a row.
+_FLAT = ("total", "metric", "span_reference")
 
 #: The newest checkpoint and one to fall back to, should the newest be damaged.
 _KEEP = 2
@@ -98,8 +103,98 @@ def _write(target: Path, solver: Run, subject: Subject) -> None:
                 file.attrs["name"] = name
                 file.attrs["round"] = solver.n_rounds
                 write_tree(file, dict(arrays))
-        digests = digest_of_files(temporary)
+        digests = digest_of_files(temporary) | solver.write_rows(_Writer(temporary))
         (temporary / _DIGESTS).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes what one of several workers has of the state, in a file of its own."""
+
+    directory: Path
+
+    def __call__(self, rank: int, rows: tuple[int, int], arrays: dict[str, np.ndarray]) -> dict[str, str]:
+        name = f"rows-{rank:05d}.h5"
+        with create_h5(self.directory / name, _ROWS) as file:
+            file.attrs["start"], file.attrs["stop"] = rows
+            for key, values in arrays.items():
+                write_array(file, key, values.reshape(-1, rows[1] - rows[0]))
+        return digest_of_files(self.directory, name)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What of a checkpoint has a number for each row: in the coordinator's file, or in those of workers.
+
+    Attributes
+    ----------
+    path : Path
+        Of the checkpoint.
+    digests : dict of str to str
+        Of its files.
+    keys : tuple of str
+    """
+
+    path: Path
+    digests: dict[str, str]
+    keys: tuple[str, ...]
+
+    def read(self, start: int, stop: int, n_rows: int) -> dict[str, np.ndarray]:
+        """Some rows of every array that is there.
+
+        Parameters
+        ----------
+        start, stop : int
+            Range of rows.
+        n_rows : int
+            All of them.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Of shape (..., stop - start), or flat.
+        """
+        parts, reached = [], start
+        for path in sorted(self.path.glob("rows-*.h5")):
+            with read_h5(path, _ROWS) as file:
+                ends = read_attribute(file, "start", int), read_attribute(file, "stop", int)
+                first, last = max(start, ends[0]), min(stop, ends[1])
+                if first < last and first == reached:
+                    check_files(self.path, {path.name: self.digests[path.name]})
+                    parts.append(self._arrays(file, ends, (first, last)))
+                    reached = last
+        if not parts:
+            with read_h5(self.path / _COORDINATOR, "fastadmm-checkpoint") as file:
+                parts.append(self._arrays(require_group(file, "method"), (0, n_rows), (start, stop)))
+                reached = stop
+        if reached != stop or any(part.keys() != parts[0].keys() for part in parts):
+            raise FormatError(f"{shown(self.path)}: what workers wrote does not have all rows; damaged")
+        found = {}
+        for key in sorted(parts[0]):
+            own = [part.pop(key) for part in parts]
+            together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
+            found[key] = together.reshape(-1) if key in _FLAT else together
+        return found
+
+    def _arrays(self, group: Any, ends: tuple[int, int], rows: tuple[int, int]) -> dict[str, np.ndarray]:
+        own = slice(rows[0] - ends[0], rows[1] - ends[0])
+        return {key: _columns(group, key, ends[1] - ends[0], own) for key in self.keys if key in group}
+
+
+def _columns(group: Any, key: str, width: int, own: slice) -> np.ndarray:
+    """Some columns of an array whose last axis is so long, or of a flat one."""
+    item = array_dataset(group, key)
+    refuse_packed(item)
+    whole = item.size == 0 or own == slice(0, width)
+    if item.ndim == 1:
+        return read_array(group, key).reshape(-1, width)[:, own]
+    if item.size and item.shape[1] != width:
+        place = f"{shown(group.file.filename)}: key {key!r}"
+        raise FormatError(f"{place}: {item.shape[1]} rows instead of {width}")
+    if whole:
+        return read_array(group, key)
+    with h5_errors(group.file.filename, key):
+        return np.asarray(item[:, own])
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -131,9 +226,10 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
     -----
     Checkpoints of version 0.1 say neither what they are of nor what was written.
     """
-    _check_digests(path)
+    digests = _check_digests(path)
+    keys = getattr(getattr(solver, "method", None), "row_keys", ())
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
-        saved = read_tree(file)
+        saved = read_tree(file, keys)
         n_rounds = read_attribute(file, "n_rounds", int)
     found = Subject(saved.pop("run", subject.run), saved.pop("problem", subject.problem))
     if found != subject:
@@ -149,7 +245,7 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
             tree = read_tree(file)
             parties.append({key: value for key, value in tree.items() if isinstance(value, np.ndarray)})
     try:
-        solver.restore(saved, parties)
+        solver.restore({**saved, "rows": Rows(path, digests, keys)} if keys else saved, parties)
     except InputError as error:
         raise InputError(f"{shown(path)}: {error}") from None
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
@@ -157,18 +253,20 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
         raise FormatError(f"{shown(path)}: {error}: missing, or not of this problem's shape") from None
 
 
-def _check_digests(path: Path) -> None:
+def _check_digests(path: Path) -> dict[str, str]:
+    """Check all files but those of workers, and return what was written of each."""
     listed = path / _DIGESTS
     with storage_errors(listed, "read"):
         if not listed.exists():
-            return
+            return {}
         try:
             digests = read_json(listed)
             if not digests or not all(isinstance(text, str) for item in digests.items() for text in item):
                 raise ValueError("not a table of texts")
         except (ValueError, AttributeError, TypeError) as error:
             raise FormatError(f"{shown(listed)}: damaged: {error}") from None
-    check_files(path, digests)
+    check_files(path, {name: told for name, told in digests.items() if not name.startswith("rows-")})
+    return digests
 
 
 def write_tree(group: Any, tree: dict[str, Any]) -> None:
@@ -188,12 +286,14 @@ def write_tree(group: Any, tree: dict[str, Any]) -> None:
             group.attrs[key] = value
 
 
-def read_tree(group: Any) -> dict[str, Any]:
+def read_tree(group: Any, but: tuple[str, ...] = ()) -> dict[str, Any]:
     """Inverse of :func:`write_tree`.
 
     Parameters
     ----------
     group : h5py.Group
+    but : tuple of str
+        Keys that are left out.
     """
     tree: dict[str, Any] = {
         key: value.item() if hasattr(value, "item") else value
@@ -202,7 +302,9 @@ def read_tree(group: Any) -> dict[str, Any]:
     }
     for key, member in group.items():
         if not hasattr(member, "shape"):
-            tree[key] = read_tree(require_group(group, key))
+            tree[key] = read_tree(require_group(group, key), but)
+            continue
+        if key in but:
             continue
         refuse_packed(array_dataset(group, key))  # no state is: a small file is read in a short time
         tree[key] = read_array(group, key)

@@ -217,5 +217,5 @@ class Fit:
     def _save(self, log: RoundLog, *, checkpoint: bool = True) -> None:
         log.sync()
         self.folder.check_held()
-        if checkpoint and self.solver.has_checkpoints:
+        if checkpoint and not self.solver.private:
             write_checkpoint(self.folder.checkpoints, self.solver, self.subject)

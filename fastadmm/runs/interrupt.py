@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["stop_on_signal"]
+__all__ = ["STOP", "stop_on_signal"]
+
+
+#: Ends a run that is not in the main thread, after the current round.
+STOP = threading.Event()
 
 
 @contextmanager
@@ -23,7 +27,8 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # signals belong to the main thread
+        STOP.clear()
+        yield STOP.is_set  # signals belong to the main thread
         return
     numbers = [signal.SIGINT, signal.SIGTERM]
     # Under nohup it is ignored, and stays so.

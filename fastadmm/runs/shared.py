@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,15 @@ from fastadmm.cluster.comm import Comm
 from fastadmm.cluster.engine import RowEngine, rows_of
 from fastadmm.cluster.node import own_threads, workers_here
 from fastadmm.cluster.rows import refuse_unshared, rows_of_problem
-from fastadmm.cluster.solver import SharedSolver, end, follow
-from fastadmm.errors import ConfigError, FastadmmError, InputError
+from fastadmm.cluster.solver import SharedSolver, end, follow, new_solver
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
-from fastadmm.runs.fit import Fit, fill_folder
-from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.plan import Plan, format_bytes, make_plan
-from fastadmm.runs.private import new_run_id
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
@@ -35,7 +34,7 @@ from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import block_of
 from fastadmm.version import __version__
 
-__all__ = ["follow_run", "start_shared"]
+__all__ = ["exit_code_of", "follow_run", "leading", "load_shared"]
 
 
 class _Elsewhere(CSRBlock):
@@ -71,63 +70,79 @@ class _SharedRun(LoadedRun):
     least: float
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
-        return self.shared_solver(config)
+        """A new solver here, on rank 0, and on every other worker."""
+        return new_solver(self.engine.comm, lambda: self.own_solver(config))
 
-    def shared_solver(self, config: RunConfig) -> SharedSolver:
-        """A new solver."""
+    def own_solver(self, config: RunConfig) -> SharedSolver:
+        """A new solver of this worker."""
         return SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
 
 
-def start_shared(
-    config: RunConfig, out: Path, comm: Comm, *, force: bool = False, display: Display | None = None
-) -> dict[str, Any]:
-    """Train a model into a new run directory; called by rank 0, while the others call :func:`follow_run`.
+@contextmanager
+def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+    """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends.
 
     Parameters
     ----------
-    config, out, force, display
-        As in :func:`fastadmm.runs.train.start_run`.
-    comm : Comm
+    comm : Comm or None
+        None for a run of this process alone.
 
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-
-    Raises
+    Yields
     ------
-    FastadmmError
-        What is wrong on any worker.
+    callable
+        Takes the content of ``result.json``, and returns it.
     """
-    display = display or Silent()
-    folder = RunFolder(out)
-    comm.agreed(lambda: folder.refuse_existing(force))
-    config, loaded = _load(config, comm, display)
-    solver, run_id = loaded.shared_solver(config), new_run_id()
+    if comm is None:
+        yield lambda result: result
+        return
     comm.apart = False
-    error: FastadmmError | None = None
-    status = ""
+    status, problem = Status.INTERRUPTED.value, None
+
+    def ended(result: dict[str, Any]) -> dict[str, Any]:
+        nonlocal status
+        status = str(result["status"])
+        return result
+
     try:
-        fill = fill_folder(out, config, loaded.provenance, solver, run_id)
-        with folder.begin(fill, force=force):
-            found = Fit(folder, config, loaded, run_id, display, solver).train()
-        status = str(found["status"])
-        return found
-    except FastadmmError as caught:
-        error = caught
+        yield ended
+    except FastadmmError as error:
+        problem = type(error), str(error)
         raise
     finally:
         if not comm.apart:
-            end(solver, (status or Status.INTERRUPTED, error and (type(error), str(error))))
+            end(comm, (status, problem))
 
 
-def follow_run(config: RunConfig, comm: Comm) -> str:
-    """What every rank but 0 does in a run.
+def load_shared(config: RunConfig, comm: Comm, display: Display) -> tuple[RunConfig, LoadedRun]:
+    """The data of a run, on every worker its rows; called by rank 0, inside :func:`leading`.
 
     Parameters
     ----------
     config : RunConfig
     comm : Comm
+    display : Display
+
+    Returns
+    -------
+    config : RunConfig
+        With what memory decides.
+    loaded : LoadedRun
+    """
+    comm.first(("load", (config,)))
+    comm.apart = True
+    found = _load(config, comm, display)
+    comm.apart = False
+    return found
+
+
+def follow_run(comm: Comm, config: RunConfig | None = None) -> str:
+    """What every rank but 0 does in a run.
+
+    Parameters
+    ----------
+    comm : Comm
+    config : RunConfig, optional
+        As it was given to this worker: refused where rank 0 has another.
 
     Returns
     -------
@@ -139,26 +154,48 @@ def follow_run(config: RunConfig, comm: Comm) -> str:
     FastadmmError
         What is wrong on any worker.
     """
-    comm.agreed(lambda: None)
-    config, loaded = _load(config, comm, Silent())
-    solver = loaded.shared_solver(config)
-    try:
-        status, error = follow(solver)
-    finally:
-        solver.close()
+    status, error = follow(comm, _Follower(comm, config))
     if error is not None:
         kind, text = error
         raise kind(text)
     return str(status)
 
 
-def _load(config: RunConfig, comm: Comm, display: Display) -> tuple[RunConfig, _SharedRun]:
+def exit_code_of(status: str) -> ExitCode:
+    """The exit code that a run's status asks for."""
+    done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
+    codes = dict.fromkeys(done, ExitCode.OK)
+    codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
+    return codes.get(Status(status), ExitCode.NOT_CONVERGED)
+
+
+class _Follower:
+    """What rank 0 asks of a worker besides its solver's methods."""
+
+    def __init__(self, comm: Comm, given: RunConfig | None) -> None:
+        self.comm, self.given = comm, given
+        self.solver: SharedSolver | None = None
+
+    def load(self, config: RunConfig) -> None:
+        """Read this worker's rows."""
+        if self.given is not None:
+            config = replace(config, data=self.given.data, threads=self.given.threads)
+        self.config, self.loaded = _load(config, self.comm, Silent(), self.given)
+
+    def new(self) -> None:
+        """Make a solver."""
+        self.solver = self.loaded.own_solver(self.config)
+
+
+def _load(
+    config: RunConfig, comm: Comm, display: Display, given: RunConfig | None = None
+) -> tuple[RunConfig, _SharedRun]:
     """This worker's rows of a run's problem; the settings with what memory decides."""
     here = comm.rank == 0
     comm.agreed(lambda: _refuse_settings(config))
     opened = comm.agreed(lambda: open_run(config) if here else None)
     partition = comm.agreed(lambda: opened[0] if opened else open_partition(config.data, headers_only=True))
-    comm.agreed(lambda: _compare(config, partition, comm))
+    comm.agreed(lambda: _compare(given or config, partition, comm))
     n = partition.n_samples
     engine = comm.agreed(lambda: RowEngine(comm, n, 1))
     engine.n_threads = own_threads(comm, config.threads)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.check import check_run
@@ -14,21 +15,27 @@ from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.fit import Fit, fill_folder, write_settings
 from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.load import load_run
+from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.plan import Plan
 from fastadmm.runs.private import new_run_id, read_run_id
 from fastadmm.runs.provenance import check_provenance
+from fastadmm.runs.shared import leading, load_shared
 from fastadmm.settings.keys import LIMITS
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.history import Status
 from fastadmm.store.model import MANIFEST
 from fastadmm.store.partition import open_partition
 
-__all__ = ["plan_run", "resume_run", "start_run"]
+__all__ = ["cluster_of", "plan_run", "resume_run", "start_run"]
 
 
 def start_run(
-    config: RunConfig, out: Path, *, force: bool = False, display: Display | None = None
+    config: RunConfig,
+    out: Path,
+    *,
+    force: bool = False,
+    display: Display | None = None,
+    comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Train a model into a new run directory.
 
@@ -40,6 +47,9 @@ def start_run(
     force : bool
         Whether an older run there may be replaced.
     display : Display, optional
+    comm : Comm, optional
+        Of workers that share the rows. This is rank 0; the others call
+        :func:`fastadmm.runs.shared.follow_run`.
 
     Returns
     -------
@@ -51,24 +61,28 @@ def start_run(
     FastadmmError
         Invalid data, configuration or paths; nothing is left behind.
     """
-    display = display or Silent()
-    folder = RunFolder(out)
+    with leading(comm) as ended:
+        return ended(_start(config, RunFolder(out), force, display or Silent(), comm))
+
+
+def _start(
+    config: RunConfig, folder: RunFolder, force: bool, display: Display, comm: Comm | None
+) -> dict[str, Any]:
+    out = folder.path
     try:
         folder.refuse_existing(force)
     except StorageError:
         open_partition(config.data)  # what is missing is said before what is in the way
         raise
-    if config.path:
+    if config.path and comm is None:
         from fastadmm.runs.path_run import start_path
 
         return start_path(config, folder, force=force, display=display)
-    checked = check_run(config, display)
-    if checked.plan.reduced:
-        # Written down: it decides what is computed, and a resumed run may find other memory.
-        config = replace(config, history=checked.plan.history)
-    loaded = load_run(config, checked)
+    config, loaded = _loaded(config, display, comm)
     run_id = new_run_id()
     solver = loaded.solver(config, out, run_id)
+    if comm is not None:
+        solver.prepare()  # on all workers, or on none
     if force and out.is_dir():
         try:
             solver.check_budget()  # what is refused replaces nothing
@@ -87,8 +101,23 @@ def start_run(
         raise error if place in str(error) else InputError(f"{place}: {error}") from None
 
 
+def _loaded(config: RunConfig, display: Display, comm: Comm | None) -> tuple[RunConfig, LoadedRun]:
+    """The data of a run, and its settings with what memory decides."""
+    if comm is not None:
+        return load_shared(config, comm, display)
+    checked = check_run(config, display)
+    if checked.plan.reduced:
+        # Written down: it decides what is computed, and a resumed run may find other memory.
+        config = replace(config, history=checked.plan.history)
+    return config, load_run(config, checked)
+
+
 def resume_run(
-    run: Path, *, changes: dict[str, Any] | None = None, display: Display | None = None
+    run: Path,
+    *,
+    changes: dict[str, Any] | None = None,
+    display: Display | None = None,
+    comm: Comm | None = None,
 ) -> dict[str, Any]:
     """Continue a run from its last checkpoint.
 
@@ -101,8 +130,10 @@ def resume_run(
         Run directory.
     changes : dict, optional
         New limits for a run that stopped at one: ``gap`` or ``stationarity``,
-        ``rounds``, ``time``; also ``threads`` and ``memory``.
+        ``rounds``, ``time``; also ``threads``, ``memory`` and ``cluster``.
     display : Display, optional
+    comm : Comm, optional
+        As in :func:`start_run`; workers need not be as many as before.
 
     Returns
     -------
@@ -120,8 +151,14 @@ def resume_run(
     ConfigError
         If the run is finished and no new limit was given.
     """
-    display = display or Silent()
-    folder = RunFolder(run)
+    with leading(comm) as ended:
+        return ended(_resume(RunFolder(run), changes, display or Silent(), comm))
+
+
+def _resume(
+    folder: RunFolder, changes: dict[str, Any] | None, display: Display, comm: Comm | None
+) -> dict[str, Any]:
+    run = folder.path
     folder.require()
     values = read_config(folder.configuration, sealed=True)
     if "rounds_by_files" in values:
@@ -137,7 +174,7 @@ def resume_run(
 
         return resume_path(folder, config, provenance, changes, display)
     with folder.held():
-        loaded = load_run(config, check_run(config, display))
+        loaded = _loaded(config, display, comm)[1]
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         folder.remove_leftovers()
         fit = Fit(folder, config, loaded, read_run_id(run), display)
@@ -147,6 +184,21 @@ def resume_run(
             folder.remove_result()
             write_settings(folder, config, provenance)
         return fit.train()
+
+
+def cluster_of(run: Path, changes: dict[str, Any]) -> str:
+    """Where the workers of a run that goes on are; ``none`` for a run of one process.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory.
+    changes : dict
+        As in :func:`resume_run`.
+    """
+    folder = RunFolder(run)
+    folder.require()
+    return str(changes.get("cluster") or read_config(folder.configuration).get("cluster", "none"))
 
 
 def _finished(

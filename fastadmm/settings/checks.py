@@ -67,8 +67,9 @@ def cluster(text: str) -> str:
     ----------
     text : str
     """
-    if text != "mpi":
-        raise ValueError(f"unknown cluster {text!r}; choose mpi")
+    host, _, port = text.removeprefix("dask://").rpartition(":")
+    if text not in ("none", "mpi") and not (text.startswith("dask://") and host and port.isdecimal()):
+        raise ValueError(f"unknown cluster {text!r}; choose mpi, dask://HOST:PORT or none")
     return text
 
 

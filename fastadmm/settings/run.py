@@ -267,17 +267,30 @@ class RunConfig:
         ),
     ] = None
     cluster: Annotated[
-        str | None,
+        str,
         Setting(
             "place",
-            "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts "
-            "([scaling.md](scaling.md)). The result does not depend on it, to the last bit",
-            "Share the rows between workers: mpi, in every process that mpiexec or srun starts "
-            "(docs/scaling.md).",
+            "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
+            "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result does not depend on it, "
+            "to the last bit",
+            "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
+            "dask://HOST:PORT of a scheduler (docs/scaling.md).",
             panel=MORE,
             check=checks.cluster,
+            resumed="Share the rows between workers: mpi, dask://HOST:PORT or none, as many as there are.",
         ),
-    ] = None
+    ] = "none"
+    retry: Annotated[
+        int,
+        Setting(
+            "place",
+            "how often to start again from the last checkpoint after a Dask worker was lost",
+            "With Dask: start again from the last checkpoint so many times after a worker was lost.",
+            panel=MORE,
+            sign="not negative",
+            resumed="With Dask: start again so many times after a worker was lost.",
+        ),
+    ] = 0
     checkpoint_rounds: Annotated[
         int | None,
         Setting("output", "number of rounds between checkpoints", sign="positive"),

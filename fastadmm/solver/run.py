@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,17 +45,16 @@ class Run(Protocol):
     sums_only: bool = False
 
     @property
-    def has_checkpoints(self) -> bool:
-        """Whether the state is written now and then."""
-        return not self.private
-
-    @property
     def name(self) -> str:
         """Name of the scheme."""
 
     @property
     def intercept(self) -> Any:
         """Of the current model."""
+
+    def prepare(self) -> None:
+        """Look at all data before the first round, which otherwise does it."""
+        return None
 
     def round(self) -> RoundRecord:
         """Make one round."""
@@ -112,6 +112,16 @@ class Run(Protocol):
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Each party's own arrays."""
         return [{} for _ in self.problem.names]
+
+    def write_rows(self, write: Callable[..., dict[str, str]]) -> dict[str, str]:
+        """Let every worker write its rows of the state, where several share them; digests of their files.
+
+        Parameters
+        ----------
+        write : callable
+            Of the worker's number, its first and last row and what it has of the state.
+        """
+        return {}
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         """Continue from exported state."""

@@ -346,7 +346,9 @@ class Solver(Run):
         self.start = None  # the rounds have left it behind
         converse(self.preparing(reopened=True), self.driver.carry)
         with self.engine.limited():
-            self.method.restore(saved["method"])
+            rows = saved.get("rows")
+            own = {} if rows is None else rows.read(0, self.problem.n_samples, self.problem.n_samples)
+            self.method.restore({**saved["method"], **own})
             if self.driver.local:
                 self.method.restore_parties(parties)
         self.n_rounds = int(saved["n_rounds"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,17 @@ class JoinedParty(PartyData):
         Alike in all but their rows.
     content_digest : str
         Of the whole, as the shards state it.
+    row_digest : str, optional
+        The same; computed from the ids by default.
 
     Attributes
     ----------
     parts : tuple of PartyData
     """
 
-    def __init__(self, path: Path, parts: Sequence[PartyData], content_digest: str) -> None:
+    def __init__(
+        self, path: Path, parts: Sequence[PartyData], content_digest: str, row_digest: str | None = None
+    ) -> None:
         self.path, self.parts, self.content_digest = path, tuple(parts), content_digest
         first = self.parts[0]
         self.name, self.kind, self.dtype = first.name, first.kind, first.dtype
@@ -45,6 +50,9 @@ class JoinedParty(PartyData):
         self.n_samples = sum(part.n_samples for part in parts)
         self.nnz = None if first.nnz is None else sum(part.nnz or 0 for part in parts)
         self._index_bytes = first.index_bytes
+        if row_digest is not None:
+            self.row_digest = row_digest
+            return
         digest: RowDigest | None = None
         for part in self.parts:
             ids = part.ids()
@@ -52,6 +60,20 @@ class JoinedParty(PartyData):
             digest.update(ids)
         assert digest is not None  # there is a shard
         self.row_digest = digest.text()
+
+    def of_rows(self, start: int, stop: int) -> PartyData:
+        parts, begin = [], 0
+        for part in self.parts:
+            end = begin + part.n_samples
+            if max(start, begin) < min(stop, end):
+                parts.append(part.of_rows(max(start, begin) - begin, min(stop, end) - begin))
+            begin = end
+        if len(parts) == 1:
+            return parts[0]
+        own = copy(self)
+        own.parts, own.n_samples = tuple(parts), stop - start
+        own.nnz = None if self.nnz is None else sum(part.nnz or 0 for part in parts)
+        return own
 
     @property
     def feature_names(self) -> list[str]:

@@ -420,7 +420,7 @@ def open_partition(
         labels are missing or wrong; shards overlap, leave rows out or belong to different wholes.
     """
     if (Path(path) / SHARDS).exists():
-        return _open_shards(Path(path), require_labels)
+        return _open_shards(Path(path), require_labels, headers_only)
     manifest = read_manifest(path)
     directory = Path(path)
     n_samples, digest = manifest["n_samples"], manifest["row_digest"]
@@ -470,7 +470,7 @@ def open_partition(
     )
 
 
-def _open_shards(path: Path, require_labels: bool) -> Partition:
+def _open_shards(path: Path, require_labels: bool, headers_only: bool) -> Partition:
     """Open all shards of a directory as the partition that was cut."""
     whole = read_shards(path)
     parts, places = [], []
@@ -482,7 +482,7 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
                     f"{shown(folder)}: no such directory, but {SHARDS} says {whole['shards']} shards; "
                     "restore it"
                 )
-        part = open_partition(folder, require_labels)
+        part = open_partition(folder, require_labels, headers_only)
         place = shown(folder / MANIFEST)
         if part.shard is None:
             raise FormatError(f"{place}: key 'shard': is missing; not a shard but a whole partition")
@@ -491,7 +491,12 @@ def _open_shards(path: Path, require_labels: bool) -> Partition:
     check_shards(places)
     first = places[0][1]
     parties = [
-        JoinedParty(path, [part.parties[m] for part in parts], first.content_digests[m])
+        JoinedParty(
+            path,
+            [part.parties[m] for part in parts],
+            first.content_digests[m],
+            first.row_digest if headers_only else None,
+        )
         for m in range(_same_parties(parts))
     ]
     if parties[0].row_digest != whole["row_digest"] or whole["row_digest"] != first.row_digest:

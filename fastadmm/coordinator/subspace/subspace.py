@@ -427,6 +427,7 @@ class SubspaceMethod(Method):
     name = "subspace"
     convergent = True
     family = "subspace"
+    row_keys = ("messages", "total", "metric", "span_reference", "rounded_error")
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False

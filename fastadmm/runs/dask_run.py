@@ -1,0 +1,259 @@
+"""Runs on the workers of a Dask cluster: a task on each, which the client watches and starts again."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError, FastadmmError, StorageError
+from fastadmm.runs.display import Display, Silent
+from fastadmm.solver.history import RoundRecord
+from fastadmm.version import __version__
+
+__all__ = ["dask_run"]
+
+#: Seconds in which a scheduler has to answer.
+_PATIENCE = 10.0
+
+#: Seconds between looks at the workers.
+_LOOK = 0.5
+
+#: Errors of a task that only say that a worker is gone.
+_OF_OTHERS = ("LostWorkerError", "KilledWorker", "FutureCancelledError", "NoValidWorkerError")
+
+#: States of a task that will have no result.
+_FAILED = ("error", "lost", "cancelled")
+
+#: Seconds that tasks have to notice that a worker is lost.
+_NOTICE = 120.0
+
+
+def dask_run(
+    cluster: str,
+    begin: Callable[..., dict[str, Any]],
+    again: Callable[..., dict[str, Any]],
+    run: Path,
+    retry: int,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Train on all workers of a Dask cluster.
+
+    Parameters
+    ----------
+    cluster : str
+        ``dask://HOST:PORT`` of the scheduler.
+    begin : callable
+        What rank 0 does, of ``comm`` and ``display``: see :func:`fastadmm.runs.train.start_run`. It travels.
+    again : callable
+        The same after a worker was lost: see :func:`fastadmm.runs.train.resume_run`.
+    run : Path
+        Run directory; all workers have to see it.
+    retry : int
+        How often to start again.
+    display : Display, optional
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+
+    Raises
+    ------
+    StorageError
+        If there is no scheduler or no worker, or a worker is lost once too often.
+    ConfigError
+        If a worker has no fastadmm, or another version.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ConfigError("cluster: distributed is not installed: pip install 'fastadmm[dask]'") from None
+    address = cluster.replace("dask://", "tcp://", 1)
+    try:
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cluster: no Dask scheduler at {address}: {type(error).__name__}") from None
+    display = display or Silent()
+    with client:
+        while True:
+            try:
+                return _attempt(client, begin, display)
+            except _Lost as lost:
+                if retry == 0:
+                    raise StorageError(f"{lost}; go on with: fastadmm resume {run}") from None
+                retry -= 1
+                display.note(f"{lost}; starting again from the last checkpoint")
+                if (run / "run.toml").exists():
+                    begin = again
+
+
+class _Lost(StorageError):
+    """A worker is gone."""
+
+
+def _attempt(client: Any, lead: Callable[..., dict[str, Any]], display: Display) -> dict[str, Any]:
+    addresses = _workers(client)
+    name = f"fastadmm-{secrets.token_hex(8)}"
+    display.note(f"{len(addresses)} Dask worker(s)")
+    client.subscribe_topic(name, lambda event: _show(display, *event[1]))
+    tasks = [
+        client.submit(
+            _task,
+            name,
+            rank,
+            addresses,
+            lead if rank == 0 else None,
+            workers=[address],
+            pure=False,
+            key=f"{name}-{rank}",
+        )
+        for rank, address in enumerate(addresses)
+    ]
+    try:
+        found = _watched(client, tasks, addresses, name)
+    finally:
+        client.unsubscribe_topic(name)
+        client.cancel(tasks)
+    for _, error in found:
+        if error is not None:
+            kind, text = error
+            raise kind(text)
+    result: dict[str, Any] = found[0][0]
+    return result
+
+
+def _workers(client: Any) -> list[str]:
+    """Addresses of the workers, by rank; all of them have this version of the program."""
+
+    def version() -> str | None:  # travels as it is: a worker may have nothing of ours to import
+        try:
+            from fastadmm.version import __version__
+        except ImportError:
+            return None
+        return __version__
+
+    known: dict[str, str | None] = client.run(version)
+    if not known:
+        raise StorageError(f"cluster: the Dask scheduler at {client.scheduler.address} has no worker")
+    for address, found in known.items():
+        if found != __version__:
+            what = "no fastadmm" if found is None else f"fastadmm {found}, not {__version__}"
+            raise ConfigError(f"cluster: Dask worker {address} has {what}; install it on all workers")
+    client.run(_open_letters)
+    return sorted(known)
+
+
+def _open_letters(dask_worker: Any) -> None:
+    from fastadmm.cluster.dask import letters_of
+
+    letters_of(dask_worker)
+
+
+def _watched(client: Any, tasks: list[Any], addresses: list[str], name: str) -> list[Any]:
+    """What the tasks return; raises for a worker that is gone."""
+    lost, since, interrupted = -1, 0.0, False
+    missed: set[int] = set()
+    while True:
+        try:
+            time.sleep(_LOOK if any(task.status == "pending" for task in tasks) else 0.0)
+            if all(task.status == "finished" for task in tasks):
+                return list(client.gather(tasks))
+            here = client.nthreads()
+            missing = {rank for rank, address in enumerate(addresses) if address not in here}
+            gone, missed = (
+                sorted(missing & missed),
+                missing,
+            )  # twice: a busy scheduler may not know all at once
+            failed = [
+                rank for rank, task in enumerate(tasks) if task.status in ("error", "lost", "cancelled")
+            ]
+            if lost < 0 and (gone or failed):
+                lost, since = (gone or failed)[0], time.monotonic()
+                there = [address for address in addresses if address in here]
+                client.run(_end_run, name, lost, workers=there, on_error="ignore")
+            left = [task for rank, task in enumerate(tasks) if rank not in gone and task.status == "pending"]
+            if lost >= 0 and (not left or time.monotonic() - since > _NOTICE):
+                _raise_mistake(tasks)
+                raise _Lost(f"cluster: rank {lost}, Dask worker {addresses[lost]}, is lost")
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            client.run(_stop, workers=addresses[:1])
+
+
+def _end_run(name: str, lost: int, dask_worker: Any) -> None:
+    from fastadmm.cluster.dask import end_run
+
+    end_run(dask_worker, name, lost)
+
+
+def _raise_mistake(tasks: list[Any]) -> None:
+    """Raise what a task says that is not about other workers."""
+    for task in tasks:
+        if task.status == "finished" and (mistake := task.result()[1]) is not None:
+            kind, text = mistake
+            raise kind(text)
+        if task.status == "error" and type(task.exception()).__name__ not in _OF_OTHERS:
+            raise task.exception()
+
+
+def _stop() -> None:
+    from fastadmm.runs.interrupt import STOP
+
+    STOP.set()
+
+
+def _task(name: str, rank: int, addresses: list[str], lead: Any) -> Any:
+    """A worker's part: its result, or the type and text of the user's mistake."""
+    from distributed import get_worker
+
+    from fastadmm.cluster.dask import DaskComm, LostWorkerError
+    from fastadmm.runs.shared import follow_run
+
+    worker = get_worker()
+    comm = DaskComm(worker, name, rank, addresses)
+    try:
+        return (lead(comm=comm, display=_Topic(worker, name)) if rank == 0 else follow_run(comm)), None
+    except LostWorkerError:
+        comm.abort(1)
+        raise
+    except FastadmmError as error:
+        text = f"rank {rank}: {error}" if comm.apart and rank else str(error)
+        if comm.apart:
+            comm.abort(int(error.exit_code))
+        return None, (type(error), text)
+    except BaseException:
+        comm.abort(1)
+        raise
+
+
+class _Topic:
+    """A display in another process."""
+
+    def __init__(self, worker: Any, name: str) -> None:
+        self._worker, self._name = worker, name
+
+    def _say(self, *what: Any) -> None:
+        self._worker.log_event(self._name, what)
+
+    def note(self, text: str) -> None:
+        self._say("note", text)
+
+    def start(self, *limits: float) -> None:
+        self._say("start", *limits)
+
+    def round(self, record: RoundRecord) -> None:
+        self._say("round", record.to_json())
+
+    def stop(self) -> None:
+        self._say("stop")
+
+
+def _show(display: Display, what: str, *given: Any) -> None:
+    if what == "round":
+        given = (RoundRecord.from_json(given[0]),)
+    getattr(display, what)(*given)

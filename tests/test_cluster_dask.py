@@ -1,0 +1,94 @@
+"""`fastadmm train --cluster dask://...`: a task on each worker, and a lost worker's run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.cli.cluster import start_on_dask
+from fastadmm.errors import ConfigError, StorageError
+from fastadmm.runs import dask_run
+from fastadmm.runs.display import Silent
+from fastadmm.runs.train import start_run
+from fastadmm.settings.run import RunConfig
+
+from test_cluster_run import data, result_in, weights_in  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def cluster_of(workers, **more):
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    fixed = {"threads_per_worker": 1, "dashboard_address": None, "protocol": "tcp", "host": "127.0.0.1"}
+    return distributed.LocalCluster(n_workers=workers, **fixed, **more)
+
+
+def config_for(cluster, data, **more):  # noqa: F811
+    address = cluster.scheduler_address.replace("tcp://", "dask://")
+    return RunConfig(str(data), threads=1, cluster=address, **more)
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
+
+
+def test_three_workers(data, tmp_path, monkeypatch):  # noqa: F811
+    notes = Notes()
+    with cluster_of(3, processes=False) as cluster:
+        config = config_for(cluster, data, gap=1e-8)
+        start_on_dask(config, tmp_path / "run", False, notes)
+        with pytest.raises(StorageError, match="exists already"):
+            start_on_dask(config, tmp_path / "run", False, Silent())
+        monkeypatch.setattr(dask_run, "__version__", "9.9")
+        with pytest.raises(ConfigError, match=r"Dask worker tcp://.* has fastadmm .*, not 9.9; install it"):
+            start_on_dask(config, tmp_path / "other", False, Silent())
+    assert notes.texts[0] == "3 Dask worker(s)"
+    start_run(RunConfig(str(data), threads=1, gap=1e-8), tmp_path / "one")
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+def test_no_scheduler(data, tmp_path, monkeypatch):  # noqa: F811
+    pytest.importorskip("distributed", reason="needs the extra dask")
+    monkeypatch.setattr(dask_run, "_PATIENCE", 0.5)
+    with pytest.raises(StorageError, match=r"no Dask scheduler at tcp://127.0.0.1:9"):
+        start_on_dask(RunConfig(str(data), cluster="dask://127.0.0.1:9"), tmp_path / "run", False, Silent())
+
+
+@pytest.mark.repeats
+def test_a_lost_worker(data, tmp_path):  # noqa: F811
+    rounds = {"gap": 0.0, "rounds": 60, "checkpoint_rounds": 1}
+    with cluster_of(3) as cluster:
+        run, killed = tmp_path / "run", threading.Event()
+
+        def kill() -> None:
+            log = run / "rounds.jsonl"
+            while not (log.exists() and len(log.read_text().splitlines()) >= 3):
+                time.sleep(0.02)
+            os.kill(max(worker.pid for worker in cluster.workers.values()), signal.SIGKILL)
+            killed.set()
+
+        for retry in (0, 1):
+            threading.Thread(target=kill).start()
+            config = config_for(cluster, data, retry=retry, **rounds)
+            notes = Notes()
+            if retry == 0:
+                with pytest.raises(StorageError, match=r"rank \d, .* is lost; go on with: fastadmm resume"):
+                    start_on_dask(config, run, False, notes)
+            else:
+                run = tmp_path / "again"
+                start_on_dask(config, Path(run), False, notes)
+                assert any("starting again from the last checkpoint" in text for text in notes.texts)
+            assert killed.wait(5)
+            killed.clear()
+    start_run(RunConfig(str(data), threads=1, **rounds), tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(run), weights_in(tmp_path / "one"))
