@@ -79,6 +79,7 @@ def test_commands_print_by_these_helpers() -> None:
         if path.name in ("terminal.py", "tables.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+            assert not (isinstance(node, ast.FunctionDef) and node.name == "say"), f"{path.name} hides say()"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo"):
                 said = ast.unparse(node)
                 assert "json.dumps" in said or "format_message" in said, f"{path.name}: {said}"

@@ -9,6 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
@@ -103,7 +104,7 @@ def request(
 
     (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
     count = psi_request(ids, out, secret, force=force)
-    typer.echo(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
+    say(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 
 @group.command("psi-respond")
@@ -123,7 +124,7 @@ def respond(
 
     (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
     count = psi_respond(ids, request, out, force=force)
-    typer.echo(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
+    say(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
 
 @group.command("psi-finish")
@@ -165,7 +166,7 @@ def merge(
 
     partition = merge_partitions(sources, out, force=force)
     parties = ", ".join(party.name for party in partition.parties)
-    typer.echo(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
+    say(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
 
 
 def _ids(
@@ -198,6 +199,6 @@ def _finish(alignment: Alignment, report: list[str], out: Path | None, force: bo
 
     if out is not None:
         write_alignment(out, alignment, force=force)
-    typer.echo("\n".join(report))
+    say("\n".join(report))
     written = f"{out}: " if out is not None else ""
-    typer.echo(f"{written}{len(alignment.ids)} rows, {alignment.digest}")
+    say(f"{written}{len(alignment.ids)} rows, {alignment.digest}")

@@ -14,6 +14,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import given_options, plain_values, with_options
+from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
@@ -506,7 +507,7 @@ def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, opt
     from fastadmm.data_tools.convert_tables import TableOptions, describe_tables
 
     count = describe_tables(guest, hosts, out, TableOptions(**options), force=force)
-    typer.echo(f"{out}: {count} columns; fill in bounds and categories, then pass it with --public-columns")
+    say(f"{out}: {count} columns; fill in bounds and categories, then pass it with --public-columns")
 
 
 def _convert_tables(
@@ -584,7 +585,7 @@ def _show_plan(plan: TablePlan) -> None:
         lines.append(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
         lines += [f"  {_column_line(record)}" for record in columns]
     lines.append(f"nothing written: {len(plan.alignment.ids)} rows, {plan.task}")
-    typer.echo("\n".join(lines))
+    say("\n".join(lines))
 
 
 def _type_lines(columns: list[dict[str, Any]]) -> list[str]:
@@ -670,7 +671,7 @@ def _summary(partition: Partition) -> dict[str, Any]:
 def _show_json(summary: dict[str, Any]) -> None:
     import json
 
-    typer.echo(json.dumps(summary))
+    print(json.dumps(summary))
 
 
 def _show(summary: dict[str, Any]) -> None:
@@ -687,4 +688,4 @@ def _show(summary: dict[str, Any]) -> None:
     if summary["classes"] is not None:
         named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
         lines.append(f"  labels: {', '.join(named)}")
-    typer.echo("\n".join(lines))
+    say("\n".join(lines))

@@ -48,7 +48,7 @@ def harden(
     from fastadmm.federation.kit import open_kit
 
     for line in harden_kit(open_kit(kit), socket):
-        typer.echo(line)
+        say(line)
 
 
 @group.command()
@@ -70,7 +70,7 @@ def check(
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
-        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
+        say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
     failed = [finding for finding in found if not finding.ok]
     if failed:
         raise ConfigError(f"{kit}: {len(failed)} of {len(found)} checks failed")
@@ -89,9 +89,9 @@ def status(kit: _Kit) -> None:
         state, jobs = server("check_status", "server"), server("list_jobs")
     for client in state.get("clients", []):
         seen = datetime.fromtimestamp(client["client_last_conn_time"])
-        typer.echo(f"site {client['client_name']}: connected, last heard of {seen:%F %T}")
+        say(f"site {client['client_name']}: connected, last heard of {seen:%F %T}")
     for job in jobs:
-        typer.echo(f"job {job['job_id']}: {job['status']}, submitted {job['submit_time'][:19]}")
+        say(f"job {job['job_id']}: {job['status']}, submitted {job['submit_time'][:19]}")
 
 
 @group.command()
@@ -301,16 +301,16 @@ def demo(
     from fastadmm.cli.federate_demo import made, run_federate_demo
 
     with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
-        result = run_federate_demo(Path(directory), (lambda text: None) if as_json else typer.echo)
+        result = run_federate_demo(Path(directory), (lambda text: None) if as_json else say)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        print(json.dumps(result, indent=2))
         _check_same(result)
         return
-    typer.echo("")
+    say("")
     for name, path, sees in result["processes"]:
-        typer.echo(f"{name:20} holds and sees: {sees}\n{'':20} files: {path}")
+        say(f"{name:20} holds and sees: {sees}\n{'':20} files: {path}")
     metrics = result["metrics"]
-    typer.echo(
+    say(
         f"\n{result['message']}, over {result['jobs']} NVFlare jobs in {result['seconds']:.0f} s; weights "
         f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit, predictions "
         f"{'equal' if result['same_predictions'] else 'DIFFER FROM'} its predictions byte for byte\n"
@@ -318,7 +318,7 @@ def demo(
         "Here all processes run as you; between organisations each has a user of its own, "
         "which 'fastadmm federate check' verifies."
     )
-    typer.echo("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
+    say("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
     _check_same(result)
 
 

@@ -159,14 +159,14 @@ def _show(data: Owners, as_json: bool) -> None:
     if as_json:
         import json
 
-        typer.echo(json.dumps(summary))
+        print(json.dumps(summary))
         return
     lines = [
         f"{data.path}: {data.n_samples} rows, {data.owners[0].n_features} features, {data.task}, "
         + ("no record with two owners" if data.kappa == 1 else f"records with up to {data.kappa} owners")
     ]
     lines += [f"  {o.name}: {o.n_samples} rows, {o.kind}" for o in data.owners]
-    typer.echo("\n".join(lines))
+    say("\n".join(lines))
 
 
 def _settings() -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -39,6 +40,6 @@ def report(
     if as_json:
         import json
 
-        typer.echo(json.dumps({"report": str(page)}))
+        print(json.dumps({"report": str(page)}))
     else:
-        typer.echo(str(page))
+        say(str(page))

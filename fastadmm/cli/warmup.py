@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.terminal import say
 
 
 @app.command()
@@ -22,10 +23,10 @@ def warmup(
 
     from fastadmm.cli.warmup_run import warm_up
 
-    def say(name: str, seconds: float) -> None:
-        typer.echo(f"{name:36} {seconds:6.2f} s")
+    def tell(name: str, seconds: float) -> None:
+        say(f"{name:36} {seconds:6.2f} s")
 
-    result = warm_up(everything, say=None if as_json else say)
+    result = warm_up(everything, say=None if as_json else tell)
     if as_json:
         print(json.dumps(result, indent=2))
         return
@@ -33,4 +34,4 @@ def warmup(
     place = (
         f"kept in {result['directory']}" if result["directory"] else "not kept: no place can be written to"
     )
-    typer.echo(f"{n} kernels compiled in {seconds:.1f} s, {place}" if n else f"nothing to compile; {place}")
+    say(f"{n} kernels compiled in {seconds:.1f} s, {place}" if n else f"nothing to compile; {place}")
