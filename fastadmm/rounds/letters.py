@@ -35,7 +35,8 @@ class RemoteBlock(FeatureBlock):
         """Not here: the coordinator holds no features."""
         raise AssertionError("the coordinator holds no features")
 
-    product = transposed_products = matrix_product = gram = kernel_gram = column_squares = _elsewhere
+    product = product_into = transposed_products = matrix_product = _elsewhere
+    gram = kernel_gram = column_squares = _elsewhere
 
 
 @dataclass
