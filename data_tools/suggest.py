@@ -24,8 +24,8 @@ def nearest(name: str, known: Sequence[str]) -> str:
         ``"; did you mean 'age'?"``, or the list of known names where nothing is near.
     """
     alike = name.strip().casefold()
-    if match := next((other for other in known if other.strip().casefold() == alike), None):
-        return f"; did you mean {match!r}?"
+    if same := [other for other in known if other.strip().casefold() == alike]:
+        return f"; did you mean {same[0]!r}?"
     if match := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"; did you mean {match[0]!r}?"
     shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")

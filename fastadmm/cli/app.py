@@ -109,7 +109,7 @@ def _built(commands: list[CommandInfo], groups: list[TyperInfo]) -> Callable[...
     # A module that was imported earlier registered earlier; the order of the help is ours.
     built.commands = {name: built.commands[name] for name in panels if name in built.commands}
     _one_style(built)
-    return built  # type: ignore[no-any-return]
+    return built
 
 
 #: What stands for a value in the help, by typer's names of types.

@@ -54,7 +54,8 @@ def _fitted(table: Table, console: Console) -> list[Table]:
     keys = 0
     while keys < min(2, len(table.columns) - 1) and table.columns[keys].justify == "left":
         keys += 1
-    head, found = table.columns[:keys], []
+    found: list[Table] = []
+    head = table.columns[:keys]
     rest = table.columns[keys:]
     while rest:
         n = len(rest)
