@@ -130,6 +130,7 @@ def test_a_run_goes_on_with_other_workers(data, tmp_path):
     assert resumed(tmp_path / "four", 2)[1] == "converged"  # nothing to do
 
 
+@pytest.mark.repeats
 def test_damaged_rows_are_not_gone_on_from(data, tmp_path):
     config = RunConfig(str(data), threads=1, gap=1e-8, rounds=2)
     shared(config, tmp_path / "run", 2)

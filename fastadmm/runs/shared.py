@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -287,7 +287,7 @@ def _planned(
     return plan
 
 
-def _whole(config: RunConfig, checked: CheckedRun, blocks: list[FeatureBlock]) -> LoadedRun:
+def _whole(config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock]) -> LoadedRun:
     """The run of all rows without their blocks, on rank 0."""
     loaded = load_run(config, checked, blocks)
     refuse_unshared(loaded.problem, solver_options(config))
