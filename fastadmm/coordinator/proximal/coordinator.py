@@ -21,12 +21,14 @@ from fastadmm.coordinator.class_certificate import class_primal_value, make_clas
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
+from fastadmm.coordinator.proximal.chord_newton import Passes
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
 from fastadmm.coordinator.proximal.parts import classes_of, combined, lifted, read_intercept
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import FaceParty
@@ -120,7 +122,7 @@ class ProximalCoordinator:
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
-        self.shared = SharedDirections(problem.n_samples, engine, problem.n_outputs)
+        self.shared = SharedDirections(problem.n_samples, engine, problem.n_outputs, problem.fit_intercept)
         self.model = self.proposal = self._point(np.empty(0))
         self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
@@ -346,14 +348,12 @@ class ProximalCoordinator:
             points = self.candidates.of(m, x[mine], float(self._norms[m]), y[mine], best, answer)
             found += [(m, c, norm) for c, norm in points]
         owner = np.array([m for m, _, _ in found])
-        messages = np.empty((len(found), self.problem.n_samples))
         square = np.zeros((len(found), len(found)))
         rows = np.zeros((len(found), len(shared)))
         for m in range(len(answers)):
             mine, these = shared.of(m), np.flatnonzero(owner == m)
             own = np.array([found[i][1] for i in these])
             rows[np.ix_(these, mine)] = own
-            messages[these] = self.engine.combine(own, shared.messages[mine])
             products = own @ shared.products[np.ix_(mine, mine)] @ own.T
             square[np.ix_(these, these)] = self.shares[m, 1] * products
         linear = self.shares[owner, 0] * np.array([norm for _, _, norm in found])
@@ -363,6 +363,14 @@ class ProximalCoordinator:
         if best > 0.0:
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
+        if self.problem.n_outputs == 1:
+            passes = Passes(self.problem, shared, self.engine)
+            given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance)
+            return minimise_over_shared_hull(*given)
+        messages = np.empty((len(found), self.problem.n_samples))
+        for m in range(len(answers)):
+            mine, these = shared.of(m), np.flatnonzero(owner == m)
+            messages[these] = self.engine.combine(rows[np.ix_(these, mine)], shared.messages[mine])
         classes = classes_of(owner, shared.n_classes)
         start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes, self.engine))
         hull = HullModel(messages, linear, square, np.zeros(len(found)), owner, classes)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import classes_of, lifted
@@ -140,6 +141,19 @@ class FaceSearch:
         if q.shape[1] == 0:
             return False
         shared, anchor = self.shared, self._joined(self.anchors)
+        linear, square = (self.linear + self.square @ anchor) @ q, q.T @ self.square @ q
+        if self.problem.n_outputs == 1 and not self.radii:
+            w, self.intercept = minimise_on_shared_face(
+                Passes(self.problem, shared, self.engine),
+                SharedFace(anchor, q, linear, square),
+                [(start - anchor) @ q for start in (anchor, *starts)],
+                self.model,
+                self.intercept,
+                self.tolerance,
+                self._reach,
+            )
+            self.reached = sum_without_rounding(anchor, q, w)
+            return True
         messages = np.vstack(
             [
                 self.engine.combine(basis.T, shared.messages[mine])
@@ -149,8 +163,8 @@ class FaceSearch:
         owner = np.repeat(np.arange(len(self.bases)), [basis.shape[1] for basis in self.bases])
         model = FaceModel(
             messages,
-            (self.linear + self.square @ anchor) @ q,
-            q.T @ self.square @ q,
+            linear,
+            square,
             shared.combined(anchor),
             classes_of(owner, shared.n_classes),
         )

@@ -27,7 +27,16 @@ from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["HullModel", "HullPoint", "loss_system", "minimise_over_hull", "newton_system", "rise_of"]
+__all__ = [
+    "HullModel",
+    "HullPoint",
+    "bases_of",
+    "differences",
+    "loss_system",
+    "minimise_over_hull",
+    "newton_system",
+    "rise_of",
+]
 
 Array = np.ndarray
 
@@ -117,7 +126,7 @@ def minimise_over_hull(
     owner = np.append(model.owner, [-1] * extra)
     lower = np.append(model.lower, [-math.inf] * extra)
     c, b, total = point.coefficients, point.intercept, point.total
-    base = _bases(c, model.owner)
+    base = bases_of(c, model.owner)
 
     def value(total: Array, c: Array, b: Any) -> float:
         z = problem.offset + lifted(b, n) + total
@@ -129,7 +138,7 @@ def minimise_over_hull(
         slope, hessian = loss_system(problem, model.messages, model.classes, base, gradient, z, engine)
         own = model.linear + model.square @ c
         slope[:k] += own - own[base]
-        hessian[:k, :k] += _differences(model.square, base)
+        hessian[:k, :k] += differences(model.square, base)
         if extra:
             # Saturated losses have no curvature left; keep the system definite.
             flat = not hessian[-1, -1] > 0.0
@@ -183,11 +192,16 @@ def _line_minimiser(
     return best_length(problem, base, along, linear, square, engine)
 
 
-def _bases(c: Array, owner: Array) -> Array:
+def bases_of(c: Array, owner: Array) -> Array:
     """For each point the one of its party with the largest weight.
 
     Weights of a party sum to one, so that only differences of points count. They are taken before
     products are, because those of points that lie close together differ in their last digits only.
+
+    Parameters
+    ----------
+    c : ndarray of shape (K,)
+    owner : ndarray of int, shape (K,)
     """
     base = np.empty(len(owner), dtype=np.int64)
     for m in np.unique(owner):
@@ -196,8 +210,8 @@ def _bases(c: Array, owner: Array) -> Array:
     return base
 
 
-def _differences(square: Array, base: Array) -> Array:
-    """A quadratic form of points as that of their differences to their bases."""
+def differences(square: Array, base: Array) -> Array:
+    """A quadratic form of points, of shape (K, K), as that of their differences to their bases."""
     rows = square - square[base]
     return rows - rows[:, base]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 
 __all__ = ["SharedDirections"]
@@ -23,17 +24,25 @@ class SharedDirections:
     engine : Engine
     n_classes : int
         C: parties are parts then, see :mod:`fastadmm.coordinator.proximal.parts`.
+    intercept : bool
+        Whether the Hessian has one.
 
     Attributes
     ----------
+    hessian : SpanHessian
+        Of the loss over all messages that it has taken in; of one predictor per sample.
+    known
+        What :class:`fastadmm.coordinator.proximal.chord_newton.Passes` remembers of the model.
     owner : ndarray of int, shape (K,)
         Whose direction it is.
     products : ndarray of shape (K, K)
         Inner products of directions of one party; 0 between parties.
     """
 
-    def __init__(self, n_samples: int, engine: Engine, n_classes: int = 1) -> None:
+    def __init__(self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False) -> None:
         self.engine, self.n_classes = engine, n_classes
+        self.hessian = SpanHessian(intercept)
+        self.known: Any = None
         self._store = np.empty((0, n_samples))
         self.owner = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
@@ -88,6 +97,8 @@ class SharedDirections:
         self.products[np.ix_(oldest[:r], oldest[:r])] = corner
         stay = np.ones(len(self), dtype=bool)
         stay[oldest[r:]] = False
+        self.hessian.recombine(rotation, oldest, stay)
+        self.known = None
         for to, at in enumerate(np.flatnonzero(stay)):
             if to != at:  # one by one: NumPy would copy all of them first
                 self._store[to] = self._store[at]
@@ -95,7 +106,10 @@ class SharedDirections:
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""
-        return {"messages": self.messages, "owner": self.owner, "products": self.products}
+        saved = {"messages": self.messages, "owner": self.owner, "products": self.products}
+        if self.hessian.reference is not None:
+            saved.update(hessian=self.hessian.matrix, curvature=self.hessian.reference)
+        return saved
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
@@ -105,3 +119,13 @@ class SharedDirections:
         if messages.shape != (k, self._store.shape[1]) or np.shape(saved["products"]) != (k, k):
             raise ValueError("messages")
         self._store, self.owner, self.products = messages, owner, np.array(saved["products"])
+        if "hessian" in saved:
+            matrix, reference = (np.array(saved[key], np.float64) for key in ("hessian", "curvature"))
+            lead = self.hessian.lead
+            if (
+                matrix.ndim != 2
+                or not lead <= len(matrix) <= lead + k
+                or reference.shape != messages.shape[1:]
+            ):
+                raise ValueError("hessian")
+            self.hessian.matrix, self.hessian.reference = matrix, reference

@@ -10,10 +10,11 @@ value falls with every step, so an early end is a descent direction too.
 
 from __future__ import annotations
 
-import numpy as np
-import scipy.linalg
+from collections.abc import Callable
 
-__all__ = ["descent_step", "solve_weights_program"]
+import numpy as np
+
+__all__ = ["descent_solver", "descent_step", "solve_weights_program"]
 
 Array = np.ndarray
 
@@ -144,19 +145,25 @@ def descent_step(system: Array, slope: Array, ridge: float) -> Array:
     -------
     ndarray of shape (K,)
     """
+    return -descent_solver(system, ridge)(slope)
+
+
+def descent_solver(system: Array, ridge: float) -> Callable[[Array], Array]:
+    """Solver of such a system; ``system`` and ``ridge`` as of :func:`descent_step`."""
+    # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
     size = np.sqrt(np.maximum(np.diag(system), 0.0))
     largest = float(size.max(initial=0.0))
     if not largest > 0.0:
-        return -slope
+        return np.array
     size = np.maximum(size, 1e-12 * largest)
     scaled = system / np.outer(size, size)
-    diagonal = np.diag_indices(len(slope))
+    diagonal = np.diag_indices(len(size))
     while ridge < 1.0:
         scaled[diagonal] = 1.0 + ridge
-        try:
-            factor = scipy.linalg.cho_factor(scaled, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            ridge *= 100.0
-        else:
-            return -scipy.linalg.cho_solve(factor, slope / size, check_finite=False) / size
-    return -slope / (size * size)
+        factor, failed = dpotrf(scaled)
+        if not failed:
+            return lambda slope: dpotrs(factor, slope / size)[0] / size
+        ridge *= 100.0
+    return lambda slope: slope / (size * size)

@@ -26,7 +26,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Here", "SomeRows", "Span", "SpanPoint", "minimise_over_span", "span_solver"]
+__all__ = ["Here", "Secant", "SomeRows", "Span", "SpanPoint", "minimise_over_span", "span_solver"]
 
 _MAX_STEPS = 60
 
@@ -160,7 +160,7 @@ def minimise_over_span(
     if fresh:
         hessian.refresh(messages, span.curvature(point), engine)
     here = span.start(point, hessian)
-    solve = _Secant(span_solver(span.regularised(hessian.matrix)))
+    solve = Secant(span_solver(span.regularised(hessian.matrix)))
     for _ in range(_MAX_STEPS):
         step = -solve(here.slope)
         decrease = -float(here.slope @ step)
@@ -177,7 +177,7 @@ def minimise_over_span(
                 if fresh:
                     break
                 hessian.refresh(messages, span.curvature(here.point), engine)
-                solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+                solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
                 continue
             solve.learn(step, trial.slope - here.slope)
             here, fresh = trial, False
@@ -187,7 +187,7 @@ def minimise_over_span(
         if not trial.value <= here.value - 1e-4 * decrease:
             if not fresh and decrease > 1e-15 * abs(here.value):
                 hessian.refresh(messages, span.curvature(here.point), engine)
-                solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+                solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
                 continue
             step = step * span.best_length(here, step)
             trial = span.advance(here, step)
@@ -200,7 +200,7 @@ def minimise_over_span(
             break
         if not left <= _CONTRACTION * decrease:
             hessian.refresh(messages, span.curvature(here.point), engine)
-            solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+            solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
     return here.point
 
 
@@ -321,7 +321,7 @@ class Span:
         return best_length(cast(Problem, problem), start, move, linear, square, engine)
 
 
-class _Secant:
+class Secant:
     """Inverse of a Hessian, corrected by what the steps taken with it showed (BFGS, two-loop form)."""
 
     def __init__(self, solve: Callable[[np.ndarray], np.ndarray]) -> None:

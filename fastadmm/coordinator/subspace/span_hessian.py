@@ -191,3 +191,23 @@ class SpanHessian:
         matrix[own] -= 2.0 * np.outer(unit, unit @ matrix[own])
         matrix[:, own] -= 2.0 * np.outer(matrix[:, own] @ unit, unit)
         self.matrix = np.delete(np.delete(matrix, own[row], axis=0), own[row], axis=1)
+
+    def recombine(self, rotation: np.ndarray, rows: np.ndarray, stay: np.ndarray) -> None:
+        """Follow messages that are replaced by combinations of them; forgets all if it had not taken in all.
+
+        Parameters
+        ----------
+        rotation : ndarray of shape (r, n)
+        rows : ndarray of int, shape (n,)
+            Of V, replaced by r combinations in the first r of their places.
+        stay : ndarray of bool, shape (K,)
+            Which places stay.
+        """
+        if self.reference is None or self.n_messages < len(stay):
+            self.forget()
+            return
+        whole = np.eye(len(self.matrix))
+        own = self.lead + rows
+        whole[np.ix_(own[: len(rotation)], own)] = rotation
+        whole = whole[np.append(np.full(self.lead, True), stay)]
+        self.matrix = whole @ self.matrix @ whole.T

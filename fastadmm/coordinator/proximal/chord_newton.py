@@ -1,0 +1,309 @@
+r"""Newton's method over faces with one Hessian for all of them.
+
+The Hessian of the loss over all messages, at the curvature of an earlier point, gives that over every face,
+since a face's directions are combinations :math:`q` of messages: :math:`q^\top H q`. It is kept from search
+to search and from round to round (:class:`fastadmm.coordinator.subspace.span_hessian.SpanHessian`) while its
+steps contract, corrected by secants; so a step is one pass over the messages, and no message of a face is
+ever formed. Where a loss has flat pieces, curvature moves with every step, and the Hessian is computed anew.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.weights_program import descent_solver
+from fastadmm.coordinator.subspace.span import Secant
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.convex_losses import Squared
+from fastadmm.problem.problem import Problem
+
+__all__ = ["Passes", "Place", "SharedFace", "minimise_on_shared_face"]
+
+Array = np.ndarray
+
+_MAX_STEPS = 60
+
+#: Share of the diagonal added to a step's system.
+_RIDGE = 1e-13
+
+#: Decreases below this share of the value are lost in its rounding.
+_ROUNDING = 1e-14
+
+#: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
+_CONTRACTION = 0.1
+
+
+@dataclass(frozen=True)
+class SharedFace:
+    """What is minimised: the loss at ``anchor + basis @ w``, and the model of the regularisers.
+
+    Attributes
+    ----------
+    anchor : ndarray of shape (K,)
+        Coefficients of messages.
+    basis : ndarray of shape (K, K')
+    linear : ndarray of shape (K',)
+    square : ndarray of shape (K', K')
+        Positive semidefinite.
+    """
+
+    anchor: Array
+    basis: Array
+    linear: Array
+    square: Array
+
+
+@dataclass
+class Place:
+    """A combination of messages with the loss there.
+
+    Attributes
+    ----------
+    intercept : float
+    loss : float
+    products : ndarray of shape (K,)
+        Of messages and gradient.
+    rises : ndarray of shape (1,) or (0,)
+        Slope of the loss in the intercept, if there is one.
+    total, gradient : ndarray of shape (N,), or of shape (0,)
+        Sum of messages; gradient of the loss. Of a place that the Hessian leads to they are not known.
+    """
+
+    intercept: float
+    loss: float
+    products: Array
+    rises: Array
+    total: Array = field(default_factory=lambda: np.empty(0))
+    gradient: Array = field(default_factory=lambda: np.empty(0))
+
+
+class Passes:
+    """Passes over all messages, and the Hessian that they share; of squared loss it says all there is to know.
+
+    Parameters
+    ----------
+    problem : Problem
+        With one predictor per sample, whose loss is used.
+    shared : SharedDirections
+        Its Hessian is changed.
+    engine : Engine
+    """
+
+    def __init__(self, problem: Problem, shared: SharedDirections, engine: Engine) -> None:
+        self.problem, self.shared, self.engine = problem, shared, engine
+        self.lead = int(problem.fit_intercept)
+        self.quadratic = isinstance(problem.loss, Squared)
+
+    def begin(self, known: HullPoint, move: Array, intercept: float) -> Place:
+        """Where a combination of messages of shape (K,) leads from a point."""
+        here = self._at(known)
+        return self.step(here, move, intercept - here.intercept)
+
+    def step(self, here: Place, move: Array, rise: float) -> Place:
+        """Where a combination of messages of shape (K,) and a change of the intercept lead."""
+        if rise == 0.0 and not move.any():
+            return here
+        if not self.quadratic:
+            return self._place(move, here.total, here.intercept + rise)
+        lead, step = self.lead, np.append(np.full(self.lead, rise), move)
+        bent = self.shared.hessian.matrix @ step
+        slope = np.append(here.rises, here.products)
+        loss = here.loss + float(slope @ step) + 0.5 * float(bent @ step)
+        slope += bent
+        return Place(here.intercept + rise, loss, slope[lead:], slope[:lead])
+
+    def _at(self, known: HullPoint) -> Place:
+        """The place of a point, which searches begin at again and again."""
+        key = (known.total, known.intercept, len(self.shared), self.problem.loss)
+        held = self.shared.known
+        if held is None or held[0][0] is not key[0] or held[0][1:] != key[1:]:
+            held = key, self._place(np.zeros(len(self.shared)), known.total, known.intercept)
+            self.shared.known = held
+        if self.quadratic:
+            self.prepare(held[1])
+        return held[1]
+
+    def _place(self, move: Array, origin: Array, intercept: float) -> Place:
+        problem, n = self.problem, len(origin)
+        total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
+        given = (move, origin, problem.offset, intercept, problem.y, problem.weight)
+        loss, products, sums = problem.loss.advance(
+            self.shared.messages, *given, total, z, gradient, self.engine
+        )
+        return Place(intercept, loss, products, np.full(self.lead, sums[0]), total, gradient)
+
+    def prepare(self, here: Place) -> bool:
+        """Take new messages into the Hessian; whether it is that of this very place."""
+        hessian, loss = self.shared.hessian, self.problem.loss
+        if hessian.reference is None or loss.bends(self.problem.y[:1]) is not None:
+            return self.refresh(here)
+        if hessian.n_messages < len(self.shared):
+            hessian.extend(self.shared.messages, here.gradient, self.engine)
+        return self.quadratic
+
+    def refresh(self, here: Place) -> bool:
+        """Move the Hessian to a place; True."""
+        problem, hessian = self.problem, self.shared.hessian
+        if self.quadratic and hessian.reference is not None:
+            return True
+        z = problem.offset + here.total + here.intercept
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        hessian.refresh(self.shared.messages, h, self.engine)
+        return True
+
+    def system(self, basis: Array, last: bool = False) -> Array:
+        """The Hessian in combinations of messages and the intercept, which comes first or last.
+
+        Parameters
+        ----------
+        basis : ndarray of shape (K, K')
+        last : bool
+        """
+        lead, whole = self.lead, self.shared.hessian.matrix
+        size = basis.shape[1]
+        own = slice(0, size) if last else slice(lead, lead + size)
+        system = np.empty((lead + size, lead + size))
+        products = basis.T @ whole[lead:, lead:] @ basis
+        system[own, own] = 0.5 * (products + products.T)
+        if lead:
+            at = size if last else 0
+            # Saturated losses have no curvature left.
+            system[at, at] = whole[0, 0] if whole[0, 0] > 0.0 else self.problem.total_weight
+            system[at, own] = system[own, at] = whole[0, 1:] @ basis
+        return system
+
+    def best_length(self, here: Place, there: Place, linear: float, square: float) -> float:
+        """Length between 0 and 1 of least value, with the regulariser's slope and rise of it."""
+        if self.quadratic:
+            return 1.0
+        start = self.problem.offset + here.total + here.intercept
+        path = there.total - here.total + (there.intercept - here.intercept)
+        return best_length(self.problem, start, path, linear, square, self.engine)
+
+
+def minimise_on_shared_face(
+    passes: Passes,
+    face: SharedFace,
+    starts: list[Array],
+    known: HullPoint,
+    intercept: float,
+    tolerance: float,
+    reach: float,
+) -> tuple[Array, float]:
+    """Newton's method from the best of some points.
+
+    Parameters
+    ----------
+    passes : Passes
+    face : SharedFace
+    starts : list of ndarray of shape (K',)
+    known : HullPoint
+        Whose sum of messages is known.
+    intercept : float
+        At the starts.
+    tolerance : float
+        Stop when no more than this is left to gain, as far as the Hessian knows. Summed scaling.
+    reach : float
+        Longest step, for a loss with flat pieces does not bound it.
+
+    Returns
+    -------
+    ndarray of shape (K',)
+        w
+    float
+        The intercept.
+    """
+    search = _Search(passes, face, reach)
+    here = min((search.begin(w, known, intercept) for w in starts), key=lambda place: place.value)
+    fresh = passes.prepare(here.place)
+    solve = search.solver()
+    for _ in range(_MAX_STEPS):
+        step = search.shortened(-solve(here.slope))
+        decrease = -float(here.slope @ step)
+        falls = decrease > 0.0 and math.isfinite(decrease)
+        if falls:
+            trial = search.advance(here, step)
+            rounding = _ROUNDING * abs(here.value)
+            if decrease <= rounding and trial.value <= here.value + rounding:
+                here = trial
+                break
+            falls = trial.value <= here.value - 1e-4 * decrease
+        if not falls:
+            if not fresh:
+                fresh = passes.refresh(here.place)
+                solve = search.solver()
+                continue
+            if not (decrease > 0.0 and math.isfinite(decrease)):
+                break
+            step = search.best_length(here, trial, step) * step
+            trial = search.advance(here, step)
+        if not trial.value < here.value:
+            break
+        solve.learn(step, trial.slope - here.slope)
+        left = float(trial.slope @ solve(trial.slope))
+        here, fresh = trial, False
+        if 0.5 * left <= tolerance:
+            break
+        if not left <= _CONTRACTION * decrease:
+            fresh = passes.refresh(here.place)
+            solve = search.solver()
+    return here.w, here.place.intercept
+
+
+@dataclass
+class _Point:
+    """A point of the face; its slope is in intercept (first, if there is one) and w."""
+
+    w: Array
+    place: Place
+    value: float
+    slope: Array
+
+
+class _Search:
+    """One face."""
+
+    def __init__(self, passes: Passes, face: SharedFace, reach: float) -> None:
+        self.passes, self.face, self.reach, self.lead = passes, face, reach, passes.lead
+
+    def begin(self, w: Array, known: HullPoint, intercept: float) -> _Point:
+        """A point of the face."""
+        move = self.face.anchor + self.face.basis @ w - known.coefficients
+        return self._point(w, self.passes.begin(known, move, intercept))
+
+    def advance(self, here: _Point, step: Array) -> _Point:
+        """The point a step further."""
+        move, before = step[self.lead :], here.place
+        rise = float(step[0]) if self.lead else 0.0
+        place = self.passes.step(before, self.face.basis @ move, rise)
+        return self._point(here.w + move, place)
+
+    def _point(self, w: Array, place: Place) -> _Point:
+        face = self.face
+        bent = face.square @ w
+        slope = np.append(place.rises, place.products @ face.basis + face.linear + bent)
+        value = place.loss + float(face.linear @ w) + 0.5 * float(bent @ w)
+        return _Point(w, place, value if math.isfinite(value) else math.inf, slope)
+
+    def solver(self) -> Secant:
+        """Solver of the system on the face."""
+        system = self.passes.system(self.face.basis)
+        system[self.lead :, self.lead :] += self.face.square
+        return Secant(descent_solver(system, _RIDGE))
+
+    def shortened(self, step: Array) -> Array:
+        """A step that is not too long."""
+        size = float(np.linalg.norm(step[self.lead :]))
+        return step * (self.reach / size) if size > self.reach else step
+
+    def best_length(self, here: _Point, trial: _Point, step: Array) -> float:
+        """Length between 0 and 1 of least value."""
+        face, move = self.face, step[self.lead :]
+        linear = float(face.linear @ move) + float(here.w @ face.square @ move)
+        return self.passes.best_length(here.place, trial.place, linear, float(move @ face.square @ move))
