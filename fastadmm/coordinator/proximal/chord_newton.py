@@ -84,7 +84,7 @@ class Place:
 
 
 class Passes:
-    """Passes over all messages, and the Hessian that they share; of squared loss it says all there is to know.
+    """Passes over all messages, and the Hessian that they share; of squared loss that says all.
 
     Parameters
     ----------
@@ -101,12 +101,12 @@ class Passes:
         self.quadratic = isinstance(problem.loss, Squared)
 
     def begin(self, known: HullPoint, move: Array, intercept: float) -> Place:
-        """Where a combination of messages of shape (K,) leads from a point."""
+        """Where ``move``, a combination of messages of shape (K,), leads from ``known``, at an intercept."""
         here = self._at(known)
         return self.step(here, move, intercept - here.intercept)
 
     def step(self, here: Place, move: Array, rise: float) -> Place:
-        """Where a combination of messages of shape (K,) and a change of the intercept lead."""
+        """Where ``move``, of shape (K,), and ``rise``, of the intercept, lead from ``here``."""
         if rise == 0.0 and not move.any():
             return here
         if not self.quadratic:
@@ -179,7 +179,15 @@ class Passes:
         return system
 
     def best_length(self, here: Place, there: Place, linear: float, square: float) -> float:
-        """Length between 0 and 1 of least value, with the regulariser's slope and rise of it."""
+        """Length between 0 and 1 of least value.
+
+        Parameters
+        ----------
+        here, there : Place
+            At lengths 0 and 1.
+        linear, square : float
+            Slope of the regulariser at 0, and what it rises by.
+        """
         if self.quadratic:
             return 1.0
         start = self.problem.offset + here.total + here.intercept
