@@ -1,0 +1,77 @@
+"""Searches with the Hessian over all messages end where those on a face's or a hull's own messages end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
+from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
+from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem, make_problem
+
+N, K = 80, 6
+
+
+def case(loss: str, intercept: bool) -> tuple[Problem, SharedDirections, HullPoint, np.random.Generator]:
+    rng = np.random.default_rng(3)
+    V = rng.normal(size=(K, N))
+    y = rng.normal(size=N) if loss in ("squared", "huber") else (rng.random(N) < 0.4) * 1.0
+    problem = make_problem([V.T], y, loss=loss, lam=1e-2, fit_intercept=intercept, offset=0.1 * V[0])
+    shared = SharedDirections(N, Engine(1), 1, intercept)
+    for k, message in enumerate(V[: K - 1]):
+        shared.add(0, message, np.eye(k + 1)[k])
+    c = rng.normal(size=K - 1)
+    Passes(problem, shared, Engine(1)).begin(HullPoint(c, 0.0, shared.combined(c)), np.ones(K - 1), 0.1)
+    shared.add(0, V[-1], np.eye(K)[-1])  # after the Hessian was made
+    known = rng.normal(size=K)
+    return problem, shared, HullPoint(known, 0.3 * intercept, shared.combined(known)), rng
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
+def test_faces(loss: str, intercept: bool) -> None:
+    problem, shared, known, rng = case(loss, intercept)
+    engine = Engine(1)
+    basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
+    root, linear, anchor = rng.normal(size=(3, 3)), rng.normal(size=3), rng.normal(size=K)
+    model = FaceModel(basis.T @ shared.messages, linear, root @ root.T, shared.combined(anchor))
+    own = minimise_on_face(problem, model, [model.at(np.zeros(3), 0.0, engine)], 1e-13, 1e4, engine)
+    face = SharedFace(anchor, basis, linear, root @ root.T)
+    passes = Passes(problem, shared, engine)
+    w, b = minimise_on_shared_face(passes, face, [np.zeros(3), np.ones(3)], known, 0.0, 1e-13, 1e4)
+    np.testing.assert_allclose(w, own.w, atol=1e-6)
+    assert b == pytest.approx(own.intercept, abs=1e-6)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
+def test_hulls(loss: str, intercept: bool) -> None:
+    problem, shared, known, rng = case(loss, intercept)
+    engine, points = Engine(1), rng.normal(size=(5, K))
+    owner, linear, square = np.zeros(5, dtype=np.int64), 3.0 * rng.random(5), np.eye(5)
+    first = np.eye(5)[0]
+    model = HullModel(points @ shared.messages, linear, square, np.zeros(5), owner)
+    start = HullPoint(first, 0.0, shared.combined(points[0]))
+    for _ in range(4):  # a call takes few steps
+        start = minimise_over_hull(problem, model, start, 1e-13, engine)
+    passes = Passes(problem, shared, engine)
+    found, value = minimise_over_shared_hull(passes, points, linear, square, owner, first, known, 0.0, 1e-13)
+    np.testing.assert_allclose(found.coefficients, start.coefficients @ points, atol=1e-5)
+    np.testing.assert_allclose(found.total, found.coefficients @ shared.messages, atol=1e-12)
+    z = problem.offset + start.total + start.intercept
+    loss_there = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
+    assert value == pytest.approx(loss_there + model.penalty(start.coefficients), rel=1e-9)
+
+
+def test_directions_that_are_combined_keep_their_hessian() -> None:
+    problem, shared, known, rng = case("squared", True)
+    passes = Passes(problem, shared, Engine(1))
+    passes.begin(known, np.ones(K), 0.0)
+    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    shared.recombine(0, rotation[:2])
+    kept = shared.hessian.matrix
+    rows = np.vstack([np.ones(N), shared.messages])
+    np.testing.assert_allclose(kept, (rows * problem.weight) @ rows.T, atol=1e-10)
