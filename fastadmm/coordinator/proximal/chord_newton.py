@@ -38,6 +38,10 @@ _ROUNDING = 1e-14
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1
 
+#: A search ends this much below its tolerance: where columns differ in size, an end that leaves more of
+#: directions that hardly bend costs rounds, and a last step costs a pass.
+_SHARPER = 1e-6
+
 
 @dataclass(frozen=True)
 class SharedFace:
@@ -216,7 +220,8 @@ def minimise_on_shared_face(
     intercept : float
         At the starts.
     tolerance : float
-        Stop when no more than this is left to gain, as far as the Hessian knows. Summed scaling.
+        Stop when no more than a millionth of this is left to gain, as far as the Hessian knows. Summed
+        scaling.
     reach : float
         Longest step, for a loss with flat pieces does not bound it.
 
@@ -256,7 +261,7 @@ def minimise_on_shared_face(
         solve.learn(step, trial.slope - here.slope)
         left = float(trial.slope @ solve(trial.slope))
         here, fresh = trial, False
-        if 0.5 * left <= tolerance:
+        if 0.5 * left <= _SHARPER * tolerance:
             break
         if not left <= _CONTRACTION * decrease:
             fresh = passes.refresh(here.place)
