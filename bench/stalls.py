@@ -2,6 +2,7 @@
 
     nice python -P bench/stalls.py --from 0 --to 100 --json found.json  # goes on after what the file holds
     python -P bench/stalls.py --seeds 17,404                            # these alone
+    python -P bench/stalls.py --page  # docs/convergence.md from bench/stalls.json, nothing is solved
 
 One process, one thread. Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate,
 sparse and badly scaled columns; 1 to 200 parties. A problem follows from its seed alone, and rounds do not
@@ -25,6 +26,9 @@ if __name__ == "__main__":
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+MEASURED, PAGE = ROOT / "bench" / "stalls.json", ROOT / "docs" / "convergence.md"
 
 GAP = 1e-6
 MAX_ROUNDS = 200
@@ -210,6 +214,11 @@ def certified(found: dict[str, Any]) -> bool:
     return found["status"] == "converged"
 
 
+def among_bounded(found: dict[str, Any]) -> bool:
+    """Whether that is proved among models of bounded size only: nothing bounds some weights."""
+    return certified(found) and not (found["gap"] is not None and found["gap"] <= GAP)
+
+
 def run(seeds: list[int], path: Path | None) -> list[dict[str, Any]]:
     """All problems of some seeds and of a file, which is written anew after each; a line for each."""
     known = json.loads(path.read_text())["cases"] if path is not None and path.exists() else []
@@ -221,7 +230,8 @@ def run(seeds: list[int], path: Path | None) -> list[dict[str, Any]]:
         print(*found[seed].values(), file=sys.stderr, flush=True)
         if path is not None:
             cases = [found[key] for key in sorted(found)]
-            path.write_text(json.dumps({"cases": cases, "summary": summary(cases)}, indent=1) + "\n")
+            lines = ",\n".join(json.dumps(case) for case in cases)
+            path.write_text(f'{{"cases": [\n{lines}\n],\n"summary": {json.dumps(summary(cases))}}}\n')
     return [found[key] for key in sorted(found)]
 
 
@@ -244,6 +254,40 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def page(found: list[dict[str, Any]]) -> str:
+    """The block of docs/convergence.md."""
+    seeds = sorted(case["seed"] for case in found)
+    ends = [a for a in seeds if a - 1 not in seeds], [a for a in seeds if a + 1 not in seeds]
+    spans = " and ".join(f"{a} to {b}" for a, b in zip(*ends))
+    lines = [
+        f"Seeds {spans}, used for nothing else before they were measured:",
+        "",
+        "| shape | problems | certified | among models of bounded size | uncertified |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for shape in (*SHAPES, "**together**"):
+        of = [case for case in found if shape in (case["shape"], "**together**")]
+        bounded, failed = sum(map(among_bounded, of)), len(of) - sum(map(certified, of))
+        lines.append(f"| {shape} | {len(of)} | {len(of) - bounded - failed} | {bounded} | {failed} |")
+    told = summary(found)
+    percentiles = told["rounds_percentiles"]
+    lines += [
+        "",
+        f"Solved ones took {told['rounds_mean']:.1f} rounds in the geometric mean; 90 % took at most ",
+    ]
+    lines[-1] += f"{percentiles['90']:.0f}."
+    failures = [case for case in found if not certified(case)]
+    if failures:
+        lines += ["", "Uncertified: " + "; ".join(map(_named, failures)) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def _named(case: dict[str, Any]) -> str:
+    gap = "no bound" if case.get("gap") is None else f"gap {case['gap']:.0e}"
+    words = (case["loss"], case["regularizer"], case["set"], case["columns"])
+    return f"{case['seed']} ({', '.join(words)}; {case['parties']} parties; {gap})"
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -251,7 +295,16 @@ def main() -> None:
     parser.add_argument("--to", dest="end", type=int, default=100, help="first seed that is left out")
     parser.add_argument("--seeds", help="these seeds instead, with commas between")
     parser.add_argument("--json", type=Path, help="write everything here, after each problem")
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/convergence.md from bench/stalls.json"
+    )
     given = parser.parse_args()
+    if given.page:
+        sys.path.insert(0, str(Path(__file__).resolve().parent))
+        from page import replace_block
+
+        replace_block("stalls", page(json.loads(MEASURED.read_text(encoding="utf-8"))["cases"]), PAGE)
+        return
     seeds = list(range(given.first, given.end))
     if given.seeds:
         seeds = [int(seed) for seed in given.seeds.split(",")]
