@@ -1,0 +1,274 @@
+"""How well fits would use many cores, counted on a machine that has few of them.
+
+    python -P bench/cores.py [CASE ...] [--redraw]
+
+Writes ``bench/cores.json`` and the block between ``<!-- cores:begin -->`` and ``<!-- cores:end -->`` in
+``docs/scaling.md``. With names of cases only those are measured anew; ``--redraw`` measures nothing.
+
+A fit runs on one thread that decides everything as if it were P. Every piece of every job is timed, and put
+on the first of P cores that is free; the rest of the program counts as it is, on one core. That gives the
+time of the critical path. It leaves out what cores share: the memory's bandwidth and the caches. Real fits
+with one and two threads, in turn, say how far the counting can be trusted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastadmm.engine.engine import Engine, _bounds
+from fastadmm.engine.rows import over_rows, over_sums
+from fastadmm.engine.tree import halves_of
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+MEASURED = ROOT / "bench" / "cores.json"
+PAGE = ROOT / "docs" / "scaling.md"
+
+CORES = (1, 2, 16, 64, 256)
+
+#: Seconds to hand a job of compiled pieces to cores, for every doubling of them.
+LAUNCH = 2e-6
+
+#: Seconds of the interpreter, which only one thread has at a time, for an item of a job of Python functions.
+INTERPRETER = 15e-6
+
+Array = np.ndarray
+
+
+class Clock:
+    """Processor time on one core, and on the cores that are counted.
+
+    Parameters
+    ----------
+    cores : int
+    """
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+        self.saved = 0.0  # seconds that the counted cores save
+        self.inside = self.short = False
+
+    @staticmethod
+    def now() -> float:
+        """Seconds of this thread."""
+        return time.thread_time()
+
+    def job(self, seconds: Sequence[float], each: float) -> None:
+        """Put the items of a job on cores; ``each`` is what handing over costs in all."""
+        total, cores = sum(seconds), min(self.cores, len(seconds))
+        free = [0.0] * cores
+        for item in seconds:
+            heapq.heapreplace(free, free[0] + item)
+        path = max(free) + (each if cores > 1 else 0.0)
+        if path < total:
+            self.saved += total - path
+
+
+class CountedEngine(Engine):
+    """Runs every job on one thread, and counts what more of them would do.
+
+    Parameters
+    ----------
+    clock : Clock
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock.cores)
+        self.clock = clock
+
+    def _shared(
+        self, function: Callable[[Any], Any], items: Iterable[Any], parallel: bool = True
+    ) -> list[Any]:
+        clock, items = self.clock, list(items)
+        if clock.inside or clock.short or len(items) < 2:
+            return [function(item) for item in items]
+        if not parallel:
+            clock.short = True
+            try:
+                return [function(item) for item in items]
+            finally:
+                clock.short = False
+        found, seconds = [], []
+        clock.inside = True
+        try:
+            for item in items:
+                begin = clock.now()
+                found.append(function(item))
+                seconds.append(clock.now() - begin)
+        finally:
+            clock.inside = False
+        clock.job(seconds, INTERPRETER * len(items))
+        return found
+
+    def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
+        with self._pieces(len(ranges)):
+            over_rows(1, kernel, _bounds(tuple(ranges)), *arguments)
+
+    def _leaf_sums(
+        self, kernel: Any, leaves: Any, shape: tuple[int, ...], arguments: tuple[Any, ...]
+    ) -> Array:
+        own = np.zeros((len(leaves), *shape))
+        with self._pieces(len(leaves)):
+            over_sums(1, kernel, _bounds(leaves), own, *arguments)
+        return halves_of(own)
+
+    @contextmanager
+    def _pieces(self, number: int) -> Iterator[None]:
+        begin = self.clock.now()
+        yield
+        if not self.clock.inside:
+            each = (self.clock.now() - begin) / number
+            self.clock.job([each] * number, LAUNCH * self.clock.cores.bit_length())
+
+    @property
+    def inside(self) -> bool:
+        return self.clock.inside
+
+
+def dense(rows: int, columns: int, parties: int) -> tuple[list[Array], Array]:
+    """Normal features whose columns are correlated, and labels of a logistic model."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((rows, columns))
+    X[:, 1:] += 0.5 * X[:, :-1]
+    y = np.where(rng.random(rows) < 1.0 / (1.0 + np.exp(-X @ rng.standard_normal(columns) / 3.0)), 1.0, -1.0)
+    return [np.ascontiguousarray(part) for part in np.array_split(X, parties, axis=1)], y
+
+
+def sparse(rows: int, columns: int, entries: int, parties: int) -> tuple[list[Any], Array]:
+    """Rows of so many entries each, in columns that are less frequent the higher their number."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    indices = (columns * rng.random((rows, entries)) ** 3).astype(np.int32)
+    X = sp.csr_array(
+        (np.ones(rows * entries), indices.ravel(), np.arange(rows + 1) * entries), (rows, columns)
+    )
+    X.sum_duplicates()
+    y = np.where(X @ rng.standard_normal(columns) + rng.standard_normal(rows) > 0.0, 1.0, -1.0)
+    X = X[:, rng.permutation(columns)].tocsc()
+    parts = np.array_split(np.arange(columns), parties)
+    return [X[:, part[0] : part[-1] + 1].tocsr() for part in parts], y
+
+
+#: Title, blocks and labels, and what the problem and the solver are told.
+Case = tuple[str, Callable[[], tuple[list[Any], Array]], dict[str, Any], dict[str, Any]]
+
+CASES: dict[str, Case] = {
+    "dense-2": ("2,000,000 × 54, dense, 2 parties", lambda: dense(2_000_000, 54, 2), {}, {}),
+    "dense-27": ("the same, 27 parties", lambda: dense(2_000_000, 54, 27), {}, {}),
+    "l1": ("the same, 2 parties, l1", lambda: dense(2_000_000, 54, 2), {"regularizer": "l1"}, {}),
+    "sharing": ("the same, ridge, `sharing`", lambda: dense(2_000_000, 54, 2), {}, {"scheme": "sharing"}),
+    "sparse-2": (
+        "1,000,000 × 100,000, 100 entries a row, 2 parties",
+        lambda: sparse(1_000_000, 100_000, 100, 2),
+        {},
+        {},
+    ),
+    "sparse-50": ("the same, 50 parties", lambda: sparse(1_000_000, 100_000, 100, 50), {}, {}),
+    "wide": ("100,000 × 1,000, dense, 2 parties", lambda: dense(100_000, 1_000, 2), {}, {}),
+    "small": ("30,000 × 120, dense, 3 parties", lambda: dense(30_000, 120, 3), {}, {}),
+}
+
+#: Certified by every fit, except that none goes on for more than so many rounds.
+GAP, ROUNDS = 1e-6, 30
+
+#: Real fits with each number of threads, in turn.
+REPEATS = 3
+
+
+def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float]:
+    """A fit's result, and its seconds on so many cores."""
+    from fastadmm.solver.loop import run_rounds
+    from fastadmm.solver.solver import Solver
+
+    clock = Clock(cores)
+    with CountedEngine(clock) as engine:
+        begin = clock.now()
+        result = run_rounds(Solver(problem, options, engine))
+    return result, clock.now() - begin - clock.saved
+
+
+def real(problem: Any, options: Any, threads: int) -> float:
+    """Wall seconds of a fit."""
+    from dataclasses import replace
+
+    from fastadmm.solver.solver import solve
+
+    begin = time.perf_counter()
+    solve(problem, replace(options, n_threads=threads))
+    return time.perf_counter() - begin
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Rounds, seconds by cores, and the ratio of real fits with one thread and two."""
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.options import SolverOptions
+
+    _, make, about, told = CASES[name]
+    blocks, y = make()
+    problem = make_problem(blocks, (y > 0.0).astype(float), **{"lam": 1e-4, **about})
+    options = SolverOptions(gap=GAP, max_rounds=ROUNDS, **told)
+    result, _ = counted(problem, options, 2)  # compiles
+    seconds = {str(cores): counted(problem, options, cores)[1] for cores in CORES}
+    ratios = [real(problem, options, 1) / real(problem, options, 2) for _ in range(REPEATS)]
+    return {"rounds": len(result.history), "seconds": seconds, "real": statistics.median(ratios)}
+
+
+def render(measured: dict[str, Any]) -> str:
+    """The page's block."""
+    machine, versions = measured["machine"], measured["machine"]["versions"]
+    heads = [f"{cores} cores" for cores in CORES[1:]]
+    lines = [
+        f"Counted on {machine['cores']} cores ({machine['processor']}), fastadmm {versions['fastadmm']}; "
+        f"revision {measured['revision']}.",
+        "",
+        f"| problem | rounds | one core, s | {' | '.join(heads)} | real, 2 threads |",
+        "|---|---:|---:|" + "---:|" * (len(heads) + 1),
+    ]
+    for name, case in measured["cases"].items():
+        alone = case["seconds"]["1"]
+        shares = [f"{alone / case['seconds'][str(cores)]:.1f}" for cores in CORES[1:]]
+        cells = [CASES[name][0], str(case["rounds"]), f"{alone:.2f}", *shares, f"{case['real']:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Command line."""
+    from machine import describe_machine, revision
+    from page import replace_block
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--redraw", action="store_true")
+    options = parser.parse_args()
+    if set(options.cases) - set(CASES):
+        parser.error(f"a case is one of {', '.join(CASES)}")
+    measured: dict[str, Any] = {"cases": {}}
+    if MEASURED.exists():
+        measured = json.loads(MEASURED.read_text("utf-8"))
+    if not options.redraw:
+        for name in options.cases or CASES:
+            measured["cases"][name] = measure(name)
+            print(name, measured["cases"][name], flush=True)
+            measured["cases"] = {c: measured["cases"][c] for c in CASES if c in measured["cases"]}
+            measured |= {"machine": describe_machine(), "revision": revision()}
+            MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    replace_block("cores", render(measured), PAGE)
+
+
+if __name__ == "__main__":
+    main()
