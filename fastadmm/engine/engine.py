@@ -549,12 +549,12 @@ class Engine:
         """All rows of vectors of shape (N,): for what no sum can say, such as a quantile."""
         return list(vectors)
 
-    def combine(self, c: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """``c @ rows`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
+    def combine(self, c: np.ndarray, rows: np.ndarray, chosen: Any = slice(None)) -> np.ndarray:
+        """``c @ rows[chosen]`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
         out = np.empty((*c.shape[:-1], rows.shape[1]))
 
         def piece(part: tuple[int, int]) -> None:
-            out[..., part[0] : part[1]] = c @ rows[:, part[0] : part[1]]
+            out[..., part[0] : part[1]] = c @ rows[chosen, part[0] : part[1]]
 
         self.by_leaf(piece, self._light(rows), True)
         return out

@@ -370,7 +370,7 @@ class ProximalCoordinator:
         messages = np.empty((len(found), self.problem.n_samples))
         for m in range(len(answers)):
             mine, these = shared.of(m), np.flatnonzero(owner == m)
-            messages[these] = self.engine.combine(rows[np.ix_(these, mine)], shared.messages[mine])
+            messages[these] = self.engine.combine(rows[np.ix_(these, mine)], shared.messages, mine)
         classes = classes_of(owner, shared.n_classes)
         start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes, self.engine))
         hull = HullModel(messages, linear, square, np.zeros(len(found)), owner, classes)

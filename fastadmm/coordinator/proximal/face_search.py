@@ -156,7 +156,7 @@ class FaceSearch:
             return True
         messages = np.vstack(
             [
-                self.engine.combine(basis.T, shared.messages[mine])
+                self.engine.combine(basis.T, shared.messages, mine)
                 for basis, mine in zip(self.bases, self.numbers)
             ]
         )

@@ -29,7 +29,7 @@ def combined(c: Array, messages: Array, classes: Array | None, n_classes: int, e
     total = np.empty((n_classes, messages.shape[1]))
     for k in range(n_classes):
         mine = np.flatnonzero(classes == k)
-        total[k] = engine.combine(c[mine], messages[mine])
+        total[k] = engine.combine(c[mine], messages, mine)
     return total.ravel()
 
 

@@ -89,7 +89,7 @@ class SharedDirections:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
         r, n = rotation.shape
         oldest = self.of(m)[:n]
-        self._store[oldest[:r]] = self.engine.combine(rotation, self._store[oldest])
+        self._store[oldest[:r]] = self.engine.combine(rotation, self._store, oldest)
         rows = rotation @ self.products[oldest]
         corner = rows[:, oldest] @ rotation.T
         self.products[oldest[:r]] = rows
