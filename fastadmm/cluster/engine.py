@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.cluster.comm import Comm, Node
+from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved, leaves_of, node_range
 from fastadmm.errors import ConfigError
@@ -97,8 +98,15 @@ class RowEngine(Engine):
         self._cuts: dict[Any, Ranges] = {}
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
-        """As :meth:`Engine.map`, but ``items`` in turn: sums of workers must meet in one order."""
-        return [function(item) for item in items]
+        """As :meth:`Engine.map`, but one of ``items`` at a time: sums of workers must meet in one order."""
+        return self.in_turn(function, items)
+
+    def in_turn(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """As :meth:`Engine.in_turn`; what several of ``items`` sum travels together."""
+        items = list(items)
+        if self.comm.size == 1 or len(items) < 2 or is_member():
+            return [function(item) for item in items]
+        return run_together(function, items, self.comm.sum)
 
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
@@ -132,15 +140,19 @@ class RowEngine(Engine):
 
     def _across(self, nodes: list[Any]) -> Any:
         flat = {node: _flat(value) for node, value in zip(self.nodes, nodes, strict=True)}
-        total, rest = _shaped(nodes[0], self.comm.sum(flat))
+        total, rest = _shaped(nodes[0], ask(flat, lambda: self.comm.sum(flat)))
         assert not len(rest)
         return total
 
     def _maximum(self, numbers: np.ndarray) -> np.ndarray:
-        return self.comm.maximum(numbers)
+        return self._alone(lambda: self.comm.maximum(numbers))
 
     def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
-        return [np.concatenate(self.comm.gather(v)) for v in vectors]
+        return [np.concatenate(self._alone(lambda v=v: self.comm.gather(v))) for v in vectors]
+
+    def _alone(self, step: Callable[[], Any]) -> Any:
+        """What a step gives that goes to the other workers by itself."""
+        return ask(step, step)
 
 
 def _flat(value: Any) -> np.ndarray:

@@ -29,7 +29,7 @@ class Threads:
     def carry(self, exchange: Exchange) -> Answers:
         """The answers, in the order of the calls."""
         if exchange.pace is Pace.IN_TURN:
-            return [self._ask(call) for call in exchange.calls]
+            return self.engine.in_turn(self._ask, exchange.calls)
         return self.engine.map(self._ask, exchange.calls, parallel=exchange.pace is Pace.TOGETHER)
 
     def notes(self) -> list[tuple[str, str, str]]:

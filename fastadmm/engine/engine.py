@@ -291,6 +291,10 @@ class Engine:
         """
         return self._shared(function, items, parallel)
 
+    def in_turn(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """Apply ``function`` to every item, one after another, each with all threads."""
+        return [function(item) for item in items]
+
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """:meth:`map` of what asks nobody for a sum over rows."""
         items = list(items)
