@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -148,7 +149,7 @@ class RowEngine(Engine):
         return self._alone(lambda: self.comm.maximum(numbers))
 
     def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
-        return [np.concatenate(self._alone(lambda v=v: self.comm.gather(v))) for v in vectors]
+        return [np.concatenate(self._alone(partial(self.comm.gather, v))) for v in vectors]
 
     def _alone(self, step: Callable[[], Any]) -> Any:
         """What a step gives that goes to the other workers by itself."""
