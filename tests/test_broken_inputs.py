@@ -152,7 +152,7 @@ CASES = [
     csv("csv label nan", b"30,1,nan", ", label column 'y': missing label"),
     csv("csv nul", b"3\x000,1,1", ", column 'age'"),
     csv("csv not utf-8", b"\xe9,1,1", ", column 'age'"),
-    Case("csv open quote", "bad.csv", CSV + b'"30,1,1\n', "bad.csv: line 42: unexpected end", LABEL),
+    Case("csv open quote", "bad.csv", CSV + b'"30,1,1\n', "bad.csv: line 42: a quote is opened", LABEL),
     Case("csv empty", "bad.csv", b"", "bad.csv: file is empty", LABEL),
     Case("csv header only", "bad.csv", b"age,bmi,y\n", "bad.csv: no data rows", LABEL),
     Case(

@@ -125,7 +125,7 @@ GOOD = "1,2,0\n" * 30
         ("1,2,", "line 32, label column 'y': missing label ''"),
         ("1,2,NaN", "line 32, label column 'y': missing label 'NaN'"),
         ("1,2,inf", "line 32, label column 'y': 'inf' is not finite"),
-        ('1,"2,0', "line 32: unexpected end of data"),
+        ('1,"2,0', "line 32: a quote is opened and never closed"),
         ("1,2\x00,0", "line 32, column 'b': '2.x00' is not a number"),
         ("   ", "line 32: 1 cells"),
     ],
