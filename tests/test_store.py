@@ -615,7 +615,8 @@ def test_disk_full(tmp_path: Path, limit: int) -> None:
 def test_no_permission(tmp_path: Path) -> None:
     script = """
         import os, sys
-        import h5py, scipy.sparse, encodings.utf_8_sig  # before the rights are given up: the interpreter may be private
+        # Before the rights are given up: the interpreter may be private.
+        import encodings.utf_8_sig, h5py, scipy.sparse
         from fastadmm.errors import StorageError
         from fastadmm.store import create_partition, open_partition, open_party
         os.chdir(sys.argv[1])
