@@ -24,7 +24,7 @@ from run_tools import run, write_problem
 TABLE = Path(__file__).with_name("error_lines.txt")
 FILES = Path(__file__).with_name("file_mistakes.txt")
 ERROR = "fastadmm: error: "
-FOREIGN = re.compile(r"(not TOML:|Unable to synchronously open file) ?[^;)]*")
+FOREIGN = re.compile(r"(not TOML:|Unable to synchronously open file|a damaged Parquet file \() ?[^;)]*")
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,7 @@ def test_an_agent_says_where_it_listens(
     assert (
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
     )
-    assert "party-1 listens on" in capsys.readouterr().err
+    assert "party-1 listens on" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("what", "more"), [("weights", []), ("weights", ["--json"]), ("predictions", [])])

@@ -178,7 +178,7 @@ def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None
     blocks = list(rng.normal(size=(90, 30, 1)))
     y = sum(block[:, 0] for block in blocks[::9]) + rng.normal(size=30)
     problem = make_problem(blocks, y, loss="huber", lam=0.01, regularizer=regularizer, constraint=constraint)
-    result = solve(problem, SolverOptions(max_rounds=30, n_threads=1))
+    result = solve(problem, SolverOptions(max_rounds=45, n_threads=1))
     assert result.status is Status.CONVERGED
 
 

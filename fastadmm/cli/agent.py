@@ -79,7 +79,7 @@ def run(
     )
     with closing(agent):
         server = serve(socket, agent.handle)
-        tell(f"{agent.name} listens on {socket}; Ctrl-C ends it")
+        say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
             server.wait()
         finally:

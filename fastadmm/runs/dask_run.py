@@ -135,14 +135,18 @@ def _workers(client: Any) -> list[str]:
             return None
         return __version__
 
-    known: dict[str, str | None] = client.run(version)
+    # A worker that was lost a moment ago may still be among them: its answer is an error.
+    found_on = client.run(version, on_error="return")
+    known: dict[str, str | None] = {
+        address: found for address, found in found_on.items() if not isinstance(found, Exception)
+    }
     if not known:
         raise StorageError(f"cluster: the Dask scheduler at {client.scheduler.address} has no worker")
     for address, found in known.items():
         if found != __version__:
             what = "no fastadmm" if found is None else f"fastadmm {found}, not {__version__}"
             raise ConfigError(f"cluster: Dask worker {address} has {what}; install it on all workers")
-    client.run(_open_letters)
+    client.run(_open_letters, workers=sorted(known))
     return sorted(known)
 
 
