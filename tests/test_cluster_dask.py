@@ -65,12 +65,13 @@ def test_no_scheduler(data, tmp_path, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.repeats
-def test_a_lost_worker(data, tmp_path):  # noqa: F811
+def test_a_lost_worker(data, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "3s")  # 30 s otherwise
     rounds = {"gap": 0.0, "rounds": 60, "checkpoint_rounds": 1}
     with cluster_of(3) as cluster:
-        run, killed = tmp_path / "run", threading.Event()
+        killed = threading.Event()
 
-        def kill() -> None:
+        def kill(run: Path) -> None:
             log = run / "rounds.jsonl"
             while not (log.exists() and len(log.read_text().splitlines()) >= 3):
                 time.sleep(0.02)
@@ -78,15 +79,15 @@ def test_a_lost_worker(data, tmp_path):  # noqa: F811
             killed.set()
 
         for retry in (0, 1):
-            threading.Thread(target=kill).start()
+            run = tmp_path / f"run-{retry}"
+            threading.Thread(target=kill, args=(run,)).start()
             config = config_for(cluster, data, retry=retry, **rounds)
             notes = Notes()
             if retry == 0:
                 with pytest.raises(StorageError, match=r"rank \d, .* is lost; go on with: fastadmm resume"):
                     start_on_dask(config, run, False, notes)
             else:
-                run = tmp_path / "again"
-                start_on_dask(config, Path(run), False, notes)
+                start_on_dask(config, run, False, notes)
                 assert any("starting again from the last checkpoint" in text for text in notes.texts)
             assert killed.wait(5)
             killed.clear()
