@@ -1,7 +1,7 @@
 """Workers of a Dask cluster, one task on each; needs the extra ``dask``.
 
-Tasks send each other letters through the servers of their Dask workers: no further ports, and the cluster's
-own TLS. Dask places the tasks; what is added in which order is the tree's (:mod:`fastadmm.cluster.comm`).
+Tasks send each other letters through the servers of their Dask workers: no further ports. Dask places the
+tasks; what is added in which order is the tree's (:mod:`fastadmm.cluster.comm`).
 """
 
 from __future__ import annotations

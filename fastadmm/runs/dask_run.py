@@ -167,13 +167,9 @@ def _watched(client: Any, tasks: list[Any], addresses: list[str], name: str) -> 
                 return list(client.gather(tasks))
             here = client.nthreads()
             missing = {rank for rank, address in enumerate(addresses) if address not in here}
-            gone, missed = (
-                sorted(missing & missed),
-                missing,
-            )  # twice: a busy scheduler may not know all at once
-            failed = [
-                rank for rank, task in enumerate(tasks) if task.status in ("error", "lost", "cancelled")
-            ]
+            # Missed twice: a busy scheduler may not know all at once.
+            gone, missed = sorted(missing & missed), missing
+            failed = [rank for rank, task in enumerate(tasks) if task.status in _FAILED]
             if lost < 0 and (gone or failed):
                 lost, since = (gone or failed)[0], time.monotonic()
                 there = [address for address in addresses if address in here]
