@@ -28,6 +28,10 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = [
+    "MAX_MOVE",
+    "RIDGES",
+    "ROUNDING",
+    "WORK",
     "HullModel",
     "HullPoint",
     "bases_of",
@@ -43,16 +47,16 @@ Array = np.ndarray
 _MAX_STEPS = 5
 
 #: Multiplications that the systems of one step may take; cut short, it is a descent direction still.
-_WORK = 2e8
+WORK = 2e8
 
 #: Decreases below this share of the value are lost in its rounding.
-_ROUNDING = 1e-13
+ROUNDING = 1e-13
 
 #: Of a step beyond the hull: weights move at most this much, for nothing bounds them.
-_MAX_MOVE = 30.0
+MAX_MOVE = 30.0
 
 #: Shares of the diagonal added to a step's system in turn, until its weights stay within that.
-_RIDGES = (1e-13, 1e-9)
+RIDGES = (1e-13, 1e-9)
 
 
 @dataclass
@@ -122,7 +126,7 @@ def minimise_over_hull(
     k, n = len(model.owner), problem.n_samples
     extra = problem.n_outputs if problem.fit_intercept else 0
     gradient = np.empty(problem.message_size)
-    limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
+    limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
     owner = np.append(model.owner, [-1] * extra)
     lower = np.append(model.lower, [-math.inf] * extra)
     c, b, total = point.coefficients, point.intercept, point.total
@@ -143,24 +147,24 @@ def minimise_over_hull(
             # Saturated losses have no curvature left; keep the system definite.
             flat = not hessian[-1, -1] > 0.0
             hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
-        for ridge in _RIDGES:
+        for ridge in RIDGES:
             step = solve_weights_program(
                 hessian, slope, np.append(c, np.ravel(b)[:extra]), lower, owner, limit, ridge
             )
             size = float(np.abs(step[:k]).max(initial=0.0))
-            if size <= _MAX_MOVE:
+            if size <= MAX_MOVE:
                 break
         if not math.isfinite(size):
             break
-        if size > _MAX_MOVE:
-            step *= _MAX_MOVE / size
+        if size > MAX_MOVE:
+            step *= MAX_MOVE / size
         decrease = -float(slope @ step)
         if not decrease > 0.0:
             break
         move, rise = _move(problem, model, base, step[:k], engine), rise_of(step, k)
         trial = total + move, c + step[:k], b + rise
         following = value(*trial)
-        at_rounding = decrease <= _ROUNDING * abs(current) and following <= current * (1.0 + _ROUNDING)
+        at_rounding = decrease <= ROUNDING * abs(current) and following <= current * (1.0 + ROUNDING)
         if at_rounding:
             total, c, b = trial  # the value cannot tell any more, the gradient can
             break

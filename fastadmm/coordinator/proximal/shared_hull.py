@@ -11,7 +11,15 @@ import math
 import numpy as np
 
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place
-from fastadmm.coordinator.proximal.hull import HullPoint, bases_of, differences
+from fastadmm.coordinator.proximal.hull import (
+    MAX_MOVE,
+    RIDGES,
+    ROUNDING,
+    WORK,
+    HullPoint,
+    bases_of,
+    differences,
+)
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 
 __all__ = ["minimise_over_shared_hull"]
@@ -19,18 +27,6 @@ __all__ = ["minimise_over_shared_hull"]
 Array = np.ndarray
 
 _MAX_STEPS = 10
-
-#: Multiplications that the systems of one step may take; cut short, it is a descent direction still.
-_WORK = 2e8
-
-#: Decreases below this share of the value are lost in its rounding.
-_ROUNDING = 1e-13
-
-#: Of a step beyond the hull: weights move at most this much, for nothing bounds them.
-_MAX_MOVE = 30.0
-
-#: Shares of the diagonal added to a step's system in turn, until its weights stay within that.
-_RIDGES = (1e-13, 1e-9)
 
 #: A step keeps half of what its slope promises where the Hessian is right; from here on it is not.
 _RIGHT = 0.4
@@ -80,7 +76,7 @@ def minimise_over_shared_hull(
     base = bases_of(start, owner)
     apart = rows - rows[base]
     group, lower = np.append(owner, [-1] * lead), np.append(np.zeros(k), [-math.inf] * lead)
-    limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
+    limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
 
     def value(place: Place, c: Array) -> float:
         found = place.loss + float(linear @ c) + 0.5 * float(c @ square @ c)
@@ -93,24 +89,24 @@ def minimise_over_shared_hull(
         slope = np.append(apart @ here.products + own - own[base], here.rises)
         hessian = passes.system(apart.T, last=True)
         hessian[:k, :k] += differences(square, base)
-        for ridge in _RIDGES:
+        for ridge in RIDGES:
             step = solve_weights_program(
                 hessian, slope, np.append(c, np.full(lead, here.intercept)), lower, group, limit, ridge
             )
             size = float(np.abs(step[:k]).max(initial=0.0))
-            if size <= _MAX_MOVE:
+            if size <= MAX_MOVE:
                 break
         if not math.isfinite(size):
             break
-        if size > _MAX_MOVE:
-            step *= _MAX_MOVE / size
+        if size > MAX_MOVE:
+            step *= MAX_MOVE / size
         decrease = -float(slope @ step)
         if not decrease > 0.0:
             break
         move, rise = step[:k] @ apart, float(step[k:].sum())
         trial, to = passes.step(here, move, rise), c + step[:k]
         following = value(trial, to)
-        if decrease <= _ROUNDING * abs(current) and following <= current * (1.0 + _ROUNDING):
+        if decrease <= ROUNDING * abs(current) and following <= current * (1.0 + ROUNDING):
             here, c, current = trial, to, following  # the value cannot tell any more, the gradient can
             break
         if not following <= current - 1e-4 * decrease:
