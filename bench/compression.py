@@ -122,11 +122,10 @@ def render(found: list[dict[str, Any]]) -> str:
     for line in found:
         if line["compression"] == "none":
             plain = line
+            continue
         saved = PASSES * (plain["bytes"] - line["bytes"])
         longer = line["round"] - plain["round"]
-        if line is plain:
-            speed = ""
-        elif saved <= 0:
+        if saved <= 0:
             speed = "never"
         else:
             speed = "any disk" if longer <= 0 else f"{saved / longer / 1e6:.0f} MB/s"

@@ -754,17 +754,6 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
 SLOPES = (("ε", "slopes_epsilon"), ("n", "slopes_n"))
 
 
-def slopes_block(measured: dict[str, Any]) -> str:
-    """Fitted slopes with intervals."""
-    rows = []
-    for name, found in measured["problems"].items():
-        for what, key in SLOPES:
-            for at, (value, low, high) in found[key].items():
-                fixed = f"n = {at} each" if key == "slopes_epsilon" else f"ε = {float(at):g}"
-                rows.append([name, what, fixed, f"{value:.3f}", f"[{low:.3f}, {high:.3f}]"])
-    return _table(["data", "against", "at", "slope", "95 % interval"], rows)
-
-
 def speed_block(measured: dict[str, Any]) -> str:
     """Times beside the floor."""
     speed = measured["speed"]
@@ -811,7 +800,6 @@ def replace_block(text: str, name: str, new: str) -> str:
 BLOCKS = {
     "shares": shares_block,
     "claims": claims_block,
-    "slopes": slopes_block,
     "forecast": forecast_block,
     "beyond": beyond_block,
     "speed": speed_block,

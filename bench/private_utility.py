@@ -203,37 +203,31 @@ def block(measured: dict[str, Any]) -> str:
             f"all columns together {case['pooled']:.4f}, label holder alone {case['alone']:.4f}, "
             f"exact local models added up {case['late_exact']:.4f}.",
             "",
-            "| ε | label ε | fusion | ± one run | released models added up | verdict |",
-            "|---|---|---|---|---|---|",
+            "| ε | labels public | labels at ε = 1 |",
+            "|---:|---|---|",
         ]
-        for run in case["runs"]:
-            label = "–" if run["label_epsilon"] is None else f"{run['label_epsilon']:g}"
-            lines.append(
-                f"| {run['epsilon']:g} | {label} | {run['fusion']:.4f} | {run['deviation']:.4f} "
-                f"| {run['late_released']:.4f} | {verdict(case, run)} |"
-            )
+        for epsilon in dict.fromkeys(run["epsilon"] for run in case["runs"]):
+            at = {run["label_epsilon"]: run for run in case["runs"] if run["epsilon"] == epsilon}
+            cells = (_cell(case, at[label]) if label in at else "–" for label in (None, 1.0))
+            lines.append(f"| {epsilon:g} | {' | '.join(cells)} |")
         lines.append("")
     count = sorted({run["runs"] for case in measured["cases"].values() for run in case["runs"]})
     lines += [
-        f"Test log loss, mean of {' or '.join(map(str, count))} runs with fresh noise, "
-        f"δ = {measured['delta']:g}, λ = {measured['lambda']:g}, replace-one, ε per party.",
+        "Test log loss ± its deviation between runs, in brackets that of the released models added up; bold "
+        "where fusion beats these, the label holder alone and the exact models. Means of "
+        f"{' or '.join(map(str, count))} runs with fresh noise, δ = {measured['delta']:g}, "
+        f"λ = {measured['lambda']:g}, replace-one, ε per party.",
         "",
         END,
     ]
     return "\n".join(lines)
 
 
-def verdict(case: dict[str, Any], run: dict[str, Any]) -> str:
-    """Whether fusion beat everything that needs no symbols, also without privacy."""
-    others = {
-        "label holder alone": case["alone"],
-        "released models added up": run["late_released"],
-        "exact models added up": case["late_exact"],
-    }
-    name = min(others, key=lambda key: others[key])
-    if run["fusion"] < others[name]:
-        return "wins"
-    return f"loses to {name}"
+def _cell(case: dict[str, Any], run: dict[str, Any]) -> str:
+    fusion = f"{run['fusion']:.4f}"
+    if run["fusion"] < min(case["alone"], run["late_released"], case["late_exact"]):
+        fusion = f"**{fusion}**"
+    return f"{fusion} ± {run['deviation']:.4f} ({run['late_released']:.4f})"
 
 
 def replace_block(page: str, new: str) -> str:
