@@ -51,6 +51,9 @@ _WAITING_SUMS = 16 * 2**20
 #: Numbers in two cache lines, which processors fetch together.
 _CACHE_LINES = 16
 
+#: So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
+_FEW_LEAVES = 4
+
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
 MAX_PIECES = 16
 
@@ -143,20 +146,23 @@ class _BlasLimit:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders: dict[object, int] = {}  # with their threads
-        self._controller: Any = None
-        self._limit: Any = None
+        self._libraries: list[Any] | None = None
+        self._before: list[int] | None = None  # their threads, while they are held
 
     def acquire(self, holder: object) -> None:
         """Set the limit, if this is the first to need it."""
         with self._lock:
             self._holders[holder] = threading.get_ident()
-            if self._limit is None:
-                if self._controller is None:
+            if self._before is None:
+                if self._libraries is None:
                     import scipy.linalg  # noqa: F401 (loads SciPy's own BLAS before the look-up)
                     from threadpoolctl import ThreadpoolController
 
-                    self._controller = ThreadpoolController()
-                self._limit = self._controller.limit(limits=1, user_api="blas")
+                    self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+                # One by one: threadpoolctl's own limit looks up names and versions, every time.
+                self._before = [library.num_threads for library in self._libraries]
+                for library in self._libraries:
+                    library.set_num_threads(1)
 
     def release(self, holder: object) -> None:
         """Restore what was before, if this is the last to need it; also in the middle of an interrupt."""
@@ -169,9 +175,10 @@ class _BlasLimit:
     def _release(self, holder: object) -> None:
         with self._lock:
             self._holders.pop(holder, None)
-            if not self._holders and self._limit is not None:
-                self._limit.restore_original_limits()
-                self._limit = None
+            if not self._holders and self._before is not None:
+                for library, threads in zip(self._libraries or (), self._before):
+                    library.set_num_threads(threads)
+                self._before = None
 
     def forget_threads(self) -> None:
         """In a forked process: other threads are gone, and their limits end with the next that ends here."""
@@ -338,8 +345,11 @@ class Engine:
         *arguments
             C-contiguous arrays and numbers.
         """
-        threads = self._threads_for(ranges)
-        if threads:
+        threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
+        if threads == 1 and len(ranges) <= _FEW_LEAVES:
+            for rows in ranges:
+                kernel(*arguments, *rows)
+        elif threads:
             over_rows(threads, kernel, _bounds(tuple(ranges)), *arguments)
         else:
             self._shared(lambda rows: kernel(*arguments, *rows), ranges)
@@ -380,6 +390,10 @@ class Engine:
         arguments: tuple[Any, ...],
     ) -> np.ndarray:
         """Sum over the leaves of a node, so many at a time as there is memory for."""
+        if len(leaves) == 1:
+            own = np.zeros(shape)
+            kernel(*arguments, own, *leaves[0])
+            return own
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
@@ -389,7 +403,10 @@ class Engine:
             part = leaves[k[0] : k[1]]
             own = np.zeros((len(part), *room))
             threads = self._threads_for(part)
-            if threads:
+            if threads == 1 and len(part) <= _FEW_LEAVES:
+                for place, rows in zip(own, part):
+                    kernel(*arguments, place, *rows)
+            elif threads:
                 over_sums(threads, kernel, _bounds(part), own, *arguments)
             else:
                 self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
