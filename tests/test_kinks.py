@@ -108,6 +108,35 @@ def test_dummy_columns_do_not_slow_a_party(regularizer: str, constraint: str) ->
             assert np.abs(moved).max() <= 1e-10
 
 
+@pytest.mark.parametrize("share", [10.0, 0.9, 0.3])
+@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
+def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer: str, share: float) -> None:
+    # Proximal gradient takes as many steps as the squares of columns differ: none of small ones moved.
+    rng = np.random.default_rng(2)
+    sizes = 10.0 ** rng.uniform(-2.0, 3.0, 12)
+    block = rng.standard_normal((60, 12)) * sizes
+    w = block @ (rng.standard_normal(12) / sizes) + 0.1 * rng.standard_normal(60)
+    chosen = get_regularizer(regularizer)
+    if isinstance(chosen, GroupLasso):
+        chosen = GroupLasso((tuple((j,) for j in range(12)),)).of_party(0, 12, "p")
+    gram, right, mu = block.T @ block, block.T @ w, 1e-3
+
+    def solution(radius: float) -> np.ndarray:
+        with Engine(1) as engine:
+            update, _ = choose_penalised(as_block(block), chosen, get_constraint(f"ball:{radius!r}"))
+            update.prepare(engine)
+            return update.solve(w, mu, np.zeros(12), engine)
+
+    free = float(np.linalg.norm(solution(1e6)))
+    x = solution(share * free)
+    assert np.linalg.norm(x) <= share * free * (1.0 + 1e-14)
+    pull = right - gram @ x
+    multiplier = float(pull @ x - mu * np.abs(x).sum()) / float(x @ x) if share < 1.0 else 0.0
+    pull = pull - multiplier * x - mu * np.sign(x)
+    pull = np.where(x == 0.0, np.maximum(np.abs(pull) - mu, 0.0), pull)
+    assert (np.abs(pull) <= 1e-10 * (np.abs(right) + np.abs(gram) @ np.abs(x))).all()
+
+
 @pytest.mark.representatives(5)
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.1,0.1"])
 @pytest.mark.parametrize("columns", ["few factors", "powers", "more than rows", "pairs"])

@@ -112,6 +112,19 @@ def test_the_largest_scale_is_the_largest() -> None:
     assert PartyPenalty(NoRegularizer(), AllSpace(), 1.0).largest_scale(q) == 0.0
 
 
+@pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
+def test_up_to_the_free_scale_the_conjugate_is_zero(regularizer: Regularizer, constraint: Constraint) -> None:
+    penalty = PartyPenalty(regularizer, constraint, 0.4)
+    for q in (10.0, 0.01) * np.random.default_rng(2).standard_normal((5, D, 1)).repeat(2, axis=2):
+        for one in q.T:
+            free = penalty.free_scale(one)
+            assert 0.0 <= free <= 1.0
+            if free > 0.0:
+                assert penalty.conjugate(free * one) == 0.0
+            if 0.0 < free < 1.0:
+                assert penalty.conjugate((1.0 + 1e-6) * free * one) > 0.0
+
+
 def test_shares_and_values() -> None:
     x = np.array([1.0, -2.0, 2.0])
     assert SquaredL2().value(x) == 4.5

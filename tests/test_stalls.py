@@ -42,6 +42,25 @@ def test_badly_scaled_columns_leave_directions_orthonormal(
     assert records[-1].gap < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("seed", "rounds"),
+    [
+        (5162, 40),  # slopes that the loss's kinks round by more than the gap allows
+        (60, 30),  # the same, where nothing bounds weights
+        (5163, 30),  # a ball that is far larger than the weights
+    ],
+)
+def test_columns_of_very_different_sizes_are_certified(
+    seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
+    from stalls import GAP, generate
+
+    case = generate(seed)
+    options = SolverOptions(gap=GAP, max_rounds=rounds, n_threads=1)
+    assert solve(make_problem(case.blocks, case.y, **case.arguments), options).status is Status.CONVERGED
+
+
 def test_a_gap_is_to_fall_in_so_many_rounds() -> None:
     watch = StallWatch()
     assert not any(watch.stalls(math.inf) for _ in range(3 * PATIENCE))  # nothing is proved yet

@@ -242,6 +242,7 @@ CALLS: dict[str, CallRule] = {
             "dual_scale": "nonnegative",
             "dual_value": "number",
             "dual_at_zero": "number",
+            "dual_free": "nonnegative?",
             "excess": "nonnegative?",
             "squared": "nonnegative",
             **_FACE,

@@ -38,11 +38,14 @@ class DualShare:
     value, at_zero : float
         The conjugate there and at :math:`\alpha = 0`: by convexity they bound
         it at every scale between.
+    free : float
+        Largest :math:`\alpha \le 1` for which the conjugate is zero; 0 where it is at no other.
     """
 
     scale: float
     value: float
     at_zero: float
+    free: float = 0.0
 
 
 def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[float]:
@@ -66,19 +69,16 @@ def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[flo
     scale = min(float(answer["value"]) for answer in answers)
     if not scale > 0.0:
         return -math.inf
-    scaled = scale * u
     answers = yield from ask_all(problem.n_parties, "dual_value", scale=scale)
-    parts = sum(float(answer["value"]) for answer in answers)
-    conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
-    bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts
-    return bound if math.isfinite(bound) else -math.inf
+    return _dual_value(problem, u, scale, sum(float(answer["value"]) for answer in answers), engine)
 
 
 def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShare], engine: Engine) -> float:
     r"""Bound the optimum below by :math:`\mathcal D(\alpha u)`, from one exchange.
 
     A party knows its own largest scale only. Its conjugate at the smallest of
-    all is at most the linear interpolation between zero and its own, by convexity.
+    all is at most the linear interpolation between zero and its own, by convexity. Where that costs much,
+    because a ball or box is far larger than the weights, the largest scale that costs nothing proves more.
 
     Parameters
     ----------
@@ -96,10 +96,16 @@ def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShar
     """
     if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf
-    scale = min(share.scale for share in shares)
+    scale, free = min(share.scale for share in shares), min(share.free for share in shares)
+    parts = sum(s.at_zero + (scale / s.scale) * (s.value - s.at_zero) for s in shares) if scale > 0.0 else 0.0
+    bound = _dual_value(problem, u, scale, parts, engine)
+    return bound if parts == 0.0 else max(bound, _dual_value(problem, u, free, 0.0, engine))
+
+
+def _dual_value(problem: Problem, u: np.ndarray, scale: float, parts: float, engine: Engine) -> float:
+    """The dual at a scaled vector, where the parties' conjugates are at most ``parts``."""
     if not scale > 0.0:
         return -math.inf
-    parts = sum(s.at_zero + (scale / s.scale) * (s.value - s.at_zero) for s in shares)
     scaled = scale * u
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
     bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts

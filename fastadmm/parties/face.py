@@ -161,7 +161,8 @@ class FaceParty(Answering):
             ``proposal_norms``, as far as that segment stays in the set; the face of the answer, as of
             :meth:`Face.values`; and what the gradient proves: ``dual_scale``, the largest
             :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite, ``dual_value``, the
-            conjugate there, ``dual_at_zero``, and ``squared``, the squared prox-gradient map at y; where
+            conjugate there, ``dual_at_zero``, with a norm ``dual_free``, the largest :math:`\alpha \le 1`
+            for which it is zero, and ``squared``, the squared prox-gradient map at y; where
             nothing bounds the weights ``excess``, the conjugate at :math:`-D_m^\top g` over weights whose
             size times their column's is at most 1.
         """
@@ -326,11 +327,13 @@ class FaceParty(Answering):
         scale = self.penalty.largest_scale(-slope)
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0
         moved = y - self.penalty.prox(y - slope, 1.0)
-        endless: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if self.penalty.bounds_nothing:
-            endless["excess"] = self.penalty.excess(-slope, self.span.scale)
+            more["excess"] = self.penalty.excess(-slope, self.span.scale)
+        if (free := self.penalty.free_scale(-slope)) > 0.0:
+            more["dual_free"] = float(free)
         return {
-            **endless,
+            **more,
             "dual_scale": float(scale),
             "dual_value": float(value),
             "dual_at_zero": float(self.penalty.conjugate(np.zeros_like(slope))),

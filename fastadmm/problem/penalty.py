@@ -234,7 +234,27 @@ class PartyPenalty:
         low, high = self.constraint.bounds
         if first == 0.0 and not (math.isfinite(low) and math.isfinite(high)):
             return 1.0 if self._pulls_inwards(q) else 0.0
-        size = self.regularizer.dual_norm(self._unbounded(q))
+        return self._scale_within(self._unbounded(q))
+
+    def free_scale(self, q: Array) -> float:
+        r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is zero; q of shape (d,).
+
+        0 without :math:`\Omega`, and where the set leaves zero out. Where a set or a square makes
+        :math:`h^*` finite everywhere, it may prove more than :math:`\alpha = 1`: what q has beyond
+        :math:`\kappa'` costs there as much as weights can grow.
+
+        Parameters
+        ----------
+        q : ndarray of shape (d,)
+        """
+        low, high = self.constraint.bounds
+        if self.coefficients[0] == 0.0 or not low <= 0.0 <= high:
+            return 0.0
+        return self._scale_within(np.where((q > 0.0) & (high > 0.0) | (q < 0.0) & (low < 0.0), q, 0.0))
+
+    def _scale_within(self, q: Array) -> float:
+        r"""Largest :math:`\alpha \le 1` whose :math:`\alpha q` has a dual norm of at most :math:`\kappa'`."""
+        first, size = self.coefficients[0], self.regularizer.dual_norm(q)
         return 1.0 if size <= first * (1.0 - _MARGIN) else first * (1.0 - 2.0 * _MARGIN) / size
 
     def conjugate(self, q: Array) -> float:

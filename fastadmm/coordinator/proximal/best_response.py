@@ -87,7 +87,10 @@ class BestResponse:
             SegmentNorms(answer["answer_positions"], answer["answer_norms"]),
             Face.read(answer["coefficients"], answer),
             DualShare(
-                float(answer["dual_scale"]), float(answer["dual_value"]), float(answer["dual_at_zero"])
+                float(answer["dual_scale"]),
+                float(answer["dual_value"]),
+                float(answer["dual_at_zero"]),
+                float(answer.get("dual_free", 0.0)),
             ),
             float(answer["squared"]),
             float(answer["excess"]) if "excess" in answer else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,9 @@ class ProximalCoordinator:
         Whether the next round is one of them.
     sent : ndarray of shape (N,)
         The gradient that the last round began with.
+    repaired : ndarray of shape (N,) or None
+        The gradient at the model, where the objective tells nothing any more: see
+        :meth:`fastadmm.coordinator.proximal.face_search.FaceSearch.repaired`.
     reach : float
         How far the last round moved predictors, root mean square.
     penalties, lengths : ndarray of shape (M,)
@@ -142,6 +146,7 @@ class ProximalCoordinator:
         self.steps: DualSteps | None = None
         self.stepping = False
         self.sent = np.zeros(0)
+        self.repaired: Array | None = None
 
     def start(self) -> Talk[None]:
         """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""
@@ -171,7 +176,7 @@ class ProximalCoordinator:
                 c = np.append(c, 0.0)
             c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, self.shared.combined(c))
-        self.stepping = False
+        self.stepping, self.repaired = False, None
         self.evaluate()
 
     def restart(self) -> None:
@@ -182,6 +187,8 @@ class ProximalCoordinator:
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         repair = make_class_feasible if problem.loss.vector else make_feasible
         feasible = repair(problem, z, gradient, self.engine)
+        if self.repaired is not None:
+            gradient = self.repaired
         self.primal = PrimalValue(value, gradient, point.intercept, feasible)
 
     def evaluate(self) -> PrimalValue:
@@ -392,7 +399,7 @@ class ProximalCoordinator:
         found = None
         if self.steps is None or (self.stepping and self.steps.searches()):
             found = (yield from self._searched()) if self.n_bad < 2 else None
-        self.proposal, self.promised = self.model, 0.0
+        self.proposal, self.promised, self.repaired = self.model, 0.0, None
         self.stepping = self.steps is not None and found is None
         if found is not None:
             self.proposal, self.promised = found.point, found.promised
@@ -401,7 +408,12 @@ class ProximalCoordinator:
                 self.stiffness = 0.0
             self.n_bad = 0
         if not self.stepping:
-            self.evaluate()
+            primal = self.evaluate()
+            if found is None:
+                search = self._search(self._model_faces, self._value(self.model), 0.0)
+                self.repaired = search.repaired(self.model, primal.gradient)
+                if self.repaired is not None:
+                    self.primal = replace(primal, gradient=self.repaired)
         yield from self._compress()
         if self.steps is not None and self.stepping:
             self.proposal = self.steps.point
@@ -587,6 +599,8 @@ class ProximalCoordinator:
             }
         if self.metric is not None:
             saved["metric"] = self.metric
+        if self.repaired is not None:
+            saved["repaired"] = self.repaired
         if self.steps is not None:
             saved["steps"] = {**self.steps.export(), "stepping": int(self.stepping)}
         return saved
@@ -617,4 +631,5 @@ class ProximalCoordinator:
             self.stepping = bool(int(saved["steps"]["stepping"]))
             if self.stepping:
                 self.proposal = self.steps.point
+        self.repaired = np.array(saved["repaired"]) if "repaired" in saved else None
         self.restart()

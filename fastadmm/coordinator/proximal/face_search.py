@@ -20,10 +20,11 @@ import scipy.linalg
 
 from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel
-from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.hull import HullPoint, newton_system
 from fastadmm.coordinator.proximal.parts import classes_of, lifted
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
+from fastadmm.coordinator.proximal.weights_program import descent_step
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
@@ -44,6 +45,10 @@ _FLAT = 1e-13
 
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
+
+#: Steps that repair a gradient, the later ones for the rounding of the first, and the share of the diagonal
+#: added to their system.
+_REPAIRS, _RIDGE = 3, 1e-13
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,8 @@ class FaceSearch:
             return False
         shared, anchor = self.shared, self._joined(self.anchors)
         linear, square = (self.linear + self.square @ anchor) @ q, q.T @ self.square @ q
-        if self.problem.n_outputs == 1 and not self.radii:
-            w, self.intercept = minimise_on_shared_face(
+        if self.problem.n_outputs == 1:
+            w, intercept = minimise_on_shared_face(
                 Passes(self.problem, shared, self.engine),
                 SharedFace(anchor, q, linear, square),
                 [(start - anchor) @ q for start in (anchor, *starts)],
@@ -152,8 +157,10 @@ class FaceSearch:
                 self.tolerance,
                 self._reach,
             )
-            self.reached = sum_without_rounding(anchor, q, w)
-            return True
+            reached = sum_without_rounding(anchor, q, w)
+            if self._in_balls(reached):
+                self.reached, self.intercept = reached, intercept
+                return True
         messages = np.vstack(
             [
                 self.engine.combine(basis.T, shared.messages, mine)
@@ -176,6 +183,15 @@ class FaceSearch:
         )
         self.reached = sum_without_rounding(anchor, q, found.w)
         self.intercept = found.intercept
+        return True
+
+    def _in_balls(self, c: Array) -> bool:
+        """Whether the weights of coefficients of shape (K,) lie in their balls, of all parties."""
+        products = self.shared.products
+        for m, radius in self.radii.items():
+            mine = self.numbers[m]
+            if not float(c[mine] @ products[np.ix_(mine, mine)] @ c[mine]) <= radius * radius:
+                return False
         return True
 
     def _sphere(self, m: int, at: Array) -> Sphere:
@@ -273,6 +289,45 @@ class FaceSearch:
             less = self._steepness(point) <= _LESS_STEEP * self._steepness(self.model)
             return Found(point, 0.0, exact) if less else None
         return Found(point, promised, exact) if promised > 0.0 else None
+
+    def repaired(self, point: HullPoint, gradient: Array) -> Array | None:
+        r"""The loss gradient at a point of the faces where the objective resolves no step on them any more.
+
+        What is left of the slope there may be the rounding of predictors, times their curvature and
+        columns: a dual vector need not have it. Newton's step takes it away from the
+        gradient itself, :math:`g + H \sum_k s_k v_k`, and no predictor is formed.
+
+        Parameters
+        ----------
+        point : HullPoint
+        gradient : ndarray of shape (N,)
+            At the point.
+
+        Returns
+        -------
+        ndarray of shape (N,) or None
+            None where a step still gains something, or there is no freedom.
+        """
+        problem, shared = self.problem, self.shared
+        q = scipy.linalg.block_diag(*self.bases)[self._order]
+        k, extra = q.shape[1], int(problem.fit_intercept)
+        if k == 0 or problem.n_outputs > 1:
+            return None
+        messages = self.engine.combine(q.T, shared.messages)
+        z = problem.offset + point.total + point.intercept
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        bent = q.T @ (self.slope + self.bend @ point.coefficients)
+        for _ in range(_REPAIRS):
+            slope, system = newton_system(messages, None, gradient, h, extra, self.engine)
+            slope[:k] += bent
+            system[:k, :k] += q.T @ self.bend @ q
+            step = descent_step(system, slope, _RIDGE)
+            if not abs(float(slope @ step)) <= _FLAT * abs(self.value):
+                return None
+            moved = self.engine.combine(step[:k], messages) + float(step[k:].sum())
+            gradient = gradient + h * moved
+            bent += q.T @ (self.bend @ (q @ step[:k]))
+        return gradient
 
     def _steepness(self, point: HullPoint) -> float:
         """Size of the objective's slope along the current faces."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.ball import GramBall
+from fastadmm.parties.xupdate.ball_descent import BallDescent
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.conjugate_gradient import ConjugateGradient
 from fastadmm.parties.xupdate.gram import GramEigen
@@ -111,7 +112,9 @@ def choose_penalised(
         kind, reason = GramBall, f"ball: secular equation on the {d} x {d} Gram matrix"
     elif isinstance(regularizer, GroupLasso) and whole:
         kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
-    elif isinstance(constraint, Ball) or not regularizer.separable:
+    elif isinstance(constraint, Ball):
+        kind, reason = BallDescent, f"descent in a ball on the {d} x {d} Gram matrix"
+    elif not regularizer.separable:
         kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
     else:
         kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"

@@ -49,12 +49,16 @@ class GramDescent(PenalisedUpdate):
         self._gram = np.ascontiguousarray(self.block.gram(engine))
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        return self.descend(self.block.transposed_product(w, engine), mu, 0.0, start)
+
+    def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
+        """The minimiser with a ridge more, by the products with the target, both of shape (d,)."""
         from fastadmm.kernels.gram_descent import gram_descent
 
         first, second = (mu * share for share in self.regularizer.shares)
+        second += ridge
         low, high = self.constraint.bounds
         x, gradient = start.copy(), np.empty_like(start)
-        right = self.block.transposed_product(w, engine)
         for attempt in range(_MAX_NEWTON):
             if gram_descent(
                 self._gram, right, first, second, low, high, x, gradient, _TOLERANCE, _MAX_PASSES
@@ -128,16 +132,27 @@ class GroupDescent(GramProximalGradient):
             self._vectors[a:b, a:b] = vectors
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        x, done = self._in_turn(self.block.transposed_product(w, engine), mu, 0.0, start)
+        return x if done else super().solve(w, mu, x, engine)
+
+    def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
+        """As :meth:`GramDescent.descend`, as far as taking groups in turn leads."""
+        return self._in_turn(right, mu, ridge, start)[0]
+
+    def _in_turn(
+        self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray
+    ) -> tuple[np.ndarray, bool]:
         from fastadmm.kernels.gram_descent import group_descent
 
-        ordered = start[self._order]
-        right = self.block.transposed_product(w, engine)[self._order]
+        gram, ordered = self._sorted, start[self._order]
+        if ridge > 0.0:
+            gram = gram + ridge * np.eye(len(gram))
         done = group_descent(
-            self._sorted,
-            right,
+            gram,
+            right[self._order],
             self._starts,
             mu * self._factors,
-            self._values,
+            self._values + ridge,
             self._vectors,
             ordered,
             np.empty_like(ordered),
@@ -146,4 +161,4 @@ class GroupDescent(GramProximalGradient):
         )
         x = np.empty_like(ordered)
         x[self._order] = ordered
-        return x if done else super().solve(w, mu, x, engine)
+        return x, bool(done)
