@@ -652,10 +652,11 @@ def shares_block(measured: dict[str, Any]) -> str:
 def claims_block(measured: dict[str, Any]) -> str:
     """The paper's claims, what was measured, and whether that agrees."""
     rows = claims(measured)
-    return "\n".join(
-        ["| the paper | measured here | agrees |", "|---|---|---|"]
-        + [f"| {claim} | {found} | {agrees} |" for claim, found, agrees in rows]
-    )
+    lines = ["| the paper | measured here | agrees |", "|---|---|---|"]
+    for claim in dict.fromkeys(row[0] for row in rows):
+        told = [row[1:] for row in rows if row[0] == claim]
+        lines += [f"| {'' if k else claim} | {found} | {agrees} |" for k, (found, agrees) in enumerate(told)]
+    return "\n".join(lines)
 
 
 def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
