@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fastadmm.errors import StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import refuse_parent, shown, storage_errors
 
 __all__ = ["check_out"]
 
@@ -24,8 +24,4 @@ def check_out(out: str | Path, force: bool) -> None:
     with storage_errors(out):
         if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
             raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
-        parent = os.path.dirname(os.path.realpath(out))
-        if not os.path.isdir(parent):
-            raise StorageError(
-                f"{shown(out)}: cannot write: there is no directory {shown(parent)}; create it first"
-            )
+        refuse_parent(out)

@@ -245,9 +245,35 @@ def test_help_names_every_option_of_train(capsys: pytest.CaptureFixture, monkeyp
     out = capsys.readouterr().out
     shown = set(re.findall(r"--[\w-]+", out))
     for setting in (*(s for s in SETTINGS.values() if s.key != "privacy"), *PRIVACY.values()):
-        assert (setting.flag in shown) == bool(setting.help), setting.key
+        assert (setting.flag in shown) == bool(setting.help and not setting.hidden), setting.key
     assert "(default: 1e-4)" in out
-    assert len(shown - {"--no-intercept", "--help"}) <= 32
+    assert len(shown - {"--no-intercept", "--help"}) <= 30
+
+
+def test_options_that_the_help_leaves_out_are_accepted(tmp_path: Path) -> None:
+    write_problem(tmp_path / "a.parts")
+    options = ("--retry", "1", "--rounds", "1", "--dry-run", "--quiet")
+    assert run("train", tmp_path / "a.parts", *options) == 0
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write_problem(tmp_path / "a.parts")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "x.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
+    for command in (
+        ("train", tmp_path / "a.parts", "-o"),
+        ("convert", tmp_path / "x.csv", "--label", "y", "--parties", "2", "-o"),
+        ("coordinator", "start", tmp_path / "a.parts/labels.h5", "--party", "a", "--party", "b", "-o"),
+    ):
+        assert run(*command, tmp_path / "file/run") == 6
+        assert f"{tmp_path / 'file'} is a file, not a directory" in capsys.readouterr().err
+
+
+def test_a_regression_on_two_classes_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write_problem(tmp_path / "a.parts")
+    for loss, warned in (("squared", 1), ("huber", 1), ("logistic", 0), ("hinge", 0)):
+        assert run("train", tmp_path / "a.parts", "--loss", loss, "-o", tmp_path / loss) == 0
+        assert capsys.readouterr().err.count("warning") == warned, loss
 
 
 @pytest.mark.parametrize(

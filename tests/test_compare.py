@@ -94,6 +94,7 @@ def test_every_kind_of_file(place: Path, tmp_path: Path) -> None:
     assert "Objectives are not comparable: lambda differs." in page
     assert "sharing" in page
     assert page.count("<svg") == 1
+    assert "This page compares 3 linear models that fastadmm trained" in page
     assert "<script" not in page
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     assert ET.parse(tmp_path / "c.svg").getroot().tag.endswith("svg")

@@ -246,7 +246,12 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     # Readable or not is said by the command, with the exit code of storage errors.
     complete = (lambda: list(setting.offered)) if setting.choices or setting.words else None
     option = typer.Option(
-        names, help=_help(setting), rich_help_panel=panel, readable=False, autocompletion=complete
+        names,
+        help=_help(setting),
+        rich_help_panel=panel,
+        hidden=setting.hidden,
+        readable=False,
+        autocompletion=complete,
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]

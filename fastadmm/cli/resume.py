@@ -16,7 +16,9 @@ def _settings() -> Any:
 
     from fastadmm.settings.keys import SETTINGS
 
-    return [replace(s, help=s.resumed, default=None) for s in SETTINGS.values() if s.resumed], ()
+    return [
+        replace(s, help=s.resumed, default=None, hidden=False) for s in SETTINGS.values() if s.resumed
+    ], ()
 
 
 @app.command()

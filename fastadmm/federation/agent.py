@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import FastadmmError, InputError, StorageError
+from fastadmm.errors import FastadmmError, InputError
 from fastadmm.federation.approve import run_description
 from fastadmm.federation.asked import keep_asked
 from fastadmm.federation.audit import AuditLog, moment
@@ -30,7 +30,7 @@ from fastadmm.federation.schema import (
 from fastadmm.federation.scoring import Home
 from fastadmm.federation.session import Session
 from fastadmm.federation.task import KIND
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.refused import code_of, refused
 from fastadmm.runs.lock import run_lock
@@ -98,8 +98,7 @@ class Agent:
         self._session: Session | None = None
         self._used = 0.0
         with storage_errors(state), ExitStack() as stack:
-            if not state.absolute().parent.is_dir():
-                raise StorageError(f"{shown(state)}: its directory does not exist; create it first")
+            refuse_parent(state)
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)

@@ -26,6 +26,7 @@ from fastadmm.files.exchange import exchange
 __all__ = [
     "atomic_directory",
     "atomic_file",
+    "refuse_parent",
     "remove_leftovers",
     "shown",
     "storage_error",
@@ -66,6 +67,9 @@ def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "w
         hint = "; the disk, quota or file size limit is exhausted: free some space or write elsewhere"
     elif error.errno in _DENIED:
         hint = f"; you may not {action} here: check the permissions"
+    elif error.errno == errno.ENOTDIR:
+        file, hint = _file_above(path), ""
+        reason = _no_directory(file) if file else reason
     elif error.errno == errno.ENOENT:
         hint = "; check the path" if action == "read" else "; create the directory first"
     else:
@@ -73,6 +77,35 @@ def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "w
     result = StorageError(f"{shown(path)}: cannot {action}: {reason}{hint}")
     result.errno = error.errno
     return result
+
+
+def refuse_parent(path: str | os.PathLike[str]) -> None:
+    """Refuse a place whose directory is not there, or is a file.
+
+    Parameters
+    ----------
+    path : path
+        Of what is to be written.
+
+    Raises
+    ------
+    StorageError
+    """
+    parent = Path(os.path.realpath(path)).parent
+    if parent.is_dir():
+        return
+    file = _file_above(path)
+    reason = _no_directory(file) if file else f"there is no directory {shown(parent)}; create it first"
+    raise StorageError(f"{shown(path)}: cannot write: {reason}")
+
+
+def _file_above(path: str | os.PathLike[str]) -> Path | None:
+    """The file in the place of one of the directories of a path."""
+    return next((parent for parent in Path(os.path.abspath(path)).parents if parent.is_file()), None)
+
+
+def _no_directory(file: Path) -> str:
+    return f"{shown(file)} is a file, not a directory"
 
 
 @contextmanager

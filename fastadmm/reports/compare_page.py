@@ -155,6 +155,9 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
     return {
         "title": title,
         "n_runs": len(names),
+        "about": f"This page compares {len(names)} linear models that fastadmm trained, each on columns of "
+        "several parties about the same rows: how training ended, how well the models do on other rows where "
+        "that was measured, and which settings differ.",
         "notes": comparison.notes,
         "sections": [
             {"title": title, "header": ["", *names], "rows": [[label, *texts] for label, texts in rows]}

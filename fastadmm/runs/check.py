@@ -78,6 +78,11 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         display.note(line)
     if test_partition is not None and _digests(test_partition) == _digests(partition):
         display.note(f"warning: {shown(test_partition.path)}: these are the rows of training, not new ones")
+    if partition.task == "classification" and loss.task == "regression":
+        display.note(
+            f"warning: the labels are two classes, and loss {loss.name} fits the numbers 0 and 1: "
+            "is logistic meant?"
+        )
     check_limit(plan, config.memory is not None, free, shown(config.data))
     return CheckedRun(partition, test_partition, loss, plan)
 

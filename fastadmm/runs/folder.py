@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FormatError, StorageError
-from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, refuse_parent, shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.files.writing import write_json, write_toml
@@ -165,10 +165,7 @@ class RunFolder:
             if out.is_dir() and out.samefile(os.curdir):
                 raise StorageError(f"{shown(out)}: is the current directory; name a new one with --out")
         refuse_to_forget(self.ledger)
-        if not out.absolute().parent.is_dir():
-            raise StorageError(
-                f"{shown(out)}: the directory {shown(out.absolute().parent)} does not exist; create it first"
-            )
+        refuse_parent(out)
 
     @contextmanager
     def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:

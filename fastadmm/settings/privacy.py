@@ -156,6 +156,7 @@ class Privacy:
             "budget",
             "states that scales, fill values and categories do not come from the private rows",
             "State that scales, fill values and categories do not come from the private rows.",
+            hidden=True,
             panel=PANEL,
         ),
     ] = False

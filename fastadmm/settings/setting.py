@@ -62,6 +62,8 @@ class Setting:
         Text of the command-line option; empty for a setting that only files and Python have.
     option : str
         Name of the option, where it is not that of the key.
+    hidden : bool
+        Whether the option is accepted but not listed in the help: one that few need.
     sign : {"", "positive", "not negative"}
         Which numbers are allowed.
     infinite : bool
@@ -113,6 +115,7 @@ class Setting:
     doc: str
     help: str = ""
     option: str = ""
+    hidden: bool = False
     sign: Literal["", "positive", "not negative"] = ""
     infinite: bool = False
     below: float | None = None
