@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import resource
@@ -559,3 +560,33 @@ def test_missing_data_are_named_before_a_run_in_the_way(
     (tmp_path / "run").mkdir()
     assert run("train", tmp_path / "nowhere.parts", "--out", tmp_path / "run") == ExitCode.STORAGE
     assert "nowhere.parts" in capsys.readouterr().err
+
+
+class Notebook(io.StringIO):
+    """A stream that redraws lines, as that of a notebook does."""
+
+    __module__ = "ipykernel.iostream"
+
+
+@pytest.mark.parametrize("tol", [1e-9, 1e-2])
+def test_progress_in_a_notebook_is_one_line_that_ends(tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastadmm import ADMMSharingClassifier, Progress
+
+    X, y = load_breast_cancer(return_X_y=True)
+    stream = Notebook()
+    monkeypatch.setattr("sys.stderr", stream)
+    model = ADMMSharingClassifier(parties=3, tol=tol, callbacks=Progress()).fit(X / X.max(axis=0), y)
+    last, rest = stream.getvalue().split("\r")[-1].split("\n")
+    assert last.startswith(f"round {model.n_rounds_} · gap")
+    assert rest == ""
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_progress_in_a_log_has_no_control_characters(capsys: pytest.CaptureFixture) -> None:
+    from fastadmm import ADMMSharingClassifier, Progress
+
+    X, y = load_breast_cancer(return_X_y=True)
+    ADMMSharingClassifier(parties=3, callbacks=[Progress()]).fit(X / X.max(axis=0), y)
+    said = capsys.readouterr().err
+    assert "\r" not in said
+    assert all(len(line) < 80 for line in said.splitlines())

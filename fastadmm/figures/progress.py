@@ -96,24 +96,46 @@ def _duration(seconds: float) -> str:
 class Progress:
     """A callback that shows a fit on one line, in a terminal and in a notebook: ``callbacks=Progress()``.
 
-    If kernels have to be compiled first, which takes some seconds once after an installation, it says so.
+    Elsewhere, as in a log, a line comes every five seconds. If kernels have to be compiled first, which takes
+    some seconds once after an installation, it says so.
 
     Parameters
     ----------
-    tol : float
-        The relative gap that the fit stops at, for the estimate of the time left.
+    tol : float or None
+        The relative gap that the fit stops at, for the estimate of the time left; None for that of the
+        estimator, and 1e-6 without one.
     """
 
-    def __init__(self, tol: float = 1e-6) -> None:
+    def __init__(self, tol: float | None = None) -> None:
         self.tol = tol
+        self._target = 1e-6 if tol is None else tol
         self._records: deque[RoundRecord] = deque(maxlen=WINDOW)
         self._shown = -math.inf
+        self._told = False  # whether begin and end are called
         self._compiling = ExitStack()
         self._compiling.enter_context(watching(self._say))
 
     def _say(self, kernel: str, seconds: float | None) -> None:
         self._compiling.close()  # once
         print("fastadmm: compiling kernels, once (a few seconds)", file=sys.stderr, flush=True)
+
+    def begin(self, target: float) -> None:
+        """A fit begins, and will say when it ends.
+
+        Parameters
+        ----------
+        target : float
+            Gap or stationarity that it stops at.
+        """
+        self._told = True
+        self._records.clear()
+        self._target = target if self.tol is None else self.tol
+
+    def end(self) -> None:
+        """The fit has ended, with the round that was called last."""
+        if self._records:
+            self._show(last=True)
+        self._told = False
 
     def __call__(self, record: RoundRecord) -> None:
         """Show a round.
@@ -123,11 +145,25 @@ class Progress:
         record : RoundRecord
         """
         self._compiling.close()
+        before = math.inf
         if self._records and record.round <= self._records[-1].round:  # another fit
             self._records.clear()
+        elif self._records:
+            before = measure_of(self._records[-1])
         self._records.append(record)
-        done = measure_of(record) <= self.tol
-        if done or time.monotonic() - self._shown >= 0.2:
-            self._shown = time.monotonic()
-            line = progress_line(self._records, self.tol, 79)
-            print(f"\r{line:<79}", end="\n" if done else "", file=sys.stderr, flush=True)
+        last = not self._told and measure_of(record) <= self._target < before
+        if last or time.monotonic() - self._shown >= (0.2 if _is_redrawn() else 5.0):
+            self._show(last)
+
+    def _show(self, last: bool) -> None:
+        self._shown = time.monotonic()
+        line = progress_line(self._records, self._target, 79)
+        if _is_redrawn():
+            print(f"\r{line:<79}", end="\n" if last else "", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _is_redrawn() -> bool:
+    """Whether a line is replaced by the next one where it is shown: a terminal or a notebook."""
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
@@ -17,6 +18,7 @@ from sklearn.utils import Tags, check_array, check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
+from fastadmm.figures.progress import Progress
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
@@ -172,7 +174,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         metadata = {name: value for name, value in given.items() if value is not None} or None
         callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
         told = None if own is None else lambda record: own(self._own_norms(record))
-        result = self._solve(problem, options, [told, callbacks], before, early)
+        with _shown(self.callbacks, options.gap if problem.convex else options.stationarity):
+            result = self._solve(problem, options, [told, callbacks], before, early)
         callbacks.close()
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
@@ -601,6 +604,20 @@ def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | No
         raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
     called = [*each, *([_printer(int(verbose))] if verbose else [])]
     return _each(*called) if any(c is not None for c in called) else None
+
+
+@contextmanager
+def _shown(callbacks: Any, target: float) -> Iterator[None]:
+    """Tell the callbacks that show progress when the fit begins, what it stops at, and when it ends."""
+    each = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+    lines = [callback for callback in each if isinstance(callback, Progress)]
+    for line in lines:
+        line.begin(target)
+    try:
+        yield
+    finally:
+        for line in lines:
+            line.end()
 
 
 def _printer(verbose: int) -> Callable[[RoundRecord], None]:
