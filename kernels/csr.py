@@ -141,6 +141,5 @@ def csr_fill(indptr, indices, data, scale, out, start, stop):
 @kernel
 def csr_column_squares(indptr, indices, data, out, start, stop):
     """Add the squared entries of each column over a row range to ``out`` of shape (d,)."""
-    for i in range(start, stop):
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            out[indices[k]] += data[k] * data[k]
+    for k in range(np.uint64(indptr[start]), np.uint64(indptr[stop])):
+        out[indices[k]] += data[k] * data[k]

@@ -36,6 +36,7 @@ from fastadmm.kernels.file_rows import (
 )
 from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
 from fastadmm.kernels.pattern import pattern_accumulate_transposed, pattern_product
+from fastadmm.kernels.short_rows import short_accumulate_transposed, short_product
 from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -365,6 +366,35 @@ def test_csr_rows_of_every_length(ones):
     np.testing.assert_array_equal(out, expected)
     transposed(*parts, vectors[0], strided[:, 1], 0, n)
     np.testing.assert_array_equal(strided[:, 1], sums_of(indptr, indices, data, vectors[0], d))
+
+
+def test_short_rows_are_the_others_to_the_bit():
+    rng = np.random.default_rng(4)
+    n, d = 300, 20
+    lengths = rng.poisson(1.2, n)
+    assert lengths.min() == 0
+    assert lengths.max() >= 4
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.concatenate([rng.choice(d, k, replace=False) for k in lengths]).astype(np.uint16)
+    data, x, v = rng.normal(size=len(indices)), rng.normal(size=d), rng.normal(size=n)
+    data[::7] = 0.0  # signs of zeros too
+    rows, longer = np.repeat(np.arange(n, dtype=np.uint32), lengths), np.flatnonzero(lengths > 2)
+    for start, stop in [(0, n), (n, n), *((k, k + 5) for k in range(0, n - 5, 3))]:
+        out, expected = np.full(n, -99.0), np.full(n, -99.0)
+        short_product(indptr, rows, longer, indices, data, x, out, start, stop)
+        csr_product(indptr, indices, data, x, expected, start, stop)
+        assert out.tobytes() == expected.tobytes()
+        np.testing.assert_allclose(
+            out[start:stop],
+            [naive.sparse_row_product(data[a:b], x[indices[a:b]]) for a, b in itertools.pairwise(indptr)][
+                start:stop
+            ],
+            rtol=1e-14,
+        )
+        sums, expected = np.zeros(d), np.zeros(d)
+        short_accumulate_transposed(indptr, rows, indices, data, v, sums, start, stop)
+        csr_accumulate_transposed(indptr, indices, data, v, expected, start, stop)
+        assert sums.tobytes() == expected.tobytes()
 
 
 def sums_of(indptr, indices, data, v, d):

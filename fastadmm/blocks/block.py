@@ -35,6 +35,10 @@ MOST_FILLED = 0.25
 #: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
 _PAIR_COST = 16.0
 
+#: Up to so many entries in a row, on average, it is faster to know each entry's row than each row's entries:
+#: in ``D x``, which does longer rows again, and in ``D.T v``.
+_SHORT_ROWS, _SHORT_ROWS_TRANSPOSED = 2.0, 4.0
+
 #: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
 _FEWEST_FILLED = 64
 
@@ -340,6 +344,40 @@ class CSRBlock(FeatureBlock):
             return ones, (self.indptr, self.indices)
         return general, (self.indptr, self.indices, self.data)
 
+    @cached_property
+    def _product_kernel(self) -> tuple[Any, tuple[Array, ...]]:
+        """Of all kernels for ``D x``, which give the same bits, the fastest, and what it reads."""
+        from fastadmm.kernels.csr import csr_product
+        from fastadmm.kernels.pattern import pattern_product
+        from fastadmm.kernels.short_rows import short_product
+
+        if len(self.data) <= _SHORT_ROWS * self.shape[0]:
+            return short_product, (self.indptr, self._rows, self._longer_rows, self.indices, self.data)
+        return self._kernel(csr_product, pattern_product)
+
+    @cached_property
+    def _transposed_kernel(self) -> tuple[Any, tuple[Array, ...]]:
+        """The same for ``D.T v``."""
+        from fastadmm.kernels.csr import csr_accumulate_transposed
+        from fastadmm.kernels.pattern import pattern_accumulate_transposed
+        from fastadmm.kernels.short_rows import short_accumulate_transposed
+
+        if len(self.data) <= _SHORT_ROWS_TRANSPOSED * self.shape[0]:
+            return short_accumulate_transposed, (self.indptr, self._rows, self.indices, self.data)
+        return self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
+
+    @cached_property
+    def _rows(self) -> Array:
+        """Row of each entry, held in memory."""
+        n = self.shape[0]
+        rows: Array = np.arange(n, dtype=np.uint32 if n < 2**32 else np.uint64)
+        return np.repeat(rows, np.diff(self.indptr))
+
+    @cached_property
+    def _longer_rows(self) -> Array:
+        """Rows of more than two entries, held in memory."""
+        return np.flatnonzero(np.diff(self.indptr) > 2)
+
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
         return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
@@ -356,10 +394,9 @@ class CSRBlock(FeatureBlock):
 
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
-        from fastadmm.kernels.pattern import pattern_product
 
         if self.in_memory:
-            kernel, arrays = self._kernel(csr_product, pattern_product)
+            kernel, arrays = self._product_kernel
             engine.over_rows(kernel, self._leaves(engine), *arrays, x, out)
             return
 
@@ -383,13 +420,11 @@ class CSRBlock(FeatureBlock):
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
-        from fastadmm.kernels.pattern import pattern_accumulate_transposed
-
         d = self.shape[1]
         if self.in_memory and len(vectors) == 1:
-            kernel, arrays = self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
+            kernel, arrays = self._transposed_kernel
             return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, vectors[0])]
+        from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
 
         def alone(rows: Rows) -> Array:
             total = np.zeros(d)

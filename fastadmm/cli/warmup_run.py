@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
                 say(name, seconds)
 
     begin = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="fastadmm-") as folder, watching(observe):
+    folders = tempfile.TemporaryDirectory(prefix="fastadmm-")
+    with folders as folder, watching(observe), _as_of_many_rows():
         _ = NUMBA_THREADS.share  # also where others keep the cores busy
         _default_path(Path(folder))
         if everything:
@@ -71,6 +73,18 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
         "seconds": time.perf_counter() - begin,
         "directory": str(base) if base is not None else None,
     }
+
+
+@contextmanager
+def _as_of_many_rows() -> Iterator[None]:
+    """Also what calls kernels of many rows: these runs have few."""
+    from fastadmm.engine.engine import Engine
+
+    before, Engine.few_leaves = Engine.few_leaves, 0
+    try:
+        yield
+    finally:
+        Engine.few_leaves = before
 
 
 # --- runs on files -----------------------------------------------------------------------------------
@@ -91,8 +105,13 @@ def _forms() -> None:
     from fastadmm.blocks.block import as_block
     from fastadmm.engine.engine import Engine
 
+    engine = Engine(1)
     as_block(np.eye(100))
-    as_block(sp.csr_array(np.ones((2, 100)))).gram(Engine(1))
+    as_block(sp.csr_array(np.ones((2, 100)))).gram(engine)
+    for entries in (1, 6):  # a row; their number decides who multiplies
+        block = as_block(sp.csr_array(np.full((2, entries), 2.0)))
+        block.product(np.ones(entries), engine)
+        block.transposed_product(np.ones(2), engine)
 
 
 def _other_runs(folder: Path) -> None:

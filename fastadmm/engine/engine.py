@@ -51,9 +51,6 @@ _WAITING_SUMS = 16 * 2**20
 #: Numbers in two cache lines, which processors fetch together.
 _CACHE_LINES = 16
 
-#: So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
-_FEW_LEAVES = 4
-
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
 MAX_PIECES = 16
 
@@ -271,6 +268,11 @@ class Engine:
     n_threads : int or None
         Number of threads; None takes :func:`default_threads`.
 
+    Attributes
+    ----------
+    few_leaves : int
+        So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
+
     Notes
     -----
     While others keep cores busy, fewer threads compute: one that does not run would be waited for.
@@ -278,6 +280,8 @@ class Engine:
     Linear algebra libraries are held to one thread inside :meth:`limited`:
     their results depend on their own thread count, ours must not.
     """
+
+    few_leaves = 4
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
@@ -346,7 +350,7 @@ class Engine:
             C-contiguous arrays and numbers.
         """
         threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
-        if threads == 1 and len(ranges) <= _FEW_LEAVES:
+        if threads == 1 and len(ranges) <= self.few_leaves:
             for rows in ranges:
                 kernel(*arguments, *rows)
         elif threads:
@@ -390,7 +394,7 @@ class Engine:
         arguments: tuple[Any, ...],
     ) -> np.ndarray:
         """Sum over the leaves of a node, so many at a time as there is memory for."""
-        if len(leaves) == 1:
+        if len(leaves) == 1 <= self.few_leaves:
             own = np.zeros(shape)
             kernel(*arguments, own, *leaves[0])
             return own
@@ -403,7 +407,7 @@ class Engine:
             part = leaves[k[0] : k[1]]
             own = np.zeros((len(part), *room))
             threads = self._threads_for(part)
-            if threads == 1 and len(part) <= _FEW_LEAVES:
+            if threads == 1 and len(part) <= self.few_leaves:
                 for place, rows in zip(own, part):
                     kernel(*arguments, place, *rows)
             elif threads:

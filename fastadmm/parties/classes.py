@@ -17,7 +17,6 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
-from fastadmm.parties.orthonormal import orthonormal
 from fastadmm.parties.proximal import Party, penalty_of
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
@@ -265,14 +264,17 @@ class ClassDirectionParty(OfClasses, DirectionParty):
             shape (C, N), unless there is nothing new: row c is ``D d_c`` for a unit vector orthogonal to all
             earlier ones of the class, or zero.
         """
+        from fastadmm.kernels.directions import orthonormal
+
         residual = self.block.transposed_matrix_product(gradient, self.engine)
         residual += self.regularization * self.weights(self._own_classes(class_coefficients))
         answer: dict[str, Any] = {"squared_residual": float(np.sum(residual * residual))}
         directions = -self._newton_classes(residual) if newton and self._can_newton() else -residual
+        directions = np.ascontiguousarray(directions)
         fresh = np.zeros_like(directions)
         for own, direction, earlier in zip(fresh, directions, self.directions):
-            if (found := orthonormal(direction, earlier)) is not None:
-                own[:] = found
+            if not orthonormal(direction, earlier, own):
+                own[:] = 0.0
         if not fresh.any():
             return answer
         self.directions = np.concatenate([self.directions, fresh[:, None]], axis=1)

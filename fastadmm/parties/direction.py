@@ -18,7 +18,6 @@ import scipy.linalg
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.orthonormal import orthonormal
 from fastadmm.parties.reflection import reflection
 
 __all__ = ["DirectionParty", "cheaper_by_size", "choose_metric_solver", "in_single_precision"]
@@ -43,6 +42,9 @@ _ROUGH = 1e-6
 
 #: Columns differ in size where the largest curvature of one is this many times the mean.
 _UNEQUAL = 4.0
+
+#: Directions that there is room for at first.
+_ROOM = 8
 
 #: Traces up to this do not overflow there.
 _ROUGH_LIMIT = 1e36
@@ -154,7 +156,7 @@ class DirectionParty(Answering):
 
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
-        self.directions: np.ndarray = np.zeros((0, block.shape[1]))
+        self.directions = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.whole_shape, block.density)
         self.by_size = False
         self.metric: np.ndarray | None = None
@@ -163,6 +165,15 @@ class DirectionParty(Answering):
         self._columns: np.ndarray | None = None
         self._column_sizes: np.ndarray | float | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
+
+    @property
+    def directions(self) -> np.ndarray:
+        """Orthonormal rows of shape (K, d), which nobody changes: the first of those there is room for."""
+        return self._room[: self._n_directions]
+
+    @directions.setter
+    def directions(self, rows: np.ndarray) -> None:
+        self._room, self._n_directions = np.ascontiguousarray(rows), len(rows)
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
@@ -243,8 +254,8 @@ class DirectionParty(Answering):
             the gap share is this over :math:`2 \lambda W`; and ``message`` of shape (N,), ``D d`` for a
             unit vector d orthogonal to all earlier ones, unless there is nothing new to send.
         """
-        residual = self.residual(gradient, coefficients)
-        answer: dict[str, Any] = {"squared_residual": float(residual @ residual)}
+        residual, squared = self._residual(gradient, coefficients)
+        answer: dict[str, Any] = {"squared_residual": squared}
         if newton and self._can_newton():
             direction = self._keep(-self._newton(residual))
         else:
@@ -340,9 +351,18 @@ class DirectionParty(Answering):
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
-        fresh = orthonormal(direction, self.directions)
-        if fresh is not None:
-            self.directions = np.vstack([self.directions, fresh])
+        from fastadmm.kernels.directions import orthonormal
+
+        k = self._n_directions
+        if k == len(self._room):
+            # Pages that nothing is written to take no memory.
+            grown = np.empty((2 * k + _ROOM, self.block.shape[1]))
+            grown[:k] = self._room
+            self._room = grown
+        fresh = self._room[k]
+        if not orthonormal(direction, self._room[:k], fresh):
+            return None
+        self._n_directions += 1
         return fresh
 
     def _own(self, coefficients: np.ndarray) -> np.ndarray:
@@ -355,10 +375,15 @@ class DirectionParty(Answering):
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         r"""Block gradient :math:`\rho_m` of shape (d,); arguments as in :meth:`respond`."""
+        return self._residual(gradient, coefficients)[0]
+
+    def _residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, float]:
+        """:meth:`residual` and its squared norm."""
+        from fastadmm.kernels.directions import add_weights
+
         self._own(coefficients)
         residual = self.block.transposed_product(gradient, self.engine)
-        residual += self.regularization * (coefficients @ self.directions)
-        return residual
+        return residual, add_weights(self.directions, coefficients, self.regularization, residual)
 
     def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`; arguments as in :meth:`respond`."""

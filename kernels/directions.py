@@ -1,0 +1,70 @@
+"""What a party does with its directions in every round, each in one call: often they are short."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from fastadmm.kernels.policy import kernel
+
+__all__ = ["add_weights", "orthonormal"]
+
+#: Less than this share of a direction is rounding.
+_NOTHING_NEW = 1e-9
+
+
+@kernel
+def add_weights(directions, coefficients, scale, residual):
+    """Add a multiple of the weights ``directions.T @ coefficients``; the squared norm of the result.
+
+    Parameters
+    ----------
+    directions : ndarray of shape (K, d)
+    coefficients : ndarray of shape (K,)
+    scale : float
+    residual : ndarray of shape (d,)
+        Added to.
+
+    Returns
+    -------
+    float
+    """
+    if len(coefficients) > 0:
+        weights = np.dot(coefficients, directions)
+        for j in range(len(residual)):
+            residual[j] += scale * weights[j]
+    return np.dot(residual, residual)
+
+
+@kernel
+def orthonormal(direction, earlier, out):
+    """Write the unit vector along what is new of a direction; whether anything is.
+
+    Parameters
+    ----------
+    direction : ndarray of shape (d,)
+    earlier : ndarray of shape (K, d)
+        Orthonormal rows.
+    out : ndarray of shape (d,)
+        Left in any state where nothing is new.
+
+    Returns
+    -------
+    bool
+    """
+    size = math.sqrt(np.dot(direction, direction))
+    if not (math.isfinite(size) and size > 0.0):
+        return False
+    for j in range(len(out)):
+        out[j] = direction[j] / size
+    if len(earlier) > 0:
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            known = np.dot(np.dot(earlier, out), earlier)
+            for j in range(len(out)):
+                out[j] -= known[j]
+    left = math.sqrt(np.dot(out, out))
+    if not left > _NOTHING_NEW:
+        return False
+    for j in range(len(out)):
+        out[j] /= left
+    return True
