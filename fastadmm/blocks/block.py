@@ -111,9 +111,10 @@ class FeatureBlock(ABC):
 
     def images(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         """``D.T v`` of each vector: the known ones, or all of them in one pass."""
-        found = [[image for known, image in self._known if known is v] for v in vectors]
-        if all(found):
-            return [images[0].copy() for images in found]
+        if self._known:
+            found = [[image for known, image in self._known if known is v] for v in vectors]
+            if all(found):
+                return [images[0].copy() for images in found]
         return self.transposed_products(vectors, engine)
 
     @abstractmethod

@@ -270,9 +270,8 @@ class Span:
 
     def regularised(self, matrix: np.ndarray) -> np.ndarray:
         """Hessian of loss and regulariser, positive definite up to rounding."""
-        full = matrix.copy()
-        coefficients = np.arange(self.lead, len(full))
-        full[coefficients, coefficients] += self.scale
+        full = matrix.copy(order="C")
+        full.reshape(-1)[:: len(full) + 1][self.lead :] += self.scale
         if self.lead:
             # Saturated losses have no curvature left.
             flat = not full[0, 0] > 0.0
@@ -352,12 +351,12 @@ def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
     if len(hessian) == 0:
         return lambda slope: slope
-    size = np.sqrt(np.diag(hessian))
-    scaled = hessian / np.outer(size, size)
-    diagonal = np.diag_indices(len(size))
+    size = np.sqrt(hessian.diagonal())
+    scaled = np.divide(hessian, size[:, np.newaxis] * size, order="C")
+    diagonal = scaled.reshape(-1)[:: len(size) + 1]
     ridge = 0.0
     while ridge < 1.0:
-        scaled[diagonal] = 1.0 + ridge
+        diagonal[:] = 1.0 + ridge
         factor, failed = dpotrf(scaled)
         if not failed:
             return lambda slope: dpotrs(factor, slope / size)[0] / size

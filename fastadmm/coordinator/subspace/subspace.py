@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.certificate import (
     PrimalValue,
     dual_bound,
@@ -186,6 +187,12 @@ class SubspaceCoordinator:
         """Coefficients of party m, in the order of its directions."""
         return self.point.coefficients[self.owner == m]
 
+    def each_coefficients(self) -> list[np.ndarray]:
+        """:meth:`coefficients` of every party."""
+        by_party = self.point.coefficients[np.argsort(self.owner, kind="stable")]
+        ends = np.cumsum(np.bincount(self.owner, minlength=self.problem.n_parties)).tolist()
+        return [by_party[begin:end] for begin, end in pairwise([0, *ends])]
+
     def regulariser(self) -> float:
         """``lambda W / 2`` times the squared norm of all weights."""
         c = self.point.coefficients
@@ -210,9 +217,6 @@ class SubspaceCoordinator:
         self.correction = Correction()
         newton = self.directions.newton()
         answers = yield from self._ask(primal.gradient, newton)
-        for m, answer in enumerate(answers):
-            if "message" in answer:
-                self._append(m, answer["message"])
         squared = [float(answer["squared_residual"]) for answer in answers]
         old = self.point.coefficients
         gap = self._descend(sum(squared), before)
@@ -294,10 +298,7 @@ class SubspaceCoordinator:
         """
         return self._exchange(
             name,
-            [
-                {"gradient": gradient, "coefficients": self.coefficients(m)}
-                for m in range(self.problem.n_parties)
-            ],
+            [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()],
         )
 
     def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
@@ -323,12 +324,19 @@ class SubspaceCoordinator:
         return True
 
     def _ask(self, gradient: np.ndarray, newton: bool) -> Talk[Answers]:
-        """Every party's answer; those at hand write their message where it will stay."""
-        n = self.problem.n_parties
+        """Every party's answer, whose message is taken in; those at hand write it where it will stay."""
         asked = [
-            {"gradient": gradient, "coefficients": self.coefficients(m), "newton": newton} for m in range(n)
+            {"gradient": gradient, "coefficients": own, "newton": newton} for own in self.each_coefficients()
         ]
-        return (yield self._exchange("respond", asked, [{"out": place} for place in self._places(n)]))
+        places = list(self._places(len(asked)))
+        answers = yield self._exchange("respond", asked, [{"out": place} for place in places])
+        k, sent = len(self.owner), [m for m, answer in enumerate(answers) if "message" in answer]
+        for row, m in enumerate(sent):
+            if answers[m]["message"] is not places[row]:
+                self._store[k + row] = answers[m]["message"]
+        self.owner = np.append(self.owner, np.array(sent, dtype=np.int64))
+        self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
+        return answers
 
     def _places(self, parties: int) -> np.ndarray:
         """Room behind the messages, of shape (parties, N), for one of each party."""
@@ -341,7 +349,7 @@ class SubspaceCoordinator:
         k = len(self.owner)
         if k == len(self._store):
             self._grow(k)
-        put(message, self._store[k])
+        self._store[k] = message
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
 
@@ -370,7 +378,7 @@ class SubspaceCoordinator:
         parties = self.problem.n_parties
         limit = self._most_per_party(parties)
         self.moves.record(before, self.point.coefficients, limit - 1)
-        for m in range(parties):
+        for m in np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit).tolist():
             mine = np.flatnonzero(self.owner == m)
             while len(mine) > limit:
                 direction = self.moves.forgettable(self.point.coefficients, mine)
@@ -512,9 +520,7 @@ class SubspaceMethod(Method):
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
-        return [
-            float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(self.problem.n_parties)
-        ]
+        return [math.sqrt(float(own @ own)) for own in self.coordinator.each_coefficients()]
 
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator

@@ -88,6 +88,9 @@ class SummedCoordinator(SubspaceCoordinator):
     def coefficients(self, m: int) -> np.ndarray:
         return self.point.coefficients
 
+    def each_coefficients(self) -> list[np.ndarray]:
+        return [self.point.coefficients] * self.problem.n_parties
+
     def _most_per_party(self, parties: int) -> int:
         return super()._most_per_party(1)
 
