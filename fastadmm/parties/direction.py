@@ -164,7 +164,7 @@ class DirectionParty(Answering):
         self._kernel: np.ndarray | None = None
         self._columns: np.ndarray | None = None
         self._column_sizes: np.ndarray | float | None = None
-        self._factor: tuple[np.ndarray, bool] | None = None
+        self._factor: np.ndarray | None = None
 
     @property
     def directions(self) -> np.ndarray:
@@ -209,10 +209,10 @@ class DirectionParty(Answering):
                 self._kernel = self.block.kernel_gram()
             matrix = self._kernel.copy()
             matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
-        try:
-            self._factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:  # columns so large that rounding exceeds the regulariser
-            self._factor = None  # block gradients need no factor
+        # LAPACK by name: SciPy's wrappers take longer than matrices of a few columns.
+        factor, failed = scipy.linalg.lapack.dpotrf(matrix, overwrite_a=True, clean=False)
+        # Columns so large that rounding exceeds the regulariser: block gradients need no factor.
+        self._factor = None if failed else factor
 
     def _rough_is_enough(self, curvature: np.ndarray) -> bool:
         """Whether what single precision loses of the Gram matrix is small beside the regulariser.
@@ -392,10 +392,10 @@ class DirectionParty(Answering):
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":
-            return scipy.linalg.cho_solve(self._factor, residual, check_finite=False)
+            return scipy.linalg.lapack.dpotrs(self._factor, residual)[0]
         # Woodbury: (D'WD + l I)^-1 r = (r - D' (D D' + l W^-1)^-1 D r) / l
         image = self.block.product(residual, self.engine)
-        dual = scipy.linalg.cho_solve(self._factor, image, check_finite=False)
+        dual = scipy.linalg.lapack.dpotrs(self._factor, image)[0]
         return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
 
     def forget(self, direction: np.ndarray) -> None:

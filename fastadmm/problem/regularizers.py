@@ -157,7 +157,8 @@ class Regularizer(ABC):
     def value(self, x: Array) -> float:
         """R(x) for x of shape (d,)."""
         first, second = self.shares
-        return first * self.norm(x) + 0.5 * second * float(x @ x)
+        value = first * self.norm(x) if first else 0.0
+        return value + 0.5 * second * float(x @ x) if second else value
 
     def prox(self, v: Array, step: float) -> Array:
         r"""Minimise :math:`\text{step}\cdot R(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""

@@ -520,7 +520,8 @@ class SubspaceMethod(Method):
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
-        return [math.sqrt(float(own @ own)) for own in self.coordinator.each_coefficients()]
+        c, owner = self.coordinator.point.coefficients, self.coordinator.owner
+        return np.sqrt(np.bincount(owner, c * c, minlength=self.problem.n_parties)).tolist()
 
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
