@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 from fastadmm.coordinator.subspace import span_hessian as span_hessian_module
+from fastadmm.coordinator.subspace.bent_rows import Lines, best_length_of_lines
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.clamped_search import clamped_least
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
@@ -154,9 +154,10 @@ def test_least_along_a_line_of_clamped_slopes(n, linear):
     slope = np.where(rise > 0.0, least, 0.0)
     most[1::7], least[2::7] = np.inf, -np.inf
     slope[2::7] = most[2::7]
-    lines, (start, stop) = (origin, slope, rise, least, most), (2, n + 2)
-    found = clamped_least(z, along, *lines, linear, 0.3, start, stop)
-    part = slice(start, stop)
+    lines, part = (origin, slope, rise, least, most), slice(2, n + 2)
+    with Engine(1) as engine:
+        own = Lines(*(v[part] for v in lines))
+        found = best_length_of_lines(own, z[part], along[part], linear, 0.3, engine)
     expected = naive.clamped_least(z[part], along[part], [v[part] for v in lines], linear, 0.3)
 
     def derivative(t):

@@ -22,18 +22,22 @@ def directions_per_party(n_parties: int) -> int:
     return max(8, min(64, 512 // n_parties))
 
 
-def drift_share(curvature: np.ndarray, mean: float, metric: np.ndarray | None, engine: Engine) -> float:
+def drift_share(
+    curvature: np.ndarray, mean: float, metric: np.ndarray | None, engine: Engine, n_outputs: int = 1
+) -> float:
     """How far the curvature has drifted from the metric, as a share of what is allowed.
 
     Parameters
     ----------
-    curvature : ndarray of shape (N,)
+    curvature : ndarray of shape (N,) or (C N,)
         Raised in place to a small share of ``mean``.
     mean : float
         Positive; what counts as a usual curvature.
-    metric : ndarray of shape (N,) or None
+    metric : ndarray of the same shape, or None
         Infinitely far where there is none yet.
     engine : Engine
+    n_outputs : int
+        C.
     """
     from fastadmm.kernels.metric_drift import metric_drift
 
@@ -41,6 +45,8 @@ def drift_share(curvature: np.ndarray, mean: float, metric: np.ndarray | None, e
     if metric is None:
         np.maximum(curvature, floor, out=curvature)
         return math.inf
-    ranges = engine.leaves(len(curvature))
-    squares, weights = engine.sum_over_rows(metric_drift, ranges, (2,), curvature, metric, floor)
+    classes = zip(curvature.reshape(n_outputs, -1), metric.reshape(n_outputs, -1))
+    ranges = engine.leaves(len(curvature) // n_outputs)
+    parts = [engine.kernel_parts(metric_drift, ranges, (2,), *own, floor) for own in classes]
+    squares, weights = np.sum(engine.together(*parts), axis=0)
     return math.sqrt(squares / weights) / _METRIC_DRIFT

@@ -566,6 +566,10 @@ class Engine:
         """
         return self._maximum(np.array([sign * float(v.max() if sign > 0.0 else v.min()) for v in vectors]))
 
+    def smallest(self, v: np.ndarray, k: int) -> float:
+        """The number of v, of shape (N,), that k numbers come before where they are in order."""
+        return float(np.partition(v, k)[k])
+
     def _maximum(self, numbers: np.ndarray) -> np.ndarray:
         """Largest of what all machines found, number by number."""
         return numbers

@@ -541,7 +541,7 @@ class ProximalCoordinator:
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
             mean = penalty_unit(problem, self.engine)
             h = np.full_like(h, mean)
-        if drift_share(h, mean, self.metric, self.engine) <= 1.0:
+        if drift_share(h, mean, self.metric, self.engine, problem.n_outputs) <= 1.0:
             return False
         self.metric = h
         self.n_factorisations += 1

@@ -7,14 +7,16 @@ and only these change the Hessian.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from fastadmm.coordinator.subspace.span import SomeRows, Span, SpanPoint, span_solver
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.some_rows import SomeRowsEngine
 
-__all__ = ["Lines", "minimise_over_bends"]
+__all__ = ["Lines", "best_length_of_lines", "minimise_over_bends"]
 
 Array = np.ndarray
 
@@ -22,6 +24,13 @@ _MAX_STEPS = 100
 
 #: Where more than this share of the rows on their parabolas changed, the Hessian is computed anew.
 _FEW = 0.5
+
+#: Steps of Newton's method along a line, and what is left of the derivative that ends them, as a share of
+#: that at 0.
+_MOST_LENGTHS, _ENOUGH = 60, 1e-4
+
+#: A step along a line goes at most so many times as far as the last one.
+_GROWTH = 4.0
 
 
 class Lines(NamedTuple):
@@ -83,8 +92,6 @@ def minimise_over_bends(
     SpanPoint
         With loss and gradient.
     """
-    from fastadmm.kernels.clamped_search import clamped_least
-
     span, lines = Span(rows, messages, engine, tilt), Lines.of(rows, engine)
     lead, scale = span.lead, span.scale
     z = rows.offset + point.total + point.intercept
@@ -105,13 +112,64 @@ def minimise_over_bends(
         if lead:
             move += step[0]
         linear, square = float((tilt + own * unknowns) @ step), float((own * step) @ step)
-        length = clamped_least(z, move, *lines, linear, square, 0, len(z))
+        length = best_length_of_lines(lines, z, move, linear, square, engine)
         if not length > 0.0:
             break
         z, unknowns = z + length * move, unknowns + length * step
     c, intercept = unknowns[lead:], float(unknowns[0]) if lead else point.intercept
     total = point.total + engine.combine(c - point.coefficients, messages)
     return span.evaluated(SpanPoint(c, intercept, total))
+
+
+def best_length_of_lines(
+    lines: Lines, z: Array, along: Array, linear: float, square: float, engine: Engine
+) -> float:
+    r"""Length of least value along a direction of descent; may be above 1.
+
+    The derivative is straight between its bends: Newton's method inside a bracket ends once it stands on the
+    piece that crosses zero.
+
+    Parameters
+    ----------
+    lines : Lines
+    z, along : ndarray of shape (n,)
+        Predictors at length 0, and what they change by at length 1.
+    linear, square : float
+        :math:`p + q t` is added to the derivative; q is positive.
+    engine : Engine
+
+    Returns
+    -------
+    float
+        0 where the derivative at 0 is not negative.
+    """
+    from fastadmm.kernels.clamped_search import clamped_slopes
+
+    leaves = engine.leaves(len(z))
+
+    def derivatives(t: float) -> tuple[float, float]:
+        first, second = engine.sum_over_rows(clamped_slopes, leaves, (2,), z, along, *lines, t).tolist()
+        return first + linear + square * t, second + square
+
+    enough = -_ENOUGH * derivatives(0.0)[0]
+    if not enough > 0.0:
+        return 0.0
+    t, low, high = 1.0, 0.0, math.inf
+    for _ in range(_MOST_LENGTHS):
+        first, second = derivatives(t)
+        if abs(first) <= enough:
+            return t
+        if first < 0.0:
+            low = t
+        else:
+            high = t
+        following = t - first / second
+        if not following < high:
+            following = 0.5 * (low + high) if high < math.inf else _GROWTH * t
+        elif following <= low:
+            following = 0.5 * (low + high)
+        t = min(following, _GROWTH * t)
+    return low
 
 
 class _System:
@@ -130,9 +188,10 @@ class _System:
     def move_to(self, bent: Array) -> None:
         """Rows on their parabolas, of shape (n,), are others now."""
         changed = np.flatnonzero(bent != self._bent)
-        if len(changed) > _FEW * np.count_nonzero(bent):
+        n_changed, n_bent = self.engine.total(np.array([bent != self._bent, bent], dtype=float))
+        if n_changed > _FEW * n_bent:
             self.matrix = self._products(np.flatnonzero(bent), 1.0)
-        elif len(changed):
+        elif n_changed:
             sign = np.where(bent[changed], 1.0, -1.0)
             self.matrix = self.matrix + self._products(changed, sign)
         self._bent = bent
@@ -147,5 +206,6 @@ class _System:
             return (few * weight[part[0] : part[1]]) @ few.T
 
         size = (lead + len(self.messages)) ** 2
-        found = self.engine.sums(piece, self.engine.leaves(len(rows)), light=True, size=size)
+        engine = SomeRowsEngine(self.engine, rows, self.messages.shape[1])
+        found = engine.sums(piece, engine.leaves(len(rows)), light=True, size=size)
         return 0.5 * (found + found.T)

@@ -22,6 +22,7 @@ from fastadmm.coordinator.subspace.bent_rows import minimise_over_bends
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["minimise_near_bends"]
@@ -66,7 +67,7 @@ def minimise_near_bends(
     span, share, here = Span(problem, messages, engine, tilt), _LEAST_SHARE, None
     for _ in range(_MOST_CHOICES):
         z = problem.offset + point.total + point.intercept
-        rows = None if ends is None else _near(z, *ends, share)
+        rows = None if ends is None else _near(z, *ends, share, engine)
         if rows is None:
             return minimise_over_span(problem, messages, point, tolerance, engine, hessian, tilt)
         if here is None:
@@ -86,14 +87,19 @@ def minimise_near_bends(
     return point
 
 
-def _near(z: Array, low: Array, high: Array, share: float) -> Array | None:
-    """Numbers of the rows whose predictors are nearest to where the loss bends; None if too many bend."""
-    distance = np.maximum(low - z, z - high)
-    bending = int((distance <= 0.0).sum())
-    n = max(int(share * len(z)), int(_TIMES_BENDING * bending))
-    if n > _MOST_SHARE * len(z):
+def _near(z: Array, low: Array, high: Array, share: float, engine: Engine) -> Array | None:
+    """Numbers of the rows here whose predictors are nearest to where the loss bends, and of those as near.
+
+    None if too many bend.
+    """
+    distance, all_rows = np.maximum(low - z, z - high), engine.all_rows(len(z))
+    bending = float(engine.total((distance <= 0.0) * 1.0))
+    most = _MOST_SHARE * all_rows
+    n = max(int(share * all_rows), int(_TIMES_BENDING * bending))
+    if n > most:
         return None
-    return np.sort(np.argpartition(distance, n)[:n])
+    near = distance <= engine.smallest(distance, n)
+    return None if float(engine.total(near * 1.0)) > most + 1.0 else np.flatnonzero(near)
 
 
 def _begun(span: Span, point: SpanPoint) -> Here:
@@ -116,6 +122,7 @@ def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple
     assert point.gradient is not None
     assert isinstance(problem, Problem)
     some, few = SomeRows.of(problem, rows), span.messages.take(rows, axis=1)
+    engine = SomeRowsEngine(engine, rows, len(point.total))
     near = Span(some, few, engine)
     own = near.evaluated(SpanPoint(point.coefficients, point.intercept, point.total[rows]))
     assert own.gradient is not None

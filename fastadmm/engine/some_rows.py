@@ -1,0 +1,67 @@
+"""An engine of some rows of another's, whose leaves are what its leaves have of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.tree import SOME_LEAVES, Ranges
+
+__all__ = ["SomeRowsEngine"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class SomeRowsEngine(Engine):
+    """An engine for vectors that hold some rows only: a sum over these does not depend on where rows are.
+
+    Parameters
+    ----------
+    whole : Engine
+        Does the work; it is the one to be closed.
+    rows : ndarray of int, shape (n,)
+        Increasing numbers of the rows, among those that are here.
+    n_rows : int
+        Rows that are here.
+    """
+
+    def __init__(self, whole: Engine, rows: np.ndarray, n_rows: int) -> None:
+        super().__init__(whole.n_threads)
+        self._whole, self._inside, self._n = whole, whole._inside, len(rows)
+        leaves = whole.leaves(n_rows)
+        ends = np.searchsorted(rows, [stop for _, stop in leaves]).tolist()
+        self._leaves = tuple(zip([0, *ends[:-1]], ends))
+
+    def leaves(
+        self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
+    ) -> Ranges:
+        """As many as the other engine has, whatever the job; some may be empty."""
+        if n_rows != self._n:
+            raise ValueError(f"{n_rows} rows are not the {self._n} chosen ones")
+        return self._leaves
+
+    def all_rows(self, n_rows: int) -> int:
+        return int(self._across([float(b[-1][1] - b[0][0]) for b in self._nodes(self._leaves)]))
+
+    def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
+        return self._whole._shared(function, items, parallel)
+
+    def _nodes(self, leaves: Ranges) -> list[Ranges]:
+        return self._whole._nodes(leaves)
+
+    def _across(self, nodes: list[Any]) -> Any:
+        return self._whole._across(nodes)
+
+    def _maximum(self, numbers: np.ndarray) -> np.ndarray:
+        return self._whole._maximum(numbers)
+
+    def smallest(self, v: np.ndarray, k: int) -> float:
+        return self._whole.smallest(v, k)
+
+    def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
+        return self._whole.gather(*vectors)
