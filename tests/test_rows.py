@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config, get_num_threads, set_num_threads
 from numba.core.compiler_lock import global_compiler_lock
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 pytestmark = pytest.mark.usefixtures("idle_machine")
 
@@ -359,6 +359,31 @@ def test_limits_of_other_threads_end_in_a_fork():
     assert in_a_fork(work) == 0
     done.set()
     thread.join()
+    assert blas_threads() == before
+
+
+def test_any_thread_limits_and_another_restores():
+    """Since threadpoolctl 3.8, OpenBLAS only listens to the thread that limited it first."""
+    before = blas_threads()
+    with threadpool_limits(2, user_api="blas"):
+        first, inside, over = Engine(1).limited(), [], threading.Event()
+
+        def work():
+            with Engine(1).limited():
+                first_is_in.set()
+                over.wait()
+
+        first_is_in = threading.Event()
+        thread = threading.Thread(target=work)
+        thread.start()
+        first_is_in.wait()
+        inside.append(blas_threads())
+        with first:
+            over.set()
+            thread.join()
+            inside.append(blas_threads())
+        assert [set(found) for found in inside] == [{1}, {1}]
+        assert set(blas_threads()) == {2}
     assert blas_threads() == before
 
 

@@ -158,8 +158,7 @@ class _BlasLimit:
                     self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
                 # One by one: threadpoolctl's own limit looks up names and versions, every time.
                 self._before = [library.num_threads for library in self._libraries]
-                for library in self._libraries:
-                    library.set_num_threads(1)
+                self._set([1] * len(self._libraries))
 
     def release(self, holder: object) -> None:
         """Restore what was before, if this is the last to need it; also in the middle of an interrupt."""
@@ -173,9 +172,18 @@ class _BlasLimit:
         with self._lock:
             self._holders.pop(holder, None)
             if not self._holders and self._before is not None:
-                for library, threads in zip(self._libraries or (), self._before):
-                    library.set_num_threads(threads)
+                self._set(self._before)
                 self._before = None
+
+    def _set(self, threads: list[Any]) -> None:
+        """Set each library's number; since threadpoolctl 3.8 OpenBLAS listens to one thread, until it lets go."""
+        for library, number in zip(self._libraries or (), threads):
+            let_go = getattr(library, "clear_controlling_thread", None)
+            if let_go is not None:
+                let_go(force=True)
+            library.set_num_threads(number)
+            if let_go is not None:
+                let_go(force=True)
 
     def forget_threads(self) -> None:
         """In a forked process: other threads are gone, and their limits end with the next that ends here."""
