@@ -15,6 +15,7 @@ from fastadmm.cluster.comm import add_nodes
 from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.cluster.together import ask, is_member, run_together
+from fastadmm.coordinator.proximal import stall_watch
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import make_problem
@@ -63,6 +64,67 @@ def test_workers_find_the_weights_of_one_process(loss):
         for found in on_workers(size, work):
             np.testing.assert_array_equal(weights_of(found), alone)
         assert max(sums) <= 16  # for three parties; the start and the check of the model are among them
+
+
+FEW = 20_011  # four leaves
+
+#: Beyond smooth losses of one predictor with squared l2; a run of one that stalls takes steps of sharing.
+OTHERS = {
+    "hinge": {"loss": "hinge"},
+    "quantile": {"loss": "quantile"},
+    "classes": {"loss": "multinomial"},
+    "l1": {"loss": "logistic", "regularizer": "l1"},
+    "groups": {"loss": "squared", "regularizer": "group_lasso"},
+    "box": {"loss": "logistic", "constraint": "box:-0.1,0.1"},
+    "ball": {"loss": "huber", "constraint": "ball:0.5"},
+    "kinks and l1": {"loss": "hinge", "regularizer": "l1"},
+    "classes and l1": {"loss": "multinomial", "regularizer": "l1"},
+    "classes in balls": {"loss": "multinomial", "constraint": "ball:0.5"},
+}
+
+
+@cache
+def other_problem(name):
+    rng = np.random.default_rng(1)
+    dense = rng.normal(size=(FEW, 3))
+    sparse = sp.random(FEW, 12, density=0.2, format="csr", random_state=1)
+    z = dense @ [1.0, -0.5, 0.0] + sparse @ rng.normal(size=12)
+    classes = np.argmax(np.c_[z, -z, 0.5 * z * z] + rng.gumbel(size=(FEW, 3)), axis=1)
+    loss = OTHERS[name]["loss"]
+    y = classes * 1.0 if loss == "multinomial" else z + rng.logistic(size=FEW)
+    y = (y > 0.0) * 1.0 if loss in ("hinge", "logistic") else y
+    return make_problem([dense, sparse], y, lam=1e-3, **OTHERS[name])
+
+
+@pytest.mark.representatives(4)
+@pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_kinks_classes_and_other_regularisers(name, stalled, monkeypatch):
+    problem, options = other_problem(name), SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)
+    if stalled:
+        monkeypatch.setattr(stall_watch, "PATIENCE", 2)
+        monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)
+    alone = every_weight_of(solve(problem, options))
+    for size in (3, 4):
+        for found in on_workers(size, lambda comm: solve_rows(problem, comm, options)):
+            np.testing.assert_array_equal(every_weight_of(found), alone)
+
+
+def every_weight_of(result):
+    return np.concatenate([np.ravel(v) for v in (*result.weights, result.intercept, result.gap)])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_number_by_its_place_in_the_order(size):
+    v = np.random.default_rng(0).normal(size=FEW).round(2)
+    v[:3] = np.inf, -np.inf, -0.0
+
+    def found(comm, k):
+        engine = RowEngine(comm, FEW, 1)
+        return engine.smallest(v[slice(*engine.rows)], k)
+
+    for k in (0, 1, 777, FEW // 2, FEW - 1):
+        assert on_workers(size, lambda comm, k=k: found(comm, k)) == [np.sort(v)[k]] * size
 
 
 def test_nodes_cover_the_rows():

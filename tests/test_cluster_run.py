@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.coordinator.proximal import stall_watch
 from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import resume_run, start_run
@@ -23,21 +24,30 @@ from workers import mpi_command, on_workers
 N = 20_011
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def written(place, classes):
     """A partition of three parties: dense, sparse, and dense that is compressed in memory."""
-    place, rng = tmp_path_factory.mktemp("cluster") / "data.parts", np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     dense, few = rng.normal(size=(N, 3)), (rng.random((N, 4)) < 0.2) * rng.normal(size=(N, 4))
     sparse = sp.random(N, 10, density=0.2, format="csr", random_state=1)
     z = dense @ rng.normal(size=3) + few @ rng.normal(size=4) + sparse @ rng.normal(size=10)
+    z += rng.logistic(size=N)
     with create_partition(place, task="classification") as partition:
         partition.party("bank", kind="dense").append(dense)
         partition.party("shop", n_features=10).append(sparse)
         partition.party("few", kind="dense", dtype="float32").append(few)
-        partition.labels(classes=("no", "yes")).append(
-            (z + rng.logistic(size=N) > 0) * 1.0, sample_weight=rng.uniform(0.5, 2.0, N)
-        )
+        y = (z > 0.0) * 1.0 + (z > 2.0) * (len(classes) > 2)
+        partition.labels(classes=classes).append(y, sample_weight=rng.uniform(0.5, 2.0, N))
     return place
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("cluster") / "data.parts", ("no", "yes"))
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("cluster") / "classes.parts", ("no", "perhaps", "yes"))
 
 
 def shared(config, out, workers):
@@ -64,7 +74,7 @@ def weights_in(run):
     found = []
     for name in ("bank", "shop", "few"):
         with h5py.File(run / "model" / f"{name}.h5") as file:
-            found.append(file["weights"][:])
+            found.append(np.ravel(file["weights"][:]))
     with h5py.File(run / "model" / "coordinator.h5") as file:
         found += [np.ravel(file[key][()]) for key in file if isinstance(file[key], h5py.Dataset)]
     return np.concatenate(found)
@@ -112,6 +122,34 @@ def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
         assert max(rows) < 0.3 * sum(rows) / (2 if name == "/X" else 1)
         assert len(rows) == (8 if name == "/X" else 4)
     assert sum(count for key, count in read if key == "/X") == 2 * N
+
+
+@pytest.mark.representatives(3)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss": "hinge"},
+        {"loss": "multinomial"},
+        {"regularizer": "l1"},
+        {"loss": "hinge", "constraint": "ball:0.5"},
+        {"loss": "multinomial", "regularizer": "group_lasso"},
+    ],
+    ids=lambda settings: " ".join(settings.values()),
+)
+def test_other_problems_go_on_with_other_workers(settings, data, classes, tmp_path, monkeypatch):
+    monkeypatch.setattr(stall_watch, "PATIENCE", 2)  # steps of sharing, too
+    monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)
+    place = classes if settings.get("loss") == "multinomial" else data
+    config = RunConfig(str(place), threads=1, gap=1e-12, rounds=4, **settings)
+    start_run(config, tmp_path / "one")
+    shared(config, tmp_path / "four", 4)
+    resumed(tmp_path / "one", 2, rounds=7)
+    resumed(tmp_path / "four", 1, rounds=5)
+    resumed(tmp_path / "four", 3, rounds=7)
+    start_run(replace(config, rounds=7), tmp_path / "whole")
+    for run in ("one", "four"):
+        assert result_in(tmp_path / run) == result_in(tmp_path / "whole")
+        np.testing.assert_array_equal(weights_in(tmp_path / run), weights_in(tmp_path / "whole"))
 
 
 def test_a_run_goes_on_with_other_workers(data, tmp_path):

@@ -155,7 +155,7 @@ class RowEngine(Engine):
         return self._alone(lambda: self.comm.maximum(numbers))
 
     def smallest(self, v: np.ndarray, k: int) -> float:
-        """As :meth:`Engine.smallest`, digit by digit: how many numbers have which digit is all that is sent."""
+        """As :meth:`Engine.smallest`, digit by digit: only how many numbers have which is sent."""
         if self.comm.size == 1:
             return super().smallest(v, k)
         keys, found, rank = _ordered(v), 0, float(k)

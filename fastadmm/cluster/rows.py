@@ -12,6 +12,7 @@ from fastadmm.cluster.comm import Comm
 from fastadmm.cluster.engine import RowEngine
 from fastadmm.cluster.node import own_threads
 from fastadmm.cluster.solver import RowSolver
+from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import SolveResult, run_rounds
@@ -20,7 +21,7 @@ from fastadmm.solver.options import SolverOptions
 __all__ = ["refuse_unshared", "rows_of_problem", "solve_rows"]
 
 #: What has been found to give the same bits on any number of workers.
-_SCHEMES = ("auto", "subspace")
+_SCHEMES = ("subspace", "proximal")
 
 
 def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = None) -> SolveResult:
@@ -74,13 +75,12 @@ def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
     ------
     ConfigError
     """
+    scheme = choose_scheme(options, problem.traits)[0].name
     refused = {
-        f"scheme {options.scheme!r}": options.scheme not in _SCHEMES,
-        "a regulariser other than squared l2, or a constraint": not problem.is_ridge,
-        "the multinomial loss": problem.loss.vector,
-        "a loss that is not smooth and convex": not (problem.loss.smooth and problem.convex),
-        "test rows": problem.test is not None,
         "secrecy": options.secrecy != "none",
+        "a problem that is not convex": not problem.convex,
+        f"scheme {scheme!r}": scheme not in _SCHEMES,
+        "test rows": problem.test is not None,
     }
     for what, there in refused.items():
         if there:

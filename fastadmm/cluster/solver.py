@@ -14,6 +14,7 @@ from fastadmm.errors import FastadmmError
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.row_state import rows_of_state, with_rows, without_rows
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
@@ -85,20 +86,18 @@ class SharedSolver(RowSolver):
     def export(self) -> dict[str, Any]:
         """Without what has a number for each row: see :meth:`write_rows`."""
         saved = super().export()
-        method = {k: v for k, v in saved["method"].items() if k not in self.method.row_keys}
-        return {**saved, "method": method}
+        return {**saved, "method": without_rows(saved["method"], self.method.row_keys)}
 
     def write_rows(self, write: Callable[..., dict[str, str]]) -> dict[str, str]:
         with self._led("write_rows", write):
-            state = self.method.export()
-            rows = {key: state[key] for key in self.method.row_keys if key in state}
+            rows = rows_of_state(self.method.export(), self.method.row_keys)
             own = self.comm.agreed(lambda: write(self.comm.rank, self.engine.rows, rows))
             return {name: digest for told in self.comm.share(own) for name, digest in told.items()}
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         with self._led("restore", saved, parties):
             rows = self.comm.agreed(lambda: saved["rows"].read(*self.engine.rows, self.engine.n_rows))
-            own = {**saved, "method": {**saved["method"], **rows}, "rows": None}
+            own = {**saved, "method": with_rows(saved["method"], rows), "rows": None}
             self.comm.agreed(lambda: super(SharedSolver, self).restore(own, parties))
 
 

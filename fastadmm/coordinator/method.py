@@ -70,7 +70,7 @@ class Method(ABC):
     coordinator: Any
     #: Of the run.
     problem: Problem
-    #: What of :meth:`export` has a number for each row, along the last axis.
+    #: What of :meth:`export` has numbers for each row, along the last axis: paths, with slashes.
     row_keys: tuple[str, ...] = ()
 
     @property

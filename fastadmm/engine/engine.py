@@ -176,7 +176,7 @@ class _BlasLimit:
                 self._before = None
 
     def _set(self, threads: list[Any]) -> None:
-        """Set each library's number; since threadpoolctl 3.8 OpenBLAS listens to one thread, until it lets go."""
+        """Set each number: since threadpoolctl 3.8, OpenBLAS listens to one thread until that lets go."""
         for library, number in zip(self._libraries or (), threads):
             let_go = getattr(library, "clear_controlling_thread", None)
             if let_go is not None:

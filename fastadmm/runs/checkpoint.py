@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ _DIGESTS = "digests.json"
 _ROWS = "fastadmm-rows-checkpoint"
 
 #: Arrays of rows that have one dimension, also where there are several numbers for a row.
-_FLAT = ("total", "metric", "span_reference")
+_FLAT = ("total", "metric", "span_reference", "curvature", "z", "u", "last_residual", "last_image")
 
 #: The newest checkpoint and one to fall back to, should the newest be damaged.
 _KEEP = 2
@@ -133,6 +134,7 @@ class Rows:
     digests : dict of str to str
         Of its files.
     keys : tuple of str
+        Paths inside the method's state.
     """
 
     path: Path
@@ -173,7 +175,7 @@ class Rows:
         for key in sorted(parts[0]):
             own = [part.pop(key) for part in parts]
             together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
-            found[key] = together.reshape(-1) if key in _FLAT else together
+            found[key] = together.reshape(-1) if key.rpartition("/")[2] in _FLAT else together
         return found
 
     def _arrays(self, group: Any, ends: tuple[int, int], rows: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -185,14 +187,13 @@ def _columns(group: Any, key: str, width: int, own: slice) -> np.ndarray:
     """Some columns of an array whose last axis is so long, or of a flat one."""
     item = array_dataset(group, key)
     refuse_packed(item)
-    whole = item.size == 0 or own == slice(0, width)
-    if item.ndim == 1:
-        return read_array(group, key).reshape(-1, width)[:, own]
-    if item.size and item.shape[1] != width:
-        place = f"{shown(group.file.filename)}: key {key!r}"
-        raise FormatError(f"{place}: {item.shape[1]} rows instead of {width}")
-    if whole:
+    if item.size == 0 or own == slice(0, width):
         return read_array(group, key)
+    if item.size % width:
+        place = f"{shown(group.file.filename)}: key {key!r}"
+        raise FormatError(f"{place}: {item.shape[-1]} rows instead of {width}")
+    if item.ndim == 1 or item.shape[1] != width:
+        return read_array(group, key).reshape(-1, width)[:, own]
     with h5_errors(group.file.filename, key):
         return np.asarray(item[:, own])
 
@@ -229,7 +230,7 @@ def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
     digests = _check_digests(path)
     keys = getattr(getattr(solver, "method", None), "row_keys", ())
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
-        saved = read_tree(file, keys)
+        saved = read_tree(file, [f"method/{key}" for key in keys])
         n_rounds = read_attribute(file, "n_rounds", int)
     found = Subject(saved.pop("run", subject.run), saved.pop("problem", subject.problem))
     if found != subject:
@@ -286,14 +287,14 @@ def write_tree(group: Any, tree: dict[str, Any]) -> None:
             group.attrs[key] = value
 
 
-def read_tree(group: Any, but: tuple[str, ...] = ()) -> dict[str, Any]:
+def read_tree(group: Any, but: Sequence[str] = ()) -> dict[str, Any]:
     """Inverse of :func:`write_tree`.
 
     Parameters
     ----------
     group : h5py.Group
-    but : tuple of str
-        Keys that are left out.
+    but : sequence of str
+        Paths of arrays that are left out.
     """
     tree: dict[str, Any] = {
         key: value.item() if hasattr(value, "item") else value
@@ -302,7 +303,8 @@ def read_tree(group: Any, but: tuple[str, ...] = ()) -> dict[str, Any]:
     }
     for key, member in group.items():
         if not hasattr(member, "shape"):
-            tree[key] = read_tree(require_group(group, key), but)
+            inner = [path.removeprefix(f"{key}/") for path in but if path.startswith(f"{key}/")]
+            tree[key] = read_tree(require_group(group, key), inner)
             continue
         if key in but:
             continue

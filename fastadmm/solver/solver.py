@@ -24,6 +24,7 @@ from fastadmm.solver.ending import describe_end
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.row_state import with_rows
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
@@ -349,7 +350,7 @@ class Solver(Run):
         with self.engine.limited():
             rows = saved.get("rows")
             own = {} if rows is None else rows.read(0, self.problem.n_samples, self.problem.n_samples)
-            self.method.restore({**saved["method"], **own})
+            self.method.restore(with_rows(saved["method"], own))
             if self.driver.local:
                 self.method.restore_parties(parties)
         self.n_rounds = int(saved["n_rounds"])

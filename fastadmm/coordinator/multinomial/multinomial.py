@@ -239,6 +239,7 @@ class MultinomialMethod(Method):
     name = "subspace"
     convergent = True
     family = "multinomial_subspace"
+    row_keys = ("messages", "total", "metric")
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         multinomial_of(problem)

@@ -39,6 +39,9 @@ Array = np.ndarray
 #: Most steps between a proposal that did not keep its promise and the next search.
 _LONGEST_WAIT = 16
 
+#: What of the acceleration's state is a state each.
+_STATES = ("residuals", "images", "last_residual", "last_image")
+
 #: An extrapolated state whose residual exceeds the best one by this factor is taken back.
 _MAX_GROWTH = 2.0
 
@@ -69,6 +72,12 @@ class DualSteps:
     penalty : float
         r, summed scaling.
     """
+
+    #: What of :meth:`export` has numbers for each row.
+    row_keys = (
+        *("z", "start/total", "start/u", "reached/total", "reached/u"),
+        *(f"anderson/{name}" for name in _STATES),
+    )
 
     def __init__(
         self, problem: Problem, point: HullPoint, u: Array, engine: Engine, most_directions: int
@@ -207,7 +216,9 @@ class DualSteps:
                 "u": u,
             }
         if self.anderson is not None:
-            saved["anderson"] = self.anderson.export()
+            own, rows = self.anderson.export(), (self.problem.n_parties + 1) * self.problem.message_size
+            saved["anderson"] = {**own, **{key: own[key][..., :rows] for key in _STATES}}
+            saved["anderson_coefficients"] = {key: own[key][..., rows:] for key in _STATES}
         return saved
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -222,7 +233,11 @@ class DualSteps:
             self.point, self.u = self._read(saved["start"])
         if self.anderson is not None:
             self.anderson.sections = self._sections()
-            self.anderson.restore(saved["anderson"])
+            own = dict(saved["anderson"])
+            for key, rest in saved.get("anderson_coefficients", {}).items():
+                shape = (*rest.shape[:-1], self.anderson.images.shape[1] - rest.shape[-1])
+                own[key] = np.concatenate([own[key].reshape(shape), rest], axis=-1)
+            self.anderson.restore(own)
 
     def _read(self, saved: Mapping[str, Any]) -> tuple[HullPoint, Array]:
         c, total, u = (np.array(saved[key], dtype=np.float64) for key in ("coefficients", "total", "u"))

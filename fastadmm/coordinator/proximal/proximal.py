@@ -34,6 +34,7 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
+from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
 from fastadmm.coordinator.smoothing_width import next_width
@@ -67,6 +68,10 @@ class ProximalMethod(Method):
     name = "proximal"
     convergent = True
     family = "proximal"
+    row_keys = (
+        *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
+        *(f"steps/{name}" for name in DualSteps.row_keys),
+    )
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
