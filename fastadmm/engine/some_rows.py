@@ -40,7 +40,15 @@ class SomeRowsEngine(Engine):
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
     ) -> Ranges:
-        """As many as the other engine has, whatever the job; some may be empty."""
+        """As many as the other engine has, some of them perhaps empty.
+
+        Parameters
+        ----------
+        n_rows : int
+            All that were chosen here.
+        entries, work, fewest
+            Change nothing.
+        """
         if n_rows != self._n:
             raise ValueError(f"{n_rows} rows are not the {self._n} chosen ones")
         return self._leaves
