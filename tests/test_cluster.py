@@ -129,6 +129,7 @@ def test_a_number_by_its_place_in_the_order(size):
 
 def test_nodes_cover_the_rows():
     for size in (1, 2, 3, 4, 5, 7, 8):
+        assert all(nodes_of(N, rank, size) for rank in range(size))  # none without rows
         nodes = [node for rank in range(size) for node in nodes_of(10**6, rank, size)]
         ends = [node_range(10**6, *node) for node in nodes]
         assert ends[0][0] == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ from fastadmm.cli.cluster import start_on_dask
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.runs import dask_run
 from fastadmm.runs.display import Silent
-from fastadmm.runs.train import start_run
+from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig
 
 from test_cluster_run import data, result_in, weights_in  # noqa: F401 (a fixture)
@@ -62,6 +64,41 @@ def test_no_scheduler(data, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(dask_run, "_PATIENCE", 0.5)
     with pytest.raises(StorageError, match=r"no Dask scheduler at tcp://127.0.0.1:9"):
         start_on_dask(RunConfig(str(data), cluster="dask://127.0.0.1:9"), tmp_path / "run", False, Silent())
+
+
+def test_a_worker_without_the_program(data, tmp_path):  # noqa: F811
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    with cluster_of(2) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+
+        def forget():
+            import sys
+
+            sys.modules.update(dict.fromkeys(("fastadmm", "fastadmm.version")))
+
+        address = max(client.scheduler_info()["workers"])
+        client.run(forget, workers=[address])
+        with pytest.raises(ConfigError, match=rf"Dask worker {address} has no fastadmm; install it"):
+            start_on_dask(config_for(cluster, data), tmp_path / "run", False, Silent())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.repeats
+def test_an_interrupt_ends_a_run_after_its_round(data, tmp_path):  # noqa: F811
+    with cluster_of(2) as cluster:
+        config = config_for(cluster, data)
+        program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "train", str(data)]
+        endless = ["--gap", "0", "--rounds", "100000", "--cluster", config.cluster, "-o", "run"]
+        with subprocess.Popen([*program, *endless], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as done:
+            log = tmp_path / "run" / "rounds.jsonl"
+            while done.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= 2):
+                time.sleep(0.02)
+            done.send_signal(signal.SIGINT)
+            _, told = done.communicate(timeout=100)
+    assert done.returncode == 130, told
+    assert "Traceback" not in told
+    result = result_in(tmp_path / "run")
+    assert result["status"] == "interrupted"
+    resume_run(tmp_path / "run", changes={"cluster": "none", "rounds": result["rounds"] + 1})
 
 
 @pytest.mark.repeats

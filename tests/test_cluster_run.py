@@ -101,9 +101,21 @@ def test_shards_are_read_as_the_whole(data, tmp_path):
     shared(RunConfig(str(cut), threads=1, gap=1e-8), tmp_path / "run", 2)
     start_run(RunConfig(str(data), threads=1, gap=1e-8), tmp_path / "one")
     np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
-    shutil.rmtree(cut / "shard-2")
-    for error in shared(RunConfig(str(cut), threads=1), tmp_path / "no", 2):
-        assert "shard-2: no such directory" in str(error)
+    shutil.move(cut / "shard-2", tmp_path / "shard-2")
+
+    def refused():
+        first, second = shared(RunConfig(str(cut), threads=1), tmp_path / "no", 2)
+        assert (type(first), str(first)) == (type(second), str(second))
+        assert isinstance(first, FastadmmError)
+        assert not (tmp_path / "no").exists()
+        return str(first)
+
+    assert "shard-2: no such directory" in refused()
+    shutil.copytree(cut / "shard-1", cut / "shard-2")
+    assert "the shards overlap" in refused()
+    shutil.rmtree(cut / "shard-1")
+    shutil.copytree(tmp_path / "shard-2", cut / "shard-1")
+    assert "the shards leave rows out" in refused()
 
 
 def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
@@ -212,6 +224,13 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
         partition.labels(classes=("no", "yes")).append(np.arange(N) % 2, ids=np.arange(N) + 1)
     assert "rank 1: " in (told := refused([config, replace(config, data=str(tmp_path / "rows.parts"))]))
     assert "has other rows than on rank 0" in told
+    with create_partition(tmp_path / "values.parts", task="classification") as partition:
+        partition.party("bank", kind="dense").append(np.ones((N, 3)))
+        partition.party("shop", n_features=10).append(sp.csr_matrix((N, 10)))
+        partition.party("few", kind="dense", dtype="float32").append(np.ones((N, 4)))
+        partition.labels(classes=("no", "yes")).append(np.arange(N) % 2)
+    told = refused([config, replace(config, data=str(tmp_path / "values.parts"))])
+    assert told.endswith("bank is not what rank 0 has; start all workers alike, on the same files")
     assert "scheme 'sharing' cannot be shared by rows yet" in refused(replace(config, scheme="sharing"))
     assert "key 'validation': early stopping" in refused(replace(config, validation=0.1))
     assert "too little for its rows" in refused(replace(config, memory="250MB"))
