@@ -52,7 +52,17 @@ class GramDescent(PenalisedUpdate):
         return self.descend(self.block.transposed_product(w, engine), mu, 0.0, start)
 
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
-        """The minimiser with a ridge more, by the products with the target, both of shape (d,)."""
+        r"""The minimiser with a ridge more.
+
+        Parameters
+        ----------
+        right : ndarray of shape (d,)
+            ``D.T w``.
+        mu, ridge : float
+            :math:`\tfrac{\mathrm{ridge}}2 \|x\|^2` is added.
+        start : ndarray of shape (d,)
+            Warm start.
+        """
         from fastadmm.kernels.gram_descent import gram_descent
 
         first, second = (mu * share for share in self.regularizer.shares)
@@ -136,7 +146,13 @@ class GroupDescent(GramProximalGradient):
         return x if done else super().solve(w, mu, x, engine)
 
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
-        """As :meth:`GramDescent.descend`, as far as taking groups in turn leads."""
+        """As far as taking groups in turn leads.
+
+        Parameters
+        ----------
+        right, mu, ridge, start
+            As of :meth:`GramDescent.descend`.
+        """
         return self._in_turn(right, mu, ridge, start)[0]
 
     def _in_turn(
