@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.proximal import stall_watch
-from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
+from fastadmm.coordinator import stall_watch
+from fastadmm.coordinator.stall_watch import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+from sklearn.datasets import load_diabetes
+from sklearn.preprocessing import scale
 
 
 def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
@@ -105,6 +107,41 @@ def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch)
             again.round()
         assert [a.tobytes() for a in again.method.weights()] == [a.tobytes() for a in whole.method.weights()]
         assert again.bound.value == whole.bound.value
+
+
+def far_from_balance() -> Problem:
+    X, y = load_diabetes(return_X_y=True)
+    X = scale(X)
+    return make_problem([X[:, :5], X[:, 5:]], scale(y), loss="quantile", lam=1e-5)
+
+
+def test_sharing_balances_its_penalty_where_the_gap_stands_still() -> None:
+    options = SolverOptions(scheme="sharing", gap=1e-9, max_rounds=200, n_threads=1)
+    watched, alone = Solver(far_from_balance(), options), Solver(far_from_balance(), options)
+    alone.method.watch = None
+    gaps = [min(solver.round().gap_absolute for _ in range(200)) for solver in (watched, alone)]
+    assert watched.method.watch.n_stalls == watched.coordinator.rule.n_stalls > 0
+    assert gaps[0] < 0.5 * gaps[1]
+    assert "stalled" in watched.method.remark
+    given = Solver(far_from_balance(), SolverOptions(scheme="sharing", penalty=1.0, n_threads=1))
+    assert given.method.watch is None  # the iteration as it is printed
+
+
+def test_a_stalled_run_of_sharing_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall_watch, "PATIENCE", 2)
+    options = SolverOptions(scheme="sharing", gap=0.0, max_rounds=30, n_threads=1)
+    whole = Solver(far_from_balance(), options)
+    states = []
+    for _ in range(30):
+        whole.round()
+        states.append(copy.deepcopy((whole.export(), whole.export_parties())))
+    assert whole.method.watch.n_stalls > 1
+    for at in (5, 17):
+        again = Solver(far_from_balance(), options)
+        again.restore(*states[at])
+        for _ in range(at + 1, 30):
+            again.round()
+        assert [a.tobytes() for a in again.method.weights()] == [a.tobytes() for a in whole.method.weights()]
 
 
 def test_a_stall_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

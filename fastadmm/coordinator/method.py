@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
+from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Measured", "Method"]
@@ -72,11 +73,13 @@ class Method(ABC):
     problem: Problem
     #: What of :meth:`export` has numbers for each row, along the last axis: paths, with slashes.
     row_keys: tuple[str, ...] = ()
+    #: Of methods that change something where the gap stands still.
+    watch: StallWatch | None = None
 
     @property
     def remark(self) -> str:
         """What the end of a run says of its course; empty where that is nothing."""
-        return ""
+        return "" if self.watch is None else self.watch.remark
 
     @cached_property
     def parties(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import penalised_bound
+from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.coordinator.stationarity import (
     Progress,
     descent_penalty,
@@ -56,6 +58,8 @@ class AdmmMethod(Method):
     family = "admm"
     #: Class of the holder of the shared state.
     holder: type[Coordinator] = Coordinator
+    #: Whether the penalty may follow the gap: where it is to be seen.
+    watched = True
 
     def __init__(
         self,
@@ -78,6 +82,11 @@ class AdmmMethod(Method):
         self.coordinator = self.holder(
             problem, order, penalty, engine, memory, adaptive, reweighting, relaxation
         )
+        # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed, not relaxed.
+        if self.watched and problem.convex and relaxation != 1.0:
+            self.watch = StallWatch()
+            self.coordinator.balance_stalls()
+        self.bound = -math.inf
         self._intercept: Any = 0.0
         self._norms = [0.0] * problem.n_parties
         #: The state and penalty that the parties have looked ahead to.
@@ -149,12 +158,16 @@ class AdmmMethod(Method):
         objective = primal.loss + regulariser
         stationarity, bound = yield from self._certificate(dual, outcome, primal)
         cross, pressed, pulled, square = outcome.lagrangian_terms
+        lagrangian = self._loss_at_z() + regulariser + cross + 0.5 * pressed
+        self.bound = max(self.bound, bound)
+        if self.watch is not None and self.watch.stalls(objective - self.bound):
+            self.coordinator.rebalance()
         return Measured(
             objective=objective + self._rounding(outcome.total),
             lower_bound=bound,
             primal_residual=outcome.primal_residual,
             dual_residual=outcome.dual_residual,
-            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * pressed,
+            augmented_lagrangian=lagrangian,
             # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
             lyapunov=stationarity + pulled + square,
             penalty=r,
@@ -251,6 +264,8 @@ class AdmmMethod(Method):
 
     def export(self) -> dict[str, Any]:
         saved = {**self.coordinator.export(), "exact_intercept": self._intercept}
+        if self.watch is not None:
+            saved.update(watch=self.watch.export(), bound=self.bound)
         return saved if self.problem.convex else {**saved, "reference": self.progress.reference}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
@@ -259,6 +274,10 @@ class AdmmMethod(Method):
     def restore(self, saved: dict[str, Any]) -> None:
         self.coordinator.restore(saved)
         self._intercept = float(saved["exact_intercept"])
+        if "watch" not in saved:  # of a run that began without it
+            self.watch = None
+        else:
+            self.watch, self.bound = StallWatch.restored(saved["watch"]), float(saved["bound"])
         if "reference" in saved:
             self.progress.reference = float(saved["reference"])
 

@@ -13,7 +13,7 @@ from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
 from fastadmm.coordinator.admm.messages import collect_messages, relax
 from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
+from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, PenaltyRule
 from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
@@ -230,6 +230,17 @@ class Coordinator:
         regulariser = sum(float(answer["penalty"]) for answer in stepped)
         return Stepped(total, regulariser, [float(answer["norm"]) for answer in stepped], answers)
 
+    def balance_stalls(self) -> None:
+        """Take in what :meth:`rebalance` needs, where the penalty is not adapted anyway."""
+        if self.rule is None:
+            self.rule = PenaltyRule(scheduled=False)
+
+    def rebalance(self) -> None:
+        """Where the gap stands still: residuals shrink together with another penalty, and a new memory."""
+        if self.rule is not None and self.rule.n_stalls < MAX_DECISIONS:
+            self.penalty *= self.rule.stalled()
+            self._start_afresh()
+
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
         """Change the penalty where the rule says so; the acceleration starts afresh."""
         root = math.sqrt(self.engine.all_rows(self.problem.n_samples))
@@ -367,5 +378,5 @@ class Coordinator:
         if self.anderson is not None:
             self.anderson.sections = self._sections()
             self.anderson.restore(saved["anderson"])
-        if self.rule is not None:
+        if self.rule is not None and "penalty_rule" in saved:
             self.rule.restore(saved["penalty_rule"])

@@ -3,7 +3,8 @@ r"""Penalty adaptation: r moves to where primal and dual residual shrink togethe
 The rule of SCS (O'Donoghue 2021), on what the coordinator has anyway: after
 rounds 3, 6, 12 and so on, r is multiplied by the square root of the geometric
 mean, since the last change, of the ratio of relative residuals. Changes are
-finitely many, so the convergence of ADMM with a fixed penalty carries over.
+finitely many, so the convergence of ADMM with a fixed penalty carries over. A run whose gap
+stands still decides once more.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
-__all__ = ["CHANGE_ROUNDS", "PenaltyRule"]
+__all__ = ["CHANGE_ROUNDS", "MAX_DECISIONS", "PenaltyRule"]
 
 #: The first decision, in rounds; each later one comes after twice as many.
 _FIRST = 3
 
-#: Decisions in a run; the last is after round 1536.
-_MAX_DECISIONS = 10
+#: Decisions in a run by the number of rounds, the last after round 1536; and as many where it stalls.
+MAX_DECISIONS = 10
 
 #: Rounds after which it may decide, at the earliest.
-CHANGE_ROUNDS = tuple(_FIRST * 2**k for k in range(_MAX_DECISIONS))
+CHANGE_ROUNDS = tuple(_FIRST * 2**k for k in range(MAX_DECISIONS))
 
 #: Largest factor of one change.
 _MAX_FACTOR = 30.0
@@ -41,12 +42,18 @@ class PenaltyRule:
         Sum of the logarithms of the residuals' ratio since the last decision ...
     n_ratios : int
         ... over so many rounds.
+    scheduled : bool
+        Whether there are decisions by the number of rounds, not only where a run stalls.
+    n_stalls : int
+        Decisions because of that.
     """
 
     n_rounds: int = 0
     n_decisions: int = 0
     log_ratio: float = 0.0
     n_ratios: int = 0
+    scheduled: bool = True
+    n_stalls: int = 0
 
     def factor(self, primal: float, dual: float) -> float:
         """Take in one round; return what to multiply the penalty by, mostly 1.
@@ -60,12 +67,22 @@ class PenaltyRule:
         if 0.0 < primal < math.inf and 0.0 < dual < math.inf:
             self.log_ratio += math.log(primal / dual)
             self.n_ratios += 1
-        if self.n_ratios == 0 or self.n_decisions >= _MAX_DECISIONS:
+        if not self.scheduled or self.n_ratios == 0 or self.n_decisions >= MAX_DECISIONS:
             return 1.0
         if self.n_rounds < _FIRST * 2**self.n_decisions:
             return 1.0
-        factor = math.exp(0.5 * self.log_ratio / self.n_ratios)
         self.n_decisions += 1
+        return self._balancing()
+
+    def stalled(self) -> float:
+        """Decide out of turn, where the gap stands still: what to multiply the penalty by."""
+        if self.n_ratios == 0 or self.n_stalls >= MAX_DECISIONS:
+            return 1.0
+        self.n_stalls += 1
+        return self._balancing()
+
+    def _balancing(self) -> float:
+        factor = math.exp(0.5 * self.log_ratio / self.n_ratios)
         self.log_ratio, self.n_ratios = 0.0, 0
         factor = min(max(factor, 1.0 / _MAX_FACTOR), _MAX_FACTOR)
         return 1.0 if 1.0 / _MIN_FACTOR < factor < _MIN_FACTOR else factor
@@ -78,3 +95,4 @@ class PenaltyRule:
         """Inverse of :meth:`export`."""
         self.n_rounds, self.n_decisions = int(saved["n_rounds"]), int(saved["n_decisions"])
         self.log_ratio, self.n_ratios = float(saved["log_ratio"]), int(saved["n_ratios"])
+        self.n_stalls = int(saved.get("n_stalls", 0))  # runs that began without it

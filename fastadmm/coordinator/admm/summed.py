@@ -248,6 +248,7 @@ class SummedAdmmMethod(AdmmMethod):
     """ADMM sharing, sums only; parameters as of the class it is derived from."""
 
     family = "admm_sums"
+    watched = False
     holder = SummedCoordinator
     coordinator: SummedCoordinator
 

@@ -36,8 +36,8 @@ from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
-from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
 from fastadmm.coordinator.smoothing_width import next_width
+from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
@@ -79,7 +79,7 @@ class ProximalMethod(Method):
         self.bound = -math.inf
         self.width = 0.0
         self._intercept: Any = self.coordinator.model.intercept
-        self.watch = StallWatch()
+        self.watch: StallWatch = StallWatch()
 
     def make_parties(self) -> list[Any]:
         problem = self.problem
@@ -187,11 +187,6 @@ class ProximalMethod(Method):
     @property
     def intercept(self) -> Any:
         return self._intercept
-
-    @property
-    def remark(self) -> str:
-        n = self.watch.n_stalls
-        return f"stalled {n} times: the gap had not fallen by a tenth in {PATIENCE} rounds" if n else ""
 
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"coefficients": self.coordinator.coefficients(m)}

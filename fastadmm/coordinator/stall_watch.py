@@ -45,6 +45,12 @@ class StallWatch:
         self.n_stalls += 1
         return True
 
+    @property
+    def remark(self) -> str:
+        """What the end of a run says; empty where nothing stalled."""
+        told = f"stalled {self.n_stalls} times: the gap had not fallen by a tenth in {PATIENCE} rounds"
+        return told if self.n_stalls else ""
+
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""
         return asdict(self)
