@@ -22,8 +22,8 @@ class Proximal(Scheme):
     remarks = (
         "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
     )
-    # With more parties its small problems cost more than the rounds they save.
-    needs = Needs(convex=True, most_parties=256, most_parts=1024)
+    # More have not been tried: its small problems grow with the cube of their number.
+    needs = Needs(convex=True, most_parties=512, most_parts=1024)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
