@@ -70,6 +70,7 @@ class ProximalMethod(Method):
     family = "proximal"
     row_keys = (
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
+        "repaired",
         *(f"steps/{name}" for name in DualSteps.row_keys),
     )
 
