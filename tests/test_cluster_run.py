@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.proximal import stall_watch
+from fastadmm.coordinator import stall_watch
 from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import resume_run, start_run
