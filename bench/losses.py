@@ -102,7 +102,6 @@ def blocks_of(X: Any, parties: int) -> list[Any]:
 def counted() -> Iterator[Counter[str]]:
     """What is called meanwhile: reads of a party's block, and the coordinator's passes over vectors."""
     from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-    from fastadmm.coordinator.multinomial import span as class_span
     from fastadmm.coordinator.proximal import hull
     from fastadmm.coordinator.subspace.span_hessian import SpanHessian
     from fastadmm.problem.loss import Loss
@@ -137,11 +136,10 @@ def counted() -> Iterator[Counter[str]]:
     for owner in (Loss, Multinomial):
         count(owner, "evaluate", "losses")
         count(owner, "advance", "losses")
+    count(Multinomial, "advance_classes", "losses")
     count(SpanHessian, "refresh", "hessians")
     for attribute in ("newton_system", "class_newton_system"):
         count(hull, attribute, "hessians")
-    for attribute in ("_blocks", "_apply"):
-        count(class_span._System, attribute, "hessians")
     try:
         yield counts
     finally:

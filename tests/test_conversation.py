@@ -99,9 +99,11 @@ def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict)
 
 def test_answers_of_several_classes_are_of_those_that_were_asked() -> None:
     asked = ("respond_classes", {"gradient": np.ones((3, N)), "class_coefficients": np.ones((3, 1))})
-    check_answer(asked, {"squared_residual": 1.0, "message": np.ones((3, N))}, N, "m")
+    for directions in (1, 2, 3):
+        check_answer(asked, {"squared_residual": 1.0, "message": np.ones((directions, N))}, N, "m")
     for message, text in (
-        (np.ones((2, N)), "'message' is of 2 classes instead of 3"),
+        (np.ones((0, N)), "'message' is of 0 classes instead of 3"),
+        (np.ones((4, N)), "'message' is of 4 classes instead of 3"),
         (np.ones((3, N - 1)), f"is not {N} numbers of 8 bytes for each class"),
         (np.ones(3 * N), f"is not {N} numbers of 8 bytes for each class"),
     ):

@@ -201,7 +201,7 @@ def test_history_of_classes_adapts_too(folder: Path) -> None:
     free = make_plan(parties, [], N, config, n_outputs=10, n_threads=2)
     tight = make_plan(parties, [], N, config, n_outputs=10, limit=BASE_BYTES, n_threads=2)
     given = make_plan(parties, [], N, replace(config, history=5), n_outputs=10, n_threads=2)
-    assert (free.history, tight.history, given.history) == (64, 8, 5)
+    assert (free.history, tight.history, given.history) == (34, 8, 5)
     assert tight.reduced
     assert given.state < tight.state < free.state
 

@@ -263,14 +263,14 @@ def test_coefficients_of_several_classes_are_of_the_directions_that_were_sent(tm
         coefficients = np.ones((3, directions))
         return "respond_classes", {"gradient": gradient, "class_coefficients": coefficients, "newton": True}
 
-    coordinator.ask(respond(0))
-    coordinator.refused("2 coefficients for 1 directions", respond(2), error=FormatError)
+    sent = len(coordinator.ask(respond(0))["message"])
+    coordinator.refused(f"9 coefficients for {sent} directions", respond(9), error=FormatError)
     merge = ("merge_oldest_classes", {"class_coefficients": np.ones((3, 2))})
-    coordinator.refused("not two directions", merge, respond(1), error=FormatError)
+    coordinator.refused("not fewer combinations", merge, respond(sent), error=FormatError)
     coordinator.refused(
         "'finish': family 'multinomial_subspace' needs", ("finish", {"model_id": "m"}), error=FormatError
     )
-    coordinator.ask(("finish", {"model_id": "m", "class_coefficients": np.ones((3, 1))}))
+    coordinator.ask(("finish", {"model_id": "m", "class_coefficients": np.ones((3, sent))}))
 
 
 def test_without_an_approval_nothing_shows_columns(tmp_path: Path) -> None:

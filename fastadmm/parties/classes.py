@@ -203,7 +203,7 @@ class ClassParty(OfClasses, Party):
 
 
 class ClassDirectionParty(OfClasses, DirectionParty):
-    r"""A party of a multinomial subspace run: a direction per class in one message.
+    r"""A party of a multinomial subspace run: up to C directions in one message.
 
     Parameters
     ----------
@@ -217,9 +217,8 @@ class ClassDirectionParty(OfClasses, DirectionParty):
 
     Attributes
     ----------
-    directions : ndarray of shape (C, K, d)
-        Per class orthonormal rows (a row of zeros where a class had nothing
-        new): the weights of class c are ``class_coefficients[c] @ directions[c]``.
+    directions : ndarray of shape (K, d)
+        Orthonormal rows, which all classes share: the weights are ``class_coefficients @ directions``.
 
     Notes
     -----
@@ -237,7 +236,6 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         super().__init__(name, block, regularization, engine)
         self.n_classes = n_classes
         self.kind, self.reason = choose_class_solver(block.whole_shape, n_classes)
-        self.directions = np.zeros((n_classes, 0, block.shape[1]))
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
@@ -246,7 +244,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
     def respond_classes(
         self, gradient: np.ndarray, class_coefficients: np.ndarray, newton: bool
     ) -> dict[str, Any]:
-        r"""Answer a loss gradient with the message of one new direction per class.
+        r"""Answer a loss gradient with the message of a new direction for each class.
 
         Parameters
         ----------
@@ -255,38 +253,29 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         class_coefficients : ndarray of shape (C, K)
             This party's coefficients, which give its weights.
         newton : bool
-            Newton direction where the party can; else the negative gradient.
+            Newton directions where the party can; else negative gradients.
 
         Returns
         -------
         dict
             ``squared_residual``, :math:`\sum_c \|D_m^\top g_c + \lambda W x_{m,c}\|^2`; and ``message`` of
-            shape (C, N), unless there is nothing new: row c is ``D d_c`` for a unit vector orthogonal to all
-            earlier ones of the class, or zero.
+            shape (r, N), unless there is nothing new: a row is ``D d`` for a unit vector d orthogonal to
+            all earlier ones and to those of the rows before. What the classes ask for sums to zero: r < C.
         """
-        from fastadmm.kernels.directions import orthonormal
-
         residual = self.block.transposed_matrix_product(gradient, self.engine)
         residual += self.regularization * self.weights(self._own_classes(class_coefficients))
         answer: dict[str, Any] = {"squared_residual": float(np.sum(residual * residual))}
-        directions = -self._newton_classes(residual) if newton and self._can_newton() else -residual
-        directions = np.ascontiguousarray(directions)
-        fresh = np.zeros_like(directions)
-        for own, direction, earlier in zip(fresh, directions, self.directions):
-            if not orthonormal(direction, earlier, own):
-                own[:] = 0.0
-        if not fresh.any():
+        known = len(self.directions)
+        wanted = -self._newton_classes(residual) if newton and self._can_newton() else -residual
+        for direction in np.ascontiguousarray(wanted):
+            if len(self.directions) < self.block.shape[1]:
+                self._keep(direction)
+        if len(self.directions) == known:
             return answer
-        self.directions = np.concatenate([self.directions, fresh[:, None]], axis=1)
-        return {**answer, "message": self.block.matrix_product(fresh, self.engine)}
+        return {**answer, "message": self.block.matrix_product(self.directions[known:], self.engine)}
 
     def _own_classes(self, class_coefficients: np.ndarray) -> np.ndarray:
-        sent = self.directions.shape[1]
-        if class_coefficients.shape[1] != sent:
-            raise Unanswerable(
-                f"{class_coefficients.shape[1]} coefficients for {sent} directions that were sent; "
-                "the coordinator's state is another run's"
-            )
+        self._own(class_coefficients.T)
         return class_coefficients
 
     def _newton_classes(self, residual: np.ndarray) -> np.ndarray:
@@ -295,32 +284,17 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         return np.array([self._newton(row) for row in residual])
 
     def merge_oldest_classes(self, class_coefficients: np.ndarray) -> None:
-        """Replace the two oldest directions of every class by their combination along the weights.
+        """Replace the oldest directions by fewer combinations of them.
 
         Parameters
         ----------
-        class_coefficients : ndarray of shape (C, 2)
-            Current coefficients, scaled to unit norm per class.
+        class_coefficients : ndarray of shape (r, n)
+            Orthonormal rows.
         """
-        if class_coefficients.shape[1] != 2 or self.directions.shape[1] < 2:
-            raise Unanswerable("call 'merge_oldest_classes': not two directions")
-        merged = np.einsum("ck,ckd->cd", class_coefficients, self.directions[:, :2])
-        self.directions = np.concatenate([merged[:, None], self.directions[:, 2:]], axis=1)
-
-    def weights(self, coefficients: np.ndarray) -> np.ndarray:
-        """Weights of shape (C, d) for this party's coefficients of shape (C, K)."""
-        return np.einsum("ck,ckd->cd", coefficients, self.directions)
+        r, n = class_coefficients.shape
+        if not r < n <= len(self.directions):
+            raise Unanswerable("call 'merge_oldest_classes': not fewer combinations of directions sent")
+        self.directions = np.vstack([class_coefficients @ self.directions[:n], self.directions[n:]])
 
     def final_weights(self, class_coefficients: np.ndarray) -> np.ndarray:
         return self.weights(self._own_classes(class_coefficients)).T
-
-    def export(self) -> dict[str, np.ndarray]:
-        # Files hold matrices: class by class, one row per direction.
-        return {**super().export(), "directions": self.directions.reshape(-1, self.block.shape[1])}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        super().restore(saved)
-        rows, d = self.directions.shape
-        if rows % self.n_classes:
-            raise ValueError("directions")
-        self.directions = self.directions.reshape(self.n_classes, rows // self.n_classes, d)

@@ -24,6 +24,11 @@ __all__ = ["Multinomial"]
 
 Array = np.ndarray
 
+#: Messages are read in blocks of about this many numbers, which stay in the second-level cache.
+_NUMBERS_PER_BLOCK = 1 << 17
+
+_FEWEST_ROWS = 1024
+
 
 @dataclass(frozen=True)
 class Multinomial(Loss):
@@ -87,6 +92,66 @@ class Multinomial(Loss):
         rows, kernel = engine.leaves(len(y)), self.kernels().evaluate
         points, slopes = z.reshape(-1, len(y)), gradient.reshape(-1, len(y))
         return float(engine.sums(lambda r: kernel(points, y, weight, slopes, *r), rows))
+
+    def advance_classes(
+        self,
+        messages: Array,
+        step: Array,
+        origin: Array,
+        offset: Array,
+        intercept: Array,
+        y: Array,
+        weight: Array,
+        total: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> tuple[float, Array, Array]:
+        """A step in the span of messages that all classes share, and the loss where it ends.
+
+        Parameters
+        ----------
+        messages : ndarray of shape (K, N)
+            V.
+        step : ndarray of shape (C, K)
+        origin, offset : ndarray of shape (C N,)
+            Sum of messages before the step; offset.
+        intercept : ndarray of shape (C,)
+            After the step.
+        y, weight : ndarray of shape (N,)
+            Class numbers, sample weights.
+        total, gradient : ndarray of shape (C N,)
+            Outputs: sum of messages, weighted gradient.
+        engine : Engine
+
+        Returns
+        -------
+        loss : float
+            Summed.
+        slopes : ndarray of shape (C, K)
+            Products of messages and gradient.
+        sums : ndarray of shape (C,)
+            Of the gradient over the samples.
+        """
+        kernel, n, size = self.kernels().evaluate, len(y), max(1, len(messages))
+        before, shift, after, slopes = (a.reshape(-1, n) for a in (origin, offset, total, gradient))
+        block = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // size)
+
+        def piece(rows: tuple[int, int]) -> tuple[float, Array, Array]:
+            value, products = 0.0, np.zeros(step.shape)
+            for begin in range(*rows, block):
+                end = min(begin + block, rows[1])
+                here = slice(begin, end)
+                np.matmul(step, messages[:, here], out=after[:, here])
+                after[:, here] += before[:, here]
+                z = after[:, here] + shift[:, here]
+                z += intercept[:, np.newaxis]
+                found = slopes[:, here]
+                value += kernel(z, y[here], weight[here], found, 0, end - begin)
+                products += found @ messages[:, here].T
+            return value, products, slopes[:, slice(*rows)].sum(axis=1)
+
+        loss, products, sums = engine.sums(piece, engine.leaves(n), size=step.size)
+        return float(loss), products, sums
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the diagonal of the Hessian, ``s p (1 - p)``, to ``out``; z and out of shape (C N,)."""

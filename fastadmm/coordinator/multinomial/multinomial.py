@@ -1,9 +1,10 @@
 r"""Subspace Newton sharing for C classes: messages of C numbers per sample.
 
 As :mod:`fastadmm.coordinator.subspace.subspace`, but a party answers the loss gradient,
-N x C, with one direction per class in one message of N x C numbers; each class
-weighs its part of every message by a coefficient of its own, which takes far
-fewer rounds than one coefficient per message, for the same traffic.
+N x C, with up to C directions in one message. They are the span for **every** class,
+not each for one: that takes half the rounds, and fewer, for the same traffic. With l2,
+weights sum to zero over the classes, along which the loss is flat; they do so
+in every span that all classes share, and otherwise only once it is everything.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
-from fastadmm.coordinator.certificate import PrimalValue, dual_bound
+from fastadmm.coordinator.certificate import PrimalValue, dual_bound, penalty_unit
 from fastadmm.coordinator.class_certificate import (
     class_primal_value,
+    hessian_sums,
     make_class_feasible,
     multinomial_of,
     shifted,
@@ -25,6 +27,10 @@ from fastadmm.coordinator.class_certificate import (
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
+from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
+from fastadmm.coordinator.subspace.metric_watch import MetricWatch
+from fastadmm.coordinator.subspace.span_hessian import row_blocks
+from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.problem.problem import Problem
@@ -33,15 +39,15 @@ __all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_
 
 Array = np.ndarray
 
-#: The span is minimised to this share of the gap that the round started with.
-_SPAN_ACCURACY = 1e-3
-
 #: Memory for all messages, in bytes; parties keep fewer directions where more would not fit.
 _MESSAGE_BUDGET = 2**30
 
+#: Directions of all parties beyond which their products with each other would take longer than rounds do.
+_MOST_DIRECTIONS = 1024
+
 
 def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -> int:
-    """Most directions a party keeps; its oldest are merged beyond it.
+    """How many messages, of up to C directions each, a party keeps the directions of; older ones are merged.
 
     Parameters
     ----------
@@ -51,11 +57,12 @@ def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -
     Returns
     -------
     int
-        At most 64, and so many that all messages fit 1 GB, but 8 at least
+        At most 64, and so many that all messages fit 1 GB and are 1024 directions, but 8 at least
         where 4 GB hold them, and 3 always.
     """
-    each = 8 * n_samples * n_classes * n_parties
-    wanted = directions_per_party(n_parties)
+    directions = n_parties * n_classes
+    each = 8 * n_samples * directions
+    wanted = min(directions_per_party(n_parties), max(8, _MOST_DIRECTIONS // directions))
     return max(3, min(wanted, _MESSAGE_BUDGET // each, 64), min(8, 4 * _MESSAGE_BUDGET // each))
 
 
@@ -68,56 +75,66 @@ class MultinomialCoordinator:
         With the multinomial loss.
     engine : Engine
     directions : int, optional
-        Most directions a party keeps; :func:`class_directions_per_party` by default.
+        How many messages' directions a party keeps; :func:`class_directions_per_party` by default.
 
     Attributes
     ----------
-    messages : ndarray of shape (C, K, N)
-        V: for each class its rows of the messages of all parties, oldest first.
+    messages : ndarray of shape (K, N)
+        V: images of the directions of all parties, those of each in their order.
     owner : ndarray of int, shape (K,)
-        Which party a message is from.
+        Whose direction it is.
     point : ClassSpanPoint
         Current coefficients, intercepts and sum of messages.
     primal : PrimalValue or None
         Loss and gradient at the current point, intercepts minimised out.
     metric : ndarray of shape (N,) or None
         Mean curvature over the classes that the parties have factorised.
+    hessian : ClassSpanHessian
+        In that metric.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.most_directions = directions
         classes = problem.n_outputs
-        self._store = np.empty((classes, 0, problem.n_samples))
+        self._store = np.empty((0, problem.n_samples))
         self.owner = np.empty(0, dtype=np.int64)
         self.point = ClassSpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
         self.metric: Array | None = None
+        self.watch = MetricWatch()
+        self.hessian = ClassSpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.n_rounds = 0
         self.primal: PrimalValue | None = None
 
     @property
     def messages(self) -> Array:
-        """V of shape (C, K, N)."""
-        return self._store[:, : len(self.owner)]
+        """V of shape (K, N)."""
+        return self._store[: len(self.owner)]
 
     def start(self) -> PrimalValue:
         """Evaluate the current point with its best intercepts."""
-        self.primal = class_primal_value(self.problem, self.point.total, self.point.intercept, self.engine)
-        self.point.intercept = self.primal.intercept
+        problem, point = self.problem, self.point
+        if not problem.fit_intercept and point.gradient is not None:
+            self.primal = PrimalValue(point.loss, point.gradient, point.intercept, True)
+            return self.primal
+        self.primal = class_primal_value(problem, point.total, point.intercept, self.engine)
+        point.loss, point.gradient = self.primal.loss, self.primal.gradient
+        point.intercept = self.primal.intercept
         return self.primal
 
-    def restart(self) -> None:
-        """Evaluate the current point at the intercepts it has, to the bit as when it was saved."""
-        problem = self.problem
+    def restart(self, loss: float) -> None:
+        """Evaluate the current point at the intercepts it has, to the bit as when its loss was saved."""
+        problem, point = self.problem, self.point
         gradient = np.empty(problem.message_size)
-        z = shifted(problem.offset + self.point.total, self.point.intercept)
-        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        z = shifted(problem.offset + point.total, point.intercept)
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         feasible = make_class_feasible(problem, z, gradient, self.engine)
-        self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
+        point.loss, point.gradient = loss, gradient
+        self.primal = PrimalValue(loss, gradient, point.intercept, feasible)
 
     def adopt(self, messages: Array, owner: Array) -> None:
-        """Replace all messages, of shape (C, K, N), and their owners, of shape (K,)."""
+        """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
         self._store, self.owner = messages, owner
 
     def coefficients(self, m: int) -> Array:
@@ -138,7 +155,9 @@ class MultinomialCoordinator:
             :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
         """
         primal, n_parties = self.primal if self.primal is not None else self.start(), self.problem.n_parties
-        if self._metric_is_stale():
+        before = primal.loss + self.regulariser()
+        if not self.watch.may_wait(before) and self._metric_is_stale(before) and self._somebody_factorises():
+            self.n_factorisations += 1
             yield from ask_all(n_parties, "set_metric", curvature=self.metric)
         newton = self.n_rounds % 2 == 0
         self.n_rounds += 1
@@ -154,75 +173,89 @@ class MultinomialCoordinator:
             if "message" in answer:
                 self._append(m, answer["message"])
         squared = [float(answer["squared_residual"]) for answer in answers]
-        gap = sum(squared) / (2.0 * self.problem.regularization)
+        self.hessian.extend(self.messages, self.engine)
+        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
+        tolerance = span_tolerance(sum(squared) / (2.0 * self.problem.regularization), before, complete)
         self.point = minimise_over_class_span(
-            self.problem, self.messages, self.point, _SPAN_ACCURACY * gap, self.engine
+            self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
         )
         yield from self._compress()
         self.start()
         return squared
 
-    def _metric_is_stale(self) -> bool:
+    def _somebody_factorises(self) -> bool:
+        classes = self.problem.n_outputs
+        return any(choose_class_solver(b.whole_shape, classes)[0] != "gradient" for b in self.problem.blocks)
+
+    def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current mean curvature if it has drifted; True if it was moved."""
-        problem = self.problem
-        kinds = {choose_class_solver(block.whole_shape, problem.n_outputs)[0] for block in problem.blocks}
-        if kinds == {"gradient"}:  # nobody factorises
-            return False
+        problem, engine = self.problem, self.engine
         z = shifted(problem.offset + self.point.total, self.point.intercept)
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine)
         h = h.reshape(problem.n_outputs, -1).mean(axis=0)
-        mean = self.engine.mean(h)
+        mean = engine.mean(h)
         if not mean > 0.0:  # every sample is classified beyond doubt
-            mean = 0.5
-        if drift_share(h, mean, self.metric, self.engine) <= 1.0:
+            mean = penalty_unit(problem, engine)
+        share = drift_share(h, mean, self.metric, engine)
+        if share <= 1.0:
+            self.watch.measured(objective, share)
             return False
+        self.watch.moved(objective)
         self.metric = h
-        self.n_factorisations += 1
+        likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, engine)
+        self.hessian.refresh(self.messages, h, hessian_sums(likely, problem.weight, engine), engine)
         return True
 
-    def _limit(self, n_parties: int) -> int:
+    def _limit(self) -> int:
         """Most directions per party."""
-        problem = self.problem
-        limit = class_directions_per_party(
-            n_parties, self.engine.all_rows(problem.n_samples), problem.n_outputs
-        )
-        return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
+        n, classes = self.engine.all_rows(self.problem.n_samples), self.problem.n_outputs
+        limit = class_directions_per_party(self.problem.n_parties, n, classes)
+        return classes * (limit if self.most_directions is None else min(limit, max(2, self.most_directions)))
 
     def _append(self, m: int, message: Array) -> None:
-        k = len(self.owner)
-        if k == self._store.shape[1]:
+        k, r = len(self.owner), len(message)
+        if k + r > len(self._store):
             # For all that there can be, at once: memory is taken when it is written to, and nothing is moved.
-            parties = self.problem.n_parties
-            most = parties * (self._limit(parties) + 1)
-            grown = np.empty((len(self.point.coefficients), max(k + 1, most), self.problem.n_samples))
-            grown[:, :k] = self._store
+            limit, classes = self._limit(), self.problem.n_outputs
+            most = sum(min(limit + classes, block.shape[1]) for block in self.problem.blocks)
+            grown = np.empty((max(k + r, most), self.problem.n_samples))
+            grown[:k] = self._store[:k]
             self._store = grown
-        self._store[:, k] = message
-        self.owner = np.append(self.owner, m)
-        self.point.coefficients = np.pad(self.point.coefficients, ((0, 0), (0, 1)))
+        self._store[k : k + r] = message
+        self.owner = np.append(self.owner, np.full(r, m))
+        self.point.coefficients = np.pad(self.point.coefficients, ((0, 0), (0, r)))
 
     def _compress(self) -> Talk[None]:
-        """Merge the two oldest directions of every party that has too many, class by class."""
-        problem = self.problem
-        limit = self._limit(problem.n_parties)
-        for m in range(problem.n_parties):
-            columns = np.flatnonzero(self.owner == m)
-            if len(columns) <= limit:
+        """Merge the oldest directions of every party that has too many into what the weights take of them."""
+        limit, classes = self._limit(), self.problem.n_outputs
+        for m in range(self.problem.n_parties):
+            mine = np.flatnonzero(self.owner == m)
+            if len(mine) <= limit:
                 continue
-            first, second = int(columns[0]), int(columns[1])
-            pair = self.point.coefficients[:, [first, second]]
-            size = np.linalg.norm(pair, axis=1)
-            # Where neither is in use: forget the younger.
-            unit = np.where(size[:, None] > 0.0, pair / np.where(size > 0.0, size, 1.0)[:, None], [1.0, 0.0])
-            yield Exchange([Call(m, "merge_oldest_classes", {"class_coefficients": unit})], Pace.SHORT)
-            k = len(self.owner)
-            for c in range(problem.n_outputs):
-                rows = self._store[c]
-                rows[first] = unit[c, 0] * rows[first] + unit[c, 1] * rows[second]
-                rows[second : k - 1] = rows[second + 1 : k]
-            self.point.coefficients[:, first] = size
-            self.point.coefficients = np.delete(self.point.coefficients, second, axis=1)
-            self.owner = np.delete(self.owner, second)
+            oldest = mine[: len(mine) - limit + classes]
+            turn, shares = np.linalg.qr(self.point.coefficients[:, oldest].T)
+            rotation = np.ascontiguousarray(turn.T)
+            yield Exchange([Call(m, "merge_oldest_classes", {"class_coefficients": rotation})], Pace.SHORT)
+            stay = np.ones(len(self.owner), dtype=bool)
+            stay[oldest[classes:]] = False
+            self._merge(rotation, oldest, stay)
+            self.point.coefficients[:, oldest[:classes]] = shares.T
+            self.point.coefficients = self.point.coefficients[:, stay]
+            self.owner = self.owner[stay]
+
+    def _merge(self, rotation: Array, rows: Array, stay: Array) -> None:
+        """Put combinations of rows of V in the first of their places, and close the gaps of those that go."""
+        self.hessian.span.recombine(rotation, rows, stay)
+        kept, first = np.flatnonzero(stay), rows[: len(rotation)]
+
+        def piece(part: tuple[int, int]) -> None:
+            for begin, end in row_blocks(part, len(rows)):
+                self._store[first, begin:end] = rotation @ self._store[rows, begin:end]
+
+        self.engine.by_leaf(piece, self.engine.leaves(self._store.shape[1]), light=True)
+        for place, k in enumerate(kept.tolist()):
+            if place != k:
+                self._store[place] = self._store[k]
 
 
 class MultinomialMethod(Method):
@@ -233,7 +266,7 @@ class MultinomialMethod(Method):
     problem : Problem
     engine : Engine
     directions : int, optional
-        Most directions a party keeps; :func:`class_directions_per_party` by default.
+        As of :class:`MultinomialCoordinator`.
     """
 
     name = "subspace"
@@ -257,20 +290,21 @@ class MultinomialMethod(Method):
         return self.coordinator.start().loss
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
-        # The weights become every party's first directions, one per class, their norms the coefficients.
+        # What the weights of all classes span becomes every party's first directions.
         coordinator, n = self.coordinator, self.problem.n_samples
-        norms = np.array([np.linalg.norm(x, axis=0) for x in weights])  # (M, C)
-        owner = np.flatnonzero(norms.any(axis=1))
-        messages = np.zeros((self.problem.n_outputs, len(owner), n))
-        for k, m in enumerate(owner.tolist()):
-            party, size = self.parties[m], np.where(norms[m] > 0.0, norms[m], 1.0)
-            unit = np.ascontiguousarray((weights[m] / size).T)
-            party.directions = unit[:, np.newaxis]
-            messages[:, k] = party.block.matrix_product(unit, self.engine)
-        coefficients = np.ascontiguousarray(norms[owner].T)
-        total = np.concatenate([self.engine.combine(c, rows) for c, rows in zip(coefficients, messages)])
-        coordinator.adopt(messages, owner)
-        coordinator.point = ClassSpanPoint(coefficients, np.array(intercept), total)
+        owner, coefficients = [np.empty(0, dtype=np.int64)], [np.empty((self.problem.n_outputs, 0))]
+        messages = [np.empty((0, n))]
+        for m, (party, x) in enumerate(zip(self.parties, weights)):
+            if x.any():
+                turn, shares = np.linalg.qr(x)
+                party.directions = np.ascontiguousarray(turn.T)
+                messages.append(party.block.matrix_product(party.directions, self.engine))
+                owner.append(np.full(len(party.directions), m))
+                coefficients.append(shares.T)
+        coordinator.adopt(np.concatenate(messages), np.concatenate(owner))
+        c, rows = np.concatenate(coefficients, axis=1), coordinator.messages
+        total = np.concatenate([self.engine.combine(own, rows) for own in c])
+        coordinator.point = ClassSpanPoint(c, np.array(intercept), total)
         coordinator.start()
 
     def round(self) -> Talk[Measured]:
@@ -304,7 +338,7 @@ class MultinomialMethod(Method):
         return {"class_coefficients": self.coordinator.coefficients(m)}
 
     def weight_norms(self) -> list[float]:
-        # Directions of a class are orthonormal: the coordinator knows the norms without the weights.
+        # Directions are orthonormal: the coordinator knows the norms without the weights.
         return [
             float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(self.problem.n_parties)
         ]
@@ -312,22 +346,25 @@ class MultinomialMethod(Method):
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
         saved: dict[str, Any] = {
-            # Checkpoints hold matrices: class by class, one row per message.
-            "messages": coordinator.messages.reshape(-1, self.problem.n_samples),
+            "messages": coordinator.messages,
             "owner": coordinator.owner,
             "coefficients": coordinator.point.coefficients,
             "total": coordinator.point.total,
             "intercept": coordinator.point.intercept,
+            "loss": coordinator.point.loss,
             "n_rounds": coordinator.n_rounds,
             "n_factorisations": coordinator.n_factorisations,
         }
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
+            saved["metric_watch"] = coordinator.watch.export()
+            saved["span_hessian"] = coordinator.hessian.span.matrix
+            saved["class_hessian"] = coordinator.hessian.classes
         return saved
 
     def export_parties(self) -> list[dict[str, Array]]:
         return [
-            {"weights": weights, "directions": party.directions.reshape(-1, party.block.shape[1])}
+            {"weights": weights, "directions": party.directions}
             for weights, party in zip(self.weights(), self.parties)
         ]
 
@@ -336,12 +373,13 @@ class MultinomialMethod(Method):
         classes, n = problem.n_outputs, problem.n_samples
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
-        messages = np.array(saved["messages"], dtype=np.float64).reshape(classes, k, n)
+        # Taken over where it can be: all messages twice may not fit.
+        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
         point = ClassSpanPoint(
             np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
         )
-        shapes = (point.coefficients.shape, point.intercept.shape, point.total.shape)
-        if shapes != ((classes, k), (classes,), (classes * n,)):
+        shapes = (messages.shape, point.coefficients.shape, point.intercept.shape, point.total.shape)
+        if shapes != ((k, n), (classes, k), (classes,), (classes * n,)):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         coordinator.point = point
@@ -349,12 +387,18 @@ class MultinomialMethod(Method):
         coordinator.n_factorisations = int(saved["n_factorisations"])
         if "metric" in saved:
             coordinator.metric = np.array(saved["metric"])
-        coordinator.restart()
+            coordinator.watch.restore(saved["metric_watch"])
+            coordinator.hessian.span.matrix = np.array(saved["span_hessian"])
+            coordinator.hessian.span.reference = coordinator.metric
+            coordinator.hessian.classes = np.array(saved["class_hessian"])
+        coordinator.restart(float(saved["loss"]))
 
     def restore_parties(self, parties: list[dict[str, Array]]) -> None:
-        coordinator, classes = self.coordinator, self.problem.n_outputs
+        coordinator = self.coordinator
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            shape = (classes, int((coordinator.owner == m).sum()), party.block.shape[1])
-            party.directions = np.array(state["directions"], dtype=np.float64).reshape(shape)
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (int((coordinator.owner == m).sum()), party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions = directions
         if (metric := coordinator.metric) is not None:
             self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -93,7 +93,7 @@ class Subspace(Scheme):
         """All messages, and one more of each party while a round is on its way."""
         from fastadmm.engine.engine import MAX_PIECES
 
-        columns, n = _kept(shape, history) + shape.n_parties, shape.message_size
+        columns, n = _kept(shape, history) + shape.n_parties * shape.n_outputs, shape.n_samples
         # The span's Newton system weights a piece of all messages in each thread.
         pieces = 8 * columns * -(-n // MAX_PIECES) * shape.n_threads
         return 8 * columns * n + pieces, 0
@@ -122,10 +122,8 @@ class Subspace(Scheme):
 
 
 def _kept(shape: Shape, history: int) -> int:
-    """Directions of all parties; of one predictor they are orthogonal, so at most as many as columns."""
-    if shape.n_outputs > 1:
-        return shape.n_parties * history
-    return sum(min(history, width) for width in shape.widths)
+    """Directions of all parties, of a message one for each class; orthogonal, so at most the columns."""
+    return sum(min(history * shape.n_outputs, width) for width in shape.widths)
 
 
 def choose_directions(traits: Traits, options: Options, elsewhere: bool) -> tuple[bool, str]:
