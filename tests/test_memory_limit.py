@@ -203,7 +203,7 @@ def test_history_of_classes_adapts_too(folder: Path) -> None:
     given = make_plan(parties, [], N, replace(config, history=5), n_outputs=10, n_threads=2)
     assert (free.history, tight.history, given.history) == (34, 8, 5)
     assert tight.reduced
-    assert given.state < tight.state < free.state
+    assert given.state == tight.state == free.state  # no more directions than columns
 
 
 def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, capsys) -> None:
