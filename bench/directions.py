@@ -242,7 +242,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"party": AggregateParty},
     ),
     "coupled": (
-        "the same for every single message of the others (parties would need them all)",
+        "block Newton, knowing every message of the others (parties would need them all)",
         {"party": CoupledParty},
     ),
     "combination": (
@@ -255,6 +255,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"cycle": "N", "pairs": True, "party": SingleParty, "exact": True},
     ),
 }
+
+
+#: Measured, but not for readers: hardly different from the default.
+UNSHOWN = ("turns", "aggregate", "combination")
 
 
 def narrow(block: Any) -> Any:
@@ -290,6 +294,8 @@ def block(measured: dict[str, Any]) -> str:
     ]
     mean: Callable[[list[int]], str] = lambda values: f"{geometric_mean(values):.1f}"  # noqa: E731
     for key, (title, _) in VARIANTS.items():
+        if key in UNSHOWN:
+            continue
         counts = [case["rounds"][key] for case in cases]
         halves = [[c["rounds"][key] for c in cases if c["parties"] == m] for m in PARTIES]
         worst = max(counts)
