@@ -134,7 +134,7 @@ class Multinomial(Loss):
         """
         kernel, n, size = self.kernels().evaluate, len(y), max(1, len(messages))
         before, shift, after, slopes = (a.reshape(-1, n) for a in (origin, offset, total, gradient))
-        block = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // size)
+        block, z = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // size), np.empty_like(before)
 
         def piece(rows: tuple[int, int]) -> tuple[float, Array, Array]:
             value, products = 0.0, np.zeros(step.shape)
@@ -143,11 +143,10 @@ class Multinomial(Loss):
                 here = slice(begin, end)
                 np.matmul(step, messages[:, here], out=after[:, here])
                 after[:, here] += before[:, here]
-                z = after[:, here] + shift[:, here]
-                z += intercept[:, np.newaxis]
-                found = slopes[:, here]
-                value += kernel(z, y[here], weight[here], found, 0, end - begin)
-                products += found @ messages[:, here].T
+                np.add(after[:, here], shift[:, here], out=z[:, here])
+                z[:, here] += intercept[:, np.newaxis]
+                value += kernel(z, y, weight, slopes, begin, end)
+                products += slopes[:, here] @ messages[:, here].T
             return value, products, slopes[:, slice(*rows)].sum(axis=1)
 
         loss, products, sums = engine.sums(piece, engine.leaves(n), size=step.size)
