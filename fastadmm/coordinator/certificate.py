@@ -68,12 +68,15 @@ class PrimalValue:
     dual_feasible : bool
         Whether g is the gradient and sums to zero as far as rounding allows;
         without it the gap formula proves nothing, but :func:`dual_bound` may.
+    sums : (float, float) or None
+        Sum of g and of its absolute values, where they are known.
     """
 
     loss: float
     gradient: np.ndarray
     intercept: Any
     dual_feasible: bool
+    sums: tuple[float, float] | None = None
 
 
 def primal_value(
@@ -100,13 +103,15 @@ def primal_value(
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
         return near
     gradient = np.empty_like(total)
-    value = math.nan
+    value, sums = math.nan, None
 
     def evaluate(b: float) -> tuple[float, float]:
-        nonlocal value
+        nonlocal value, sums
         z = engine.plus(problem.offset, total, b)
-        value, (excess, size) = loss.measure(z, y, weight, gradient, engine)
-        slope = engine.total(loss.curvature(z, y, weight, np.empty_like(total), engine))
+        measured = loss.measure_parts(z, y, weight, gradient, engine)
+        bent = loss.curvature(z, y, weight, np.empty_like(total), engine)
+        (value, *both), (slope, _) = engine.together(measured, engine.size_parts(bent))
+        excess, size = sums = float(both[0]), float(both[1])
         # Rounding of the sum itself: there is no better intercept.
         at_root = abs(excess) <= 1e-14 * size
         return 0.0 if at_root else excess, slope
@@ -127,8 +132,8 @@ def primal_value(
     z = engine.plus(problem.offset, total, intercept)
     if not (problem.fit_intercept and loss.smooth):
         value = loss.evaluate(z, y, weight, gradient, engine)
-    feasible = make_feasible(problem, z, gradient, engine)
-    return PrimalValue(value, gradient, intercept, feasible)
+    feasible = make_feasible(problem, z, gradient, engine, sums)
+    return PrimalValue(float(value), gradient, intercept, feasible, sums if feasible else None)
 
 
 def _from_nearby(
@@ -145,14 +150,14 @@ def _from_nearby(
     if not problem.convex:
         return None
     if not problem.fit_intercept:
-        return PrimalValue(value, gradient, 0.0, loss.smooth)
+        return PrimalValue(value, gradient, 0.0, loss.smooth, sums)
     if not loss.smooth:
         return None
     slope = 0.0
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
         if abs(excess) <= _TIGHT_FEASIBILITY * size:
-            return PrimalValue(value, gradient, intercept, True)
+            return PrimalValue(value, gradient, intercept, True, sums)
         if attempt == _NEARBY_STEPS:
             break
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
@@ -166,7 +171,13 @@ def _from_nearby(
     return None
 
 
-def make_feasible(problem: Problem, z: np.ndarray, gradient: np.ndarray, engine: Engine) -> bool:
+def make_feasible(
+    problem: Problem,
+    z: np.ndarray,
+    gradient: np.ndarray,
+    engine: Engine,
+    sums: tuple[float, float] | None = None,
+) -> bool:
     """Repair a gradient whose sum only rounding keeps from zero.
 
     Parameters
@@ -177,6 +188,8 @@ def make_feasible(problem: Problem, z: np.ndarray, gradient: np.ndarray, engine:
     gradient : ndarray of shape (N,)
         Changed in place if it needs and allows a repair, by a Newton step of its sum.
     engine : Engine
+    sums : (float, float), optional
+        Of the gradient and of its absolute values, where they are known.
 
     Returns
     -------
@@ -186,7 +199,7 @@ def make_feasible(problem: Problem, z: np.ndarray, gradient: np.ndarray, engine:
     loss = problem.loss
     if not loss.smooth or not problem.fit_intercept:
         return loss.smooth
-    excess, size = engine.total_and_size(gradient)
+    excess, size = sums or engine.total_and_size(gradient)
     if abs(excess) <= _FEASIBILITY * size:
         return True
     if abs(excess) <= _REPAIRABLE * size:

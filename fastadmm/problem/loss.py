@@ -224,6 +224,11 @@ class Loss(ABC):
         self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine
     ) -> tuple[float, tuple[float, float]]:
         """As :meth:`evaluate`, with the sums of the gradient and of its absolute values."""
+        ((loss, total, size),) = engine.together(self.measure_parts(z, y, weight, gradient, engine))
+        return float(loss), (total, size)
+
+    def measure_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
+        """What :meth:`measure` adds up, for :meth:`Engine.together`; arguments as of :meth:`evaluate`."""
         from fastadmm.kernels.vectors import total_and_size
 
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
@@ -234,8 +239,7 @@ class Loss(ABC):
             total_and_size(gradient, sums, *rows)
             return loss, *sums.tolist()
 
-        loss, total, size = engine.sums(piece, engine.leaves(len(z)), True)
-        return float(loss), (total, size)
+        return engine.parts(piece, engine.leaves(len(z)), True)
 
     def advance(
         self,

@@ -157,9 +157,7 @@ def minimise_over_span(
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
     fresh = hessian.reference is None or len(messages) <= _FEW_MESSAGES
-    if fresh:
-        hessian.refresh(messages, span.curvature(point), engine)
-    here = span.start(point, hessian)
+    here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span_solver(span.regularised(hessian.matrix)))
     for _ in range(_MAX_STEPS):
         step = -solve(here.slope)
@@ -244,6 +242,12 @@ class Span:
         """Take new messages into the Hessian; the same pass gives the slope."""
         assert point.gradient is not None
         return self.here(point, hessian.extend(self.messages, point.gradient, self.engine))
+
+    def refreshed(self, point: SpanPoint, hessian: SpanHessian) -> Here:
+        """Move the Hessian to the point; the slope travels with it."""
+        assert point.gradient is not None
+        products = hessian.refresh(self.messages, self.curvature(point), self.engine, point.gradient)
+        return self.here(point, products)
 
     def here(self, point: SpanPoint, products: np.ndarray) -> Here:
         """A point with its loss and gradient, whose products with the messages have shape (K,)."""

@@ -12,6 +12,7 @@ steps of Newton's method: see :mod:`fastadmm.coordinator.subspace.span`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,15 @@ def span_products(
     -------
     ndarray of shape (K, width)
     """
+    found: np.ndarray
+    (found,) = engine.together(_product_parts(messages, right, width, engine))
+    return found
+
+
+def _product_parts(
+    messages: np.ndarray, right: Callable[[int, int], np.ndarray], width: int, engine: Engine
+) -> list[Any]:
+    """What :func:`span_products` adds up."""
 
     def piece(rows: tuple[int, int]) -> np.ndarray:
         total = np.zeros((len(messages), width))
@@ -62,7 +72,7 @@ def span_products(
         return total
 
     leaves = engine.leaves(messages.shape[1])
-    return engine.sums(piece, leaves, light=True, size=len(messages) * width)
+    return engine.parts(piece, leaves, light=True, size=len(messages) * width)
 
 
 class SpanHessian:
@@ -94,7 +104,9 @@ class SpanHessian:
         """Know no message."""
         self.matrix, self.reference = np.zeros((self.lead, self.lead)), None
 
-    def refresh(self, messages: np.ndarray, curvature: np.ndarray, engine: Engine) -> None:
+    def refresh(
+        self, messages: np.ndarray, curvature: np.ndarray, engine: Engine, gradient: np.ndarray | None = None
+    ) -> np.ndarray:
         """Move the reference: computes the whole matrix.
 
         Parameters
@@ -103,33 +115,64 @@ class SpanHessian:
         curvature : ndarray of shape (N,)
             h, kept by reference.
         engine : Engine
+        gradient : ndarray of shape (N,), optional
+            g.
+
+        Returns
+        -------
+        ndarray of shape (K,), or (0,)
+            V g.
         """
         from fastadmm.kernels.vectors import square_root
 
-        lead, k = self.lead, len(messages)
-        root = np.empty(len(curvature))
+        k, root = len(messages), np.empty(len(curvature))
         engine.over_rows(square_root, engine.leaves(len(curvature)), curvature, root)
-        if lead + k <= _FEW_MESSAGES:
+        parts, self.reference = [self._matrix_parts(messages, root, engine)], curvature
+        if gradient is not None:
+            parts.append(self._new_parts(messages, k, gradient, engine))
+        matrix, *products = engine.together(*parts)
+        self.matrix = matrix + np.triu(matrix, 1).T if self.lead + k <= _FEW_MESSAGES else matrix
+        return products[0][:, 0] if products else np.empty(0)
+
+    def _matrix_parts(self, messages: np.ndarray, root: np.ndarray, engine: Engine) -> list[Any]:
+        """Sums of the matrix at a curvature whose root is known; of few messages its upper half."""
+        size, leaves = self.lead + len(messages), engine.leaves(len(root))
+        if size <= _FEW_MESSAGES:
             from fastadmm.kernels.span_hessian import span_hessian
 
-            ranges, shape = engine.leaves(len(curvature)), (lead + k, lead + k)
-            upper = engine.sum_over_rows(span_hessian, ranges, shape, messages, root, lead)
-            self.matrix = upper + np.triu(upper, 1).T
-            self.reference = curvature
-            return
+            return engine.kernel_parts(span_hessian, leaves, (size, size), messages, root, self.lead)
 
         def piece(rows: tuple[int, int]) -> np.ndarray:
-            total = np.zeros((lead + k, lead + k))
-            for begin, end in row_blocks(rows, lead + k):
-                scaled = np.empty((lead + k, end - begin))
-                scaled[:lead] = root[begin:end]
-                np.multiply(messages[:, begin:end], root[begin:end], out=scaled[lead:])
+            total = np.zeros((size, size))
+            for begin, end in row_blocks(rows, size):
+                scaled = np.empty((size, end - begin))
+                scaled[: self.lead] = root[begin:end]
+                np.multiply(messages[:, begin:end], root[begin:end], out=scaled[self.lead :])
                 total += scaled @ scaled.T
             return total
 
-        leaves = engine.leaves(len(curvature))
-        self.matrix = engine.sums(piece, leaves, light=True, size=(lead + k) ** 2)
-        self.reference = curvature
+        return engine.parts(piece, leaves, light=True, size=size**2)
+
+    def _new_parts(self, messages: np.ndarray, known: int, gradient: np.ndarray, engine: Engine) -> list[Any]:
+        """Sums of all messages with those behind the first, weighted, and with the gradient: (K, new + 1)."""
+        h, k = self.reference, len(messages)
+        assert h is not None
+        new = k - known
+        if k <= _FEW_MESSAGES:
+            from fastadmm.kernels.span_hessian import span_extension
+
+            shape = (k, new + 1)
+            return engine.kernel_parts(
+                span_extension, engine.leaves(len(h)), shape, messages, known, h, gradient
+            )
+
+        def right(begin: int, end: int) -> np.ndarray:
+            rows = np.empty((new + 1, end - begin))
+            np.multiply(messages[known:, begin:end], h[begin:end], out=rows[:new])
+            rows[new] = gradient[begin:end]
+            return rows
+
+        return _product_parts(messages, right, new + 1, engine)
 
     def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
         """Take in the messages behind the first ``n_messages``; return V g, which costs no extra pass.
@@ -146,21 +189,10 @@ class SpanHessian:
         """
         known, k, lead, h = self.n_messages, len(messages), self.lead, self.reference
         assert h is not None
-        new = k - known
-
-        def right(begin: int, end: int) -> np.ndarray:
-            rows = np.empty((new + 1, end - begin))
-            np.multiply(messages[known:, begin:end], h[begin:end], out=rows[:new])
-            rows[new] = gradient[begin:end]
-            return rows
-
-        if k <= _FEW_MESSAGES:
-            from fastadmm.kernels.span_hessian import span_extension
-
-            ranges, shape = engine.leaves(len(h)), (k, new + 1)
-            products = engine.sum_over_rows(span_extension, ranges, shape, messages, known, h, gradient)
-        else:
-            products = span_products(messages, right, new + 1, engine)
+        new, parts = k - known, [self._new_parts(messages, known, gradient, engine)]
+        if new and lead:
+            parts.append(_product_parts(messages[known:], lambda a, b: h[None, a:b], 1, engine))
+        products, *border = engine.together(*parts)
         grown = np.zeros((lead + k, lead + k))
         grown[: lead + known, : lead + known] = self.matrix
         if new:
@@ -169,8 +201,7 @@ class SpanHessian:
             corner = products[known:, :new]
             grown[lead + known :, lead + known :] = 0.5 * (corner + corner.T)
             if lead:
-                border = span_products(messages[known:], lambda begin, end: h[None, begin:end], 1, engine)
-                grown[0, 1 + known :] = grown[1 + known :, 0] = border[:, 0]
+                grown[0, 1 + known :] = grown[1 + known :, 0] = border[0][:, 0]
         self.matrix = grown
         return products[:, new]
 

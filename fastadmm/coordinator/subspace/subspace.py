@@ -156,7 +156,7 @@ class SubspaceCoordinator:
         )
         primal = primal_value(self.problem, point.total, intercept, self.engine, known)
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
-        point.sums = None
+        point.sums = primal.sums
         self.primal = primal
         return primal
 
