@@ -159,22 +159,26 @@ sys.path.insert(0, sys.argv[1])
 from fastadmm.cluster.mpi import MpiComm
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.solver.options import SolverOptions
-from test_cluster import problem_of, weights_of
+from test_cluster import every_weight_of, named
 comm = MpiComm()
-options = SolverOptions(gap=1e-7, n_threads=int(sys.argv[2]))
-found = weights_of(solve_rows(problem_of("logistic"), comm, options))
+options = SolverOptions(gap=1e-6, max_rounds=8, n_threads=int(sys.argv[2]))
+found = every_weight_of(solve_rows(named(sys.argv[3]), comm, options))
 if comm.rank == comm.size - 1:
     print(found.tobytes().hex())
 """
 
 
+def named(name):
+    return other_problem(name) if name in OTHERS else problem_of(name)
+
+
 @pytest.mark.repeats
-@pytest.mark.parametrize(("workers", "threads"), [(2, 2), (4, 1)])
-def test_mpi(workers, threads):
+@pytest.mark.parametrize(("workers", "threads", "name"), [(2, 2, "logistic"), (4, 1, "kinks and l1")])
+def test_mpi(workers, threads, name):
     tests = str(Path(__file__).parent)
-    done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads)])
+    done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads), name])
     assert done.returncode == 0, done.stderr
-    alone = weights_of(solve(problem_of("logistic"), SolverOptions(gap=1e-7, n_threads=1)))
+    alone = every_weight_of(solve(named(name), SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)))
     assert done.stdout.strip() == alone.tobytes().hex()
 
 
