@@ -159,8 +159,10 @@ def minimise_over_span(
     fresh = hessian.reference is None or len(messages) <= _FEW_MESSAGES
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span_solver(span.regularised(hessian.matrix)))
+    solved: np.ndarray | None = None  # for the slope here
     for _ in range(_MAX_STEPS):
-        step = -solve(here.slope)
+        step = -(solve(here.slope) if solved is None else solved)
+        solved = None
         decrease = -float(here.slope @ step)
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
@@ -192,11 +194,12 @@ def minimise_over_span(
         if not trial.value < here.value:
             break
         solve.learn(step, trial.slope - here.slope)
-        left = float(trial.slope @ solve(trial.slope))
         here, fresh = trial, False
         if span.gap_share(here) <= tolerance:
             break
-        if not left <= _CONTRACTION * decrease:
+        solved = solve(here.slope)
+        if not float(here.slope @ solved) <= _CONTRACTION * decrease:
+            solved = None
             hessian.refresh(messages, span.curvature(here.point), engine)
             solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
     return here.point
