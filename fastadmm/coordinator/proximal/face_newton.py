@@ -28,8 +28,9 @@ Array = np.ndarray
 
 _MAX_STEPS = 30
 
-#: Share of the diagonal added to a step's system.
-_RIDGE = 1e-13
+#: Share of the diagonal added to a step's system; and where no length of a step descends, because it leads
+#: far along directions in which a saturated loss hardly bends, by what that is multiplied, up to the last.
+_RIDGE, _MORE_RIDGE, _MOST_RIDGE = 1e-13, 1e3, 1e-4
 
 #: Decreases below this share of the value are lost in its rounding.
 _ROUNDING = 1e-14
@@ -125,6 +126,7 @@ def minimise_on_face(
         point.value = value(point)
     current = min(starts, key=lambda point: point.value)
     value(current)  # its gradient
+    ridge = _RIDGE
     for _ in range(_MAX_STEPS):
         z = problem.offset + lifted(current.intercept, n) + current.total
         slope, hessian = loss_system(problem, model.messages, model.classes, None, gradient, z, engine)
@@ -132,7 +134,7 @@ def minimise_on_face(
         hessian[:k, :k] += model.square
         if problem.fit_intercept and not hessian[-1, -1] > 0.0:
             hessian[-1, -1] = problem.total_weight  # saturated losses have no curvature left
-        step = descent_step(hessian, slope, _RIDGE)
+        step = descent_step(hessian, slope, ridge)
         size = float(np.linalg.norm(step[:k]))
         if size > reach:
             step *= reach / size
@@ -150,8 +152,12 @@ def minimise_on_face(
             trial = model.at(current.w + length * step[:k], rise, engine)
             trial.value = value(trial)
         if not trial.value < current.value:
-            break
-        current = trial
+            if not (decrease > tolerance and ridge < _MOST_RIDGE):
+                break
+            ridge *= _MORE_RIDGE
+            value(current)  # its gradient
+            continue
+        current, ridge = trial, max(_RIDGE, ridge / _MORE_RIDGE)
         if 0.5 * decrease <= tolerance:
             break
     return current
