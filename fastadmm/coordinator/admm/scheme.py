@@ -49,7 +49,7 @@ class AdmmScheme(Scheme):
         """An option of its own, or a problem that is not for the others."""
         if given:
             return f"{given[0]} is an option of ADMM"
-        return "more than 512 parties, or 1024 parties times classes"
+        return "more than 300 parties, or 1024 parties times classes"
 
     def method(self, traits: Traits) -> type[Method]:
         """One for one predictor per sample, one for several."""

@@ -22,8 +22,8 @@ class Proximal(Scheme):
     remarks = (
         "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
     )
-    # More have not been tried: its small problems grow with the cube of their number.
-    needs = Needs(convex=True, most_parties=512, most_parts=1024)
+    # More have not been measured: its small problems grow with the cube of their number.
+    needs = Needs(convex=True, most_parties=300, most_parts=1024)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
