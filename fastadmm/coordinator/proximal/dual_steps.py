@@ -216,7 +216,8 @@ class DualSteps:
                 "u": u,
             }
         if self.anderson is not None:
-            own, rows = self.anderson.export(), (self.problem.n_parties + 1) * self.problem.message_size
+            own: dict[str, Any] = dict(self.anderson.export())
+            rows = (self.problem.n_parties + 1) * self.problem.message_size
             saved["anderson"] = {**own, **{key: own[key][..., :rows] for key in _STATES}}
             saved["anderson_coefficients"] = {key: own[key][..., rows:] for key in _STATES}
         return saved
