@@ -202,7 +202,7 @@ class RunConfig:
         float,
         Setting(
             "method",
-            "stop when the relative duality gap is certified to be this small; 0: only when it is zero",
+            "stop when the relative duality gap is certified to be this small; 0: never",
             "Stop when the objective is proved to be this close to the best possible, relatively.",
             sign="not negative",
             is_limit=True,
@@ -216,7 +216,7 @@ class RunConfig:
         Setting(
             "method",
             "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
-            " when the gradient has fallen to this share of its size at zero weights",
+            " when the gradient has fallen to this share of its size at zero weights; 0: never",
             sign="not negative",
             is_limit=True,
             resumed="New relative stationarity of a non-convex problem.",

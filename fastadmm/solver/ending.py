@@ -51,7 +51,7 @@ def describe_end(
     if not problem.convex and status is not Status.DIVERGED:
         return _describe_stationarity(status, record, options)
     gap = _proved(record)
-    if status is Status.CONVERGED and 0 < options.gap_absolute >= record.gap_absolute:
+    if status is Status.CONVERGED and record.gap_absolute <= options.gap_absolute:
         return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
     if status is Status.CONVERGED and record.gap_within is not None:
         return (

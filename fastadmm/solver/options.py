@@ -23,7 +23,7 @@ class SolverOptions:
     scheme : str
         "auto", or a name of :data:`fastadmm.coordinator.registry.SCHEMES`.
     gap : float
-        Stop at this relative duality gap; 0 only at a gap of zero. A non-convex
+        Stop at this relative duality gap; 0 never stops by gap. A non-convex
         problem has none: there ``stationarity`` counts.
     max_rounds : int
         Stop after this many rounds.
@@ -43,7 +43,7 @@ class SolverOptions:
     stationarity : float
         Stop a non-convex problem when the prox-gradient of the paper's V^t has
         fallen to this share of its size at zero weights
-        (:class:`fastadmm.solver.history.RoundRecord`); 0 only at zero.
+        (:class:`fastadmm.solver.history.RoundRecord`); 0 never stops by it.
     history : int or None
         How much of the past the coordinator keeps: directions per party in
         ``subspace`` (at least 2), differences of the acceleration otherwise.

@@ -282,7 +282,7 @@ class Solver(Run):
             return Status.DIVERGED
         if not self.problem.convex:
             value, wanted = record.stationarity, self.options.stationarity
-            if value is not None and value <= wanted:
+            if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
         elif self._proves_enough(record) or self._proves_within(record):
             return Status.CONVERGED
@@ -297,8 +297,7 @@ class Solver(Run):
     def _proves_enough(self, record: RoundRecord) -> bool:
         """Whether one of the gaps that were asked for is reached, among all models."""
         wanted, absolute = self.options.gap, self.options.gap_absolute
-        # A gap of zero cannot get smaller, even where no accuracy was asked for.
-        if record.gap <= wanted or (wanted > 0 and self._at_rounding(record)):
+        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
             return True
         return absolute > 0 and record.gap_absolute <= absolute
 
