@@ -155,6 +155,32 @@ def test_merging_changes_neither_weights_nor_messages(monkeypatch):
         )
 
 
+def test_messages_are_never_held_twice(monkeypatch):
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
+    solver = start(build(widths=(12, 11, 10))[1])
+    solver.round()
+    place = solver.coordinator.messages.ctypes.data
+    for _ in range(8):
+        solver.round()
+        assert solver.coordinator.messages.ctypes.data == place
+
+
+def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
+    free, bound = start(build()[1]), start(build()[1])
+    empty = np.empty
+
+    def refusing(shape, **options):
+        if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == N and shape[0] > 9:
+            raise MemoryError
+        return empty(shape, **options)
+
+    records = [free.round() for _ in range(3)]
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.np.empty", refusing)
+    assert [bound.round().objective for _ in range(3)] == [record.objective for record in records]
+    with pytest.raises(MemoryError):
+        bound.round()
+
+
 def test_kernel_side_and_gram_side_send_the_same_directions(monkeypatch):
     rng = np.random.default_rng(8)
     wide = [rng.normal(size=(30, 45)), rng.normal(size=(30, 50))]

@@ -43,9 +43,6 @@ from fastadmm.problem.problem import Problem
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
 
-#: Address space reserved for messages at once; what is not written to takes no memory.
-_RESERVED_BYTES = 1 << 31
-
 #: In the span the gap is closed to this share of what it was at the start of the round ...
 _SPAN_ACCURACY = 3e-3
 
@@ -354,20 +351,19 @@ class SubspaceCoordinator:
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
 
     def _grow(self, k: int) -> None:
-        """Make room behind k messages; pages that nothing is written to take no memory."""
+        """Make room behind k messages for all that may come: what nothing is written to takes no memory."""
         n, parties = self.problem.n_samples, self.problem.n_parties
-        if k == 0:
-            most = (self._most_per_party(parties) + 1) * parties
-            self._store = np.empty((min(most, max(parties, _RESERVED_BYTES // (8 * n))), n))
-            return
-        shape = (k + parties, n)
-        try:
-            # In place, where the system can move pages instead of values: never held twice.
-            self._store.resize(shape)
-        except ValueError:  # somebody still looks at the messages
-            grown = np.empty(shape)
-            grown[:k] = self._store[:k]
-            self._store = grown
+        rows, least = (self._most_per_party(parties) + 1) * parties, k + parties
+        while True:
+            try:
+                room = np.empty((max(rows, least), n))
+                break
+            except MemoryError:  # more than the system has
+                if rows <= least:
+                    raise
+                rows //= 2
+        room[:k] = self._store[:k]
+        self._store = room
 
     def _most_per_party(self, parties: int) -> int:
         limit = directions_per_party(parties)
