@@ -379,7 +379,7 @@ def _memory_bytes(party: PartyData) -> int:
 
 
 def _pointer_bytes(party: PartyData) -> int:
-    return 0 if party.nnz is None else 16 * party.n_samples
+    return 0 if party.nnz is None else 8 * party.n_samples
 
 
 def _pass_bytes(party: PartyData) -> int:

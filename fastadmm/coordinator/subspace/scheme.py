@@ -91,12 +91,8 @@ class Subspace(Scheme):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages, and one more of each party while a round is on its way."""
-        from fastadmm.engine.engine import MAX_PIECES
-
-        columns, n = _kept(shape, history) + shape.n_parties * shape.n_outputs, shape.n_samples
-        # The span's Newton system weights a piece of all messages in each thread.
-        pieces = 8 * columns * -(-n // MAX_PIECES) * shape.n_threads
-        return 8 * columns * n + pieces, 0
+        columns = _kept(shape, history) + shape.n_parties * shape.n_outputs
+        return 8 * columns * shape.n_samples, 0
 
     def updates(self, shape: Shape, options: Options) -> list[str]:
         """Solvers of a metric."""

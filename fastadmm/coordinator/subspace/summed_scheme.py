@@ -44,11 +44,7 @@ class SummedSubspace(Subspace):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All summed messages, and the masked ones of a round."""
-        from fastadmm.engine.engine import MAX_PIECES
-
-        columns, n = history + 2, shape.message_size
-        pieces = 8 * columns * -(-n // MAX_PIECES) * shape.n_threads
-        return 8 * (columns + 2 * shape.n_parties) * n + pieces, 0
+        return 8 * (history + 2 + 2 * shape.n_parties) * shape.message_size, 0
 
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all summed messages."""
