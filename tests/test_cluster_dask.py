@@ -101,7 +101,7 @@ def test_an_interrupt_ends_a_run_after_its_round(data, tmp_path):  # noqa: F811
     resume_run(tmp_path / "run", changes={"cluster": "none", "rounds": result["rounds"] + 1})
 
 
-@pytest.mark.repeats
+@pytest.mark.slow  # Dask gives a lost connection up after minutes
 def test_a_lost_worker(data, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "3s")  # 30 s otherwise
     rounds = {"gap": 0.0, "rounds": 60, "checkpoint_rounds": 1}

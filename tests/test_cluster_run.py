@@ -143,7 +143,7 @@ def test_workers_read_their_own_rows_only(data, tmp_path, monkeypatch):
         {"loss": "hinge"},
         {"loss": "multinomial"},
         {"regularizer": "l1"},
-        {"loss": "hinge", "constraint": "ball:0.5"},
+        pytest.param({"loss": "hinge", "constraint": "ball:0.5"}, marks=pytest.mark.slow),
         {"loss": "multinomial", "regularizer": "group_lasso"},
     ],
     ids=lambda settings: " ".join(settings.values()),
