@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,3 +184,28 @@ def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
         best = minimize_scalar(value, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10})
     assert 0.0 <= found <= 1.0
     assert found == pytest.approx(best.x, abs=1e-5)
+
+
+def test_length_along_a_line_of_several_classes_takes_few_evaluations() -> None:
+    """Classes that move together bend little, but each alone much: Newton's steps were a thousandth long."""
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((N, 2)), np.tile(np.arange(3), N)[:N]
+    problem = make_problem([X[:, :1], X[:, 1:]], y, loss="multinomial", n_classes=3)
+    base, along = rng.standard_normal(3 * N), rng.standard_normal(3 * N) + 300.0
+    evaluate, lengths = type(problem.loss).evaluate, []
+
+    def counted(*given: Any) -> float:
+        lengths.append(evaluate(problem.loss, *given))
+        return lengths[-1]
+
+    def slope(t: float) -> float:
+        gradient = np.empty(3 * N)
+        evaluate(problem.loss, base + t * along, problem.y, problem.weight, gradient, engine)
+        return float(gradient @ along)
+
+    with Engine(1) as engine, pytest.MonkeyPatch.context() as patch:
+        linear = -slope(0.3)  # so that the least is there
+        patch.setattr(type(problem.loss), "evaluate", lambda self, *given: counted(*given))
+        found = best_length(problem, base, along, linear, 0.0, engine)
+    assert found == pytest.approx(0.3, abs=1e-5)
+    assert len(lengths) < 30

@@ -1,17 +1,22 @@
-"""Length of least objective along a direction of descent: Newton inside a bracket, on the derivative."""
+"""Length of least objective along a direction of descent: a secant inside a bracket, on the derivative."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from fastadmm.coordinator.certificate import inner
-from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["best_length"]
+
+#: Lengths that differ by this share are one; shorter ones than the second are none.
+_SAME, _SHORTEST = 1e-6, 1e-30
+
+_MAX_STEPS = 80
 
 
 def best_length(
@@ -19,28 +24,52 @@ def best_length(
 ) -> float:
     r"""Minimise :math:`\ell(z + t v) + p t + \tfrac q2 t^2` over t between 0 and 1.
 
+    The second derivative is not asked: with several predictors per sample they bend together.
+
     Parameters
     ----------
     problem : Problem
         Whose loss is used.
-    base, along : ndarray of shape (N,)
+    base, along : ndarray of shape (N,) or (C N,)
         z, offset and intercept included, and v.
     linear, square : float
         p and q, of the regulariser.
     engine : Engine
     """
-    gradient, curvature, classes = np.empty_like(base), np.empty_like(base), problem.n_outputs
+    gradient = np.empty_like(base)
 
-    def derivatives(length: float) -> tuple[float, float]:
-        z = base + length * along
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
-        problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
-        first = inner(gradient, along, engine, classes) + linear + length * square
-        second = inner(curvature, along * along, engine, classes) + square
-        # Overflow, or infinity minus infinity: too far.
-        return (first, second) if math.isfinite(first) else (math.inf, 0.0)
+    def slope(length: float) -> float:
+        problem.loss.evaluate(base + length * along, problem.y, problem.weight, gradient, engine)
+        found = inner(gradient, along, engine, problem.n_outputs) + linear + length * square
+        return found if math.isfinite(found) else math.inf  # overflow: too far
 
-    high = 1.0
-    while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
-        high *= 0.1
-    return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+    high, above = 1.0, slope(1.0)
+    if not above > 0.0:
+        return high
+    low, below = 0.1, slope(0.1)
+    while below > 0.0 and low > _SHORTEST:
+        high, above, low = low, below, 0.1 * low
+        below = slope(low)
+    return low if below >= 0.0 else _crossing(slope, (low, below), (high, above))
+
+
+def _crossing(
+    function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float]
+) -> float:
+    """Where an increasing function crosses zero, between two points whose values are known."""
+    same, widths = _SAME * high[0], [math.inf, math.inf]
+    last, here = high, low
+    for _ in range(_MAX_STEPS):
+        width = high[0] - low[0]
+        rise = (here[1] - last[1]) / (here[0] - last[0])
+        at = here[0] - here[1] / rise if 0.0 < rise < math.inf else math.nan
+        if not low[0] < at < high[0] or width > 0.5 * widths[-2]:
+            at = 0.5 * (low[0] + high[0])
+        widths.append(width)
+        last, here = here, (at, function(at))
+        if here[1] == 0.0:
+            break
+        low, high = (here, high) if here[1] < 0.0 else (low, here)
+        if abs(here[0] - last[0]) <= same or high[0] - low[0] <= same:
+            break
+    return here[0]
