@@ -25,13 +25,14 @@ def metric_drift(curvature, metric, floor, out, start, stop):
     Parameters
     ----------
     curvature : ndarray of shape (N,)
-        Raised to ``floor`` in place.
+        Taken as ``floor`` where it is less.
     metric : ndarray of shape (N,)
         Positive.
     floor : float
         Positive.
-    out : ndarray of shape (2,)
-        Sum of ``(curvature + metric) * log(curvature / metric)**2``, and of ``curvature + metric``.
+    out : ndarray of shape (3,)
+        Sum of ``(curvature + metric) * log(curvature / metric)**2``, of ``curvature + metric``, and of the
+        curvature as it is.
     start, stop : int
         Row range.
     """
@@ -44,7 +45,6 @@ def metric_drift(curvature, metric, floor, out, start, stop):
         own, other = curvature[begin : begin + size], metric[begin : begin + size]
         for k in range(size):
             h = max(own[k], floor)
-            own[k] = h
             ratio[k] = h / other[k]
             weights[k] = h + other[k]
         for k in range(size):
@@ -55,3 +55,4 @@ def metric_drift(curvature, metric, floor, out, start, stop):
             squares[k] = log * log
         out[0] += np.dot(squares[:size], weights[:size])
         out[1] += np.dot(weights[:size], ones[:size])
+        out[2] += np.dot(own, ones[:size])

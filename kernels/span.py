@@ -4,8 +4,9 @@ A step in the span, the kernel ``advance`` of a loss, takes
 :math:`S \leftarrow S + V^\top c`, the loss and its gradient at
 :math:`z = o + S + b` and the slopes :math:`V g` block by block.
 Its arguments are those of :func:`span_move`, with targets, weights and
-parameters of the loss as its ``evaluate`` takes them, and an array of shape (K + 1,)
-to which it adds the slopes and, last, the summed loss of the row range.
+parameters of the loss as its ``evaluate`` takes them, and an array of shape (K + 3,)
+to which it adds the slopes, the summed loss of the row range and the sums of the gradient
+and of its absolute values. Without messages it is the loss where S is.
 
 Both passes go over the samples in blocks that stay in the first-level cache, message
 after message: every value of V is read once and nothing else leaves the cache.
@@ -17,6 +18,7 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
+from fastadmm.kernels.vectors import total_and_size
 
 __all__ = ["span_advance", "span_blocks", "span_move", "span_slopes"]
 
@@ -124,8 +126,8 @@ def span_advance(evaluate, move, given, slopes, start, stop):
         ``messages`` to ``z`` of :func:`span_move`.
     given : tuple
         What ``evaluate`` takes between z and the rows, the gradient last.
-    slopes : ndarray of shape (at least K + 1,)
-        The slopes and, last, the loss are added.
+    slopes : ndarray of shape (at least K + 3,)
+        Slopes, loss, and sums of the gradient and of its absolute values are added.
     start, stop : int
         Row range.
     """
@@ -134,4 +136,5 @@ def span_advance(evaluate, move, given, slopes, start, stop):
         span_move(*move, begin, end)  # type: ignore[call-arg]
         value += evaluate(z, *given, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
+        total_and_size(gradient, slopes[len(messages) + 1 :], begin, end)
     slopes[len(messages)] += value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["shifted_sum", "square_root", "total_and_size"]
+__all__ = ["raise_to", "shifted_sum", "square_root", "total_and_size"]
 
 #: Sums side by side, so that neighbouring rows are added in one instruction. A power of two.
 _LANES = 64
@@ -33,6 +33,14 @@ def square_root(v, out, start, stop):
     given, own = v[start:stop], out[start:stop]
     for k in range(stop - start):
         own[k] = np.sqrt(given[k])
+
+
+@kernel
+def raise_to(v, least, start, stop):
+    """Raise the numbers of v, of shape (N,), that are less than ``least``."""
+    own = v[start:stop]
+    for k in range(stop - start):
+        own[k] = max(own[k], least)
 
 
 @kernel

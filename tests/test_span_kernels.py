@@ -135,12 +135,11 @@ def test_drift_is_weighted_squares_of_logarithms(size):
     rng = np.random.default_rng(12)
     metric = rng.uniform(0.01, 1.0, n)
     curvature = metric * np.exp(size * rng.uniform(-1.0, 1.0, n))
-    out, given, rows = np.zeros(2), curvature.copy(), slice(5, 2900)
+    out, rows = np.zeros(3), slice(5, 2900)
     metric_drift(curvature, metric, floor, out, 5, 2900)
-    h, m = np.maximum(given, floor)[rows], metric[rows]
-    np.testing.assert_allclose(out, [(h + m) @ np.log(h / m) ** 2, (h + m).sum()], rtol=1e-11, atol=1e-25)
-    np.testing.assert_array_equal(curvature[rows], h)
-    np.testing.assert_array_equal(curvature[:5], given[:5])
+    h, m = np.maximum(curvature, floor)[rows], metric[rows]
+    sums = [(h + m) @ np.log(h / m) ** 2, (h + m).sum(), curvature[rows].sum()]
+    np.testing.assert_allclose(out, sums, rtol=1e-11, atol=1e-25)
 
 
 @pytest.mark.parametrize("n", [0, 1, 40, 1100])

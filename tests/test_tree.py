@@ -88,6 +88,23 @@ def test_three_ways_to_add_leaves_are_one(n_leaves):
     assert list(array) == [slow, -slow]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_sums_of_leaves_are_added_in_slices(threads, monkeypatch):
+    rng, jobs = np.random.default_rng(2), []
+    leaves = list(rng.normal(size=(16, 300, 101)))
+    slow = slow_sum([leaf.copy() for leaf in leaves])
+    with Engine(threads) as engine:
+        shared = engine._shared
+        monkeypatch.setattr(
+            engine, "_shared", lambda f, items, *a: jobs.append(len(items)) or shared(f, items, *a)
+        )
+        found = engine.sums(lambda rows: leaves[rows[0]].copy(), halved(16, 16))
+        np.testing.assert_array_equal(found, slow)
+        assert jobs == [16, 3]
+        turned = engine.sums(lambda rows: leaves[rows[0]].copy().T, halved(16, 16))
+        np.testing.assert_array_equal(turned, slow.T)
+
+
 @pytest.mark.parametrize("light", [True, False])
 def test_pieces_of_work_change_no_bit(light):
     values = np.random.default_rng(1).normal(size=200_000)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.vectors import shifted_sum, square_root, total_and_size
+from fastadmm.kernels.vectors import raise_to, shifted_sum, square_root, total_and_size
 
 FIRST = np.random.default_rng(0).normal(size=1000)
 SECOND = np.random.default_rng(1).normal(size=1000)
@@ -20,6 +20,13 @@ def test_rows_outside_the_range_are_left_alone() -> None:
     square_root(np.abs(FIRST), out, 900, 990)
     assert np.array_equal(out[900:990], np.sqrt(np.abs(FIRST[900:990])))
     assert (out[[*range(5), *range(990, 1000)]] == 7.0).all()
+
+
+def test_numbers_are_raised() -> None:
+    out = FIRST.copy()
+    raise_to(out, 0.25, 5, 990)
+    assert np.array_equal(out[5:990], np.maximum(FIRST[5:990], 0.25))
+    assert np.array_equal(out[[*range(5), *range(990, 1000)]], FIRST[[*range(5), *range(990, 1000)]])
 
 
 @pytest.mark.parametrize("rows", [(0, 1000), (3, 4), (7, 71), (10, 10), (936, 1000)])

@@ -13,10 +13,12 @@ from fastadmm.cluster.engine import RowEngine
 from fastadmm.cluster.node import own_threads
 from fastadmm.cluster.solver import RowSolver
 from fastadmm.coordinator.registry import choose_scheme
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import least_of
 
 __all__ = ["refuse_unshared", "rows_of_problem", "solve_rows"]
 
@@ -55,7 +57,7 @@ def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = Non
     engine = RowEngine(comm, problem.n_samples, own_threads(comm, options.n_threads))
     blocks = [_part(block, *engine.rows) for block in problem.blocks]
     own = replace(rows_of_problem(problem, *engine.rows), blocks=blocks)
-    solver = RowSolver(own, options, engine, problem.loss.least(problem.y, problem.weight))
+    solver = RowSolver(own, options, engine, least_of(problem, Engine(1)))
     try:
         return run_rounds(solver)
     finally:

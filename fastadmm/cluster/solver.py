@@ -31,7 +31,7 @@ class RowSolver(Solver):
     options : SolverOptions
     engine : RowEngine
     least : float
-        The loss cannot be less, summed over all rows.
+        Of all rows, from :func:`fastadmm.solver.solver.least_of`.
     start : StartingPoint, optional
     """
 
@@ -43,10 +43,13 @@ class RowSolver(Solver):
         least: float,
         start: StartingPoint | None = None,
     ) -> None:
+        self.least = least
         super().__init__(problem, options, engine=engine, start=start)
         self.engine: RowEngine = engine
         self.comm = engine.comm
-        self.bound.value = least / problem.total_weight
+
+    def _least(self) -> float:
+        return self.least
 
     def _spend(self, seconds: float) -> None:
         super()._spend(seconds)

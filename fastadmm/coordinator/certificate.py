@@ -102,16 +102,16 @@ def primal_value(
     loss, y, weight = problem.loss, problem.y, problem.weight
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
         return near
-    gradient = np.empty_like(total)
+    gradient, z = np.empty_like(total), np.empty_like(total)
     value, sums = math.nan, None
 
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value, sums
-        z = engine.plus(problem.offset, total, b)
-        measured = loss.measure_parts(z, y, weight, gradient, engine)
+        measured = loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)
         bent = loss.curvature(z, y, weight, np.empty_like(total), engine)
-        (value, *both), (slope, _) = engine.together(measured, engine.size_parts(bent))
-        excess, size = sums = float(both[0]), float(both[1])
+        found, (slope, _) = engine.together(measured, engine.size_parts(bent))
+        value, excess, size = found.tolist()
+        sums = excess, size
         # Rounding of the sum itself: there is no better intercept.
         at_root = abs(excess) <= 1e-14 * size
         return 0.0 if at_root else excess, slope
@@ -129,8 +129,8 @@ def primal_value(
         intercept = formula
     if problem.fit_intercept and loss.smooth:
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
-    z = engine.plus(problem.offset, total, intercept)
-    if not (problem.fit_intercept and loss.smooth):
+    else:
+        z = engine.plus(problem.offset, total, intercept)
         value = loss.evaluate(z, y, weight, gradient, engine)
     feasible = make_feasible(problem, z, gradient, engine, sums)
     return PrimalValue(float(value), gradient, intercept, feasible, sums if feasible else None)
@@ -153,7 +153,7 @@ def _from_nearby(
         return PrimalValue(value, gradient, 0.0, loss.smooth, sums)
     if not loss.smooth:
         return None
-    slope = 0.0
+    slope, z = 0.0, engine.plus(problem.offset, total, intercept)
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
         if abs(excess) <= _TIGHT_FEASIBILITY * size:
@@ -161,13 +161,14 @@ def _from_nearby(
         if attempt == _NEARBY_STEPS:
             break
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
-            z = engine.plus(problem.offset, total, intercept)
             slope = engine.total(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine))
         if not slope > 0.0:
             break
         intercept -= excess / slope
-        z = engine.plus(problem.offset, total, intercept)
-        value, sums = loss.measure(z, problem.y, problem.weight, gradient, engine)
+        here = total, intercept, problem.y, problem.weight, z, gradient
+        (found,) = engine.together(loss.measure_parts(problem.offset, *here, engine))
+        value, excess, size = found.tolist()
+        sums = excess, size
     return None
 
 

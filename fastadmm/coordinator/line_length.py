@@ -39,7 +39,7 @@ def best_length(
     gradient = np.empty_like(base)
 
     def slope(length: float) -> float:
-        problem.loss.evaluate(base + length * along, problem.y, problem.weight, gradient, engine)
+        problem.loss.value_parts(base + length * along, problem.y, problem.weight, gradient, engine)
         found = inner(gradient, along, engine, problem.n_outputs) + linear + length * square
         return found if math.isfinite(found) else math.inf  # overflow: too far
 

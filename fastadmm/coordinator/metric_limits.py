@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine
+from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.engine.tree import MOST_LEAVES
 
-__all__ = ["directions_per_party", "drift_share"]
+__all__ = ["directions_per_party", "drift_share", "raised"]
 
 #: Samples whose curvature is a smaller share of the mean get this share.
-_CURVATURE_FLOOR = 1e-6
+_FLOOR = 1e-6
 
 #: Root mean square of log(curvature / metric) beyond which the parties factorise again.
 _METRIC_DRIFT = 0.5
@@ -23,30 +24,49 @@ def directions_per_party(n_parties: int) -> int:
 
 
 def drift_share(
-    curvature: np.ndarray, mean: float, metric: np.ndarray | None, engine: Engine, n_outputs: int = 1
-) -> float:
-    """How far the curvature has drifted from the metric, as a share of what is allowed.
+    curvature: np.ndarray, metric: np.ndarray | None, usual: float, engine: Engine, n_outputs: int = 1
+) -> tuple[float, float]:
+    """How far the curvature has drifted from the metric, as a share of what is allowed; and its mean.
 
     Parameters
     ----------
     curvature : ndarray of shape (N,) or (C N,)
-        Raised in place to a small share of ``mean``.
-    mean : float
-        Positive; what counts as a usual curvature.
     metric : ndarray of the same shape, or None
         Infinitely far where there is none yet.
+    usual : float
+        Mean curvature that the metric was raised by, see :func:`raised`; NaN where it is not known.
     engine : Engine
     n_outputs : int
         C.
+
+    Returns
+    -------
+    share, mean : float
+        From one sum over the rows.
     """
     from fastadmm.kernels.metric_drift import metric_drift
 
-    floor = _CURVATURE_FLOOR * mean
-    if metric is None:
-        np.maximum(curvature, floor, out=curvature)
-        return math.inf
-    classes = zip(curvature.reshape(n_outputs, -1), metric.reshape(n_outputs, -1))
-    ranges = engine.leaves(len(curvature) // n_outputs)
-    parts = [engine.kernel_parts(metric_drift, ranges, (2,), *own, floor) for own in classes]
-    squares, weights = np.sum(engine.together(*parts), axis=0)
-    return math.sqrt(squares / weights) / _METRIC_DRIFT
+    n = len(curvature) // n_outputs
+    if metric is None or not usual > 0.0:
+        totals = engine.total(curvature.reshape(n_outputs, -1))
+        return math.inf, float(totals @ np.ones(n_outputs)) / n_outputs / engine.all_rows(n)
+    classes, floor = zip(curvature.reshape(n_outputs, -1), metric.reshape(n_outputs, -1)), _FLOOR * usual
+    parts = [engine.kernel_parts(metric_drift, engine.leaves(n), (3,), *own, floor) for own in classes]
+    squares, weights, total = np.sum(engine.together(*parts), axis=0).tolist()
+    return math.sqrt(squares / weights) / _METRIC_DRIFT, total / n_outputs / engine.all_rows(n)
+
+
+def raised(curvature: np.ndarray, mean: float, engine: Engine) -> np.ndarray:
+    """A curvature of shape (N,) or (C N,) as a metric: raised in place to a small share of a usual one.
+
+    Parameters
+    ----------
+    curvature : ndarray
+    mean : float
+        Positive.
+    engine : Engine
+    """
+    from fastadmm.kernels.vectors import raise_to
+
+    engine.over_rows(raise_to, row_ranges(len(curvature), MOST_LEAVES), curvature, _FLOOR * mean)
+    return curvature

@@ -48,6 +48,12 @@ SUMS_BUDGET = 256 * 2**20
 #: Memory for partial sums of a job that wait for each other, in bytes; each thread holds one in any case.
 _WAITING_SUMS = 16 * 2**20
 
+#: Pieces of a job that Python hands over, where there are leaves for more but not threads.
+_FEW_PIECES = 32
+
+#: Numbers of a sum that are worth a piece of work where sums of leaves are added up.
+_SLICE = 1 << 13
+
 #: Numbers in two cache lines, which processors fetch together.
 _CACHE_LINES = 16
 
@@ -422,7 +428,7 @@ class Engine:
                 over_sums(threads, kernel, _bounds(part), own, *arguments)
             else:
                 self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
-            return halves_of(own)
+            return self._added(own) if own[0].size >= 2 * _SLICE else halves_of(own)
 
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
@@ -490,9 +496,24 @@ class Engine:
     ) -> Any:
         if len(leaves) == 1:
             return function(leaves[0])
-        pieces = min(_pieces(leaves, light), self._at_once(size))
+        # Handing over takes the interpreter, which one thread has at a time: so many that all are busy.
+        most = max(_FEW_PIECES, _power_of_two(2 * self.n_threads - 1))
+        pieces = min(_pieces(leaves, light), self._at_once(size), most)
         cut = halved(len(leaves), pieces)
-        return add_by_halves(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+        return self._added(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+
+    def _added(self, parts: Sequence[Any]) -> Any:
+        """Sum by halves of the leaves of a node; large arrays are cut up, for adding them would take one
+        thread longer than many take to compute them."""
+        first = parts[0]
+        slices = min(len(parts), first.size // _SLICE) if isinstance(first, np.ndarray) else 1
+        if slices < 2 or not all(part.flags.c_contiguous for part in parts):
+            return add_by_halves(parts)
+        flat = [part.reshape(-1) for part in parts]
+        self._shared(
+            lambda cut: add_by_halves([part[slice(*cut)] for part in flat]), even_ranges(first.size, slices)
+        )
+        return first
 
     def by_leaf(
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False

@@ -280,7 +280,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
 
     def _newton_classes(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":
-            return scipy.linalg.lapack.dpotrs(self._factor, residual.T)[0].T
+            return scipy.linalg.lapack.dpotrs(self._factor, residual.T, lower=True)[0].T
         return np.array([self._newton(row) for row in residual])
 
     def merge_oldest_classes(self, class_coefficients: np.ndarray) -> None:

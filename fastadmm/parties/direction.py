@@ -209,8 +209,9 @@ class DirectionParty(Answering):
                 self._kernel = self.block.kernel_gram()
             matrix = self._kernel.copy()
             matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
-        # LAPACK by name: SciPy's wrappers take longer than matrices of a few columns.
-        factor, failed = scipy.linalg.lapack.dpotrf(matrix, overwrite_a=True, clean=False)
+        # LAPACK by name: SciPy's wrappers take longer than matrices of a few columns. The transpose is
+        # in LAPACK's order: no copy is made of it.
+        factor, failed = scipy.linalg.lapack.dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
         # Columns so large that rounding exceeds the regulariser: block gradients need no factor.
         self._factor = None if failed else factor
 
@@ -392,10 +393,10 @@ class DirectionParty(Answering):
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":
-            return scipy.linalg.lapack.dpotrs(self._factor, residual)[0]
+            return scipy.linalg.lapack.dpotrs(self._factor, residual, lower=True)[0]
         # Woodbury: (D'WD + l I)^-1 r = (r - D' (D D' + l W^-1)^-1 D r) / l
         image = self.block.product(residual, self.engine)
-        dual = scipy.linalg.lapack.dpotrs(self._factor, image)[0]
+        dual = scipy.linalg.lapack.dpotrs(self._factor, image, lower=True)[0]
         return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
 
     def forget(self, direction: np.ndarray) -> None:

@@ -216,30 +216,36 @@ class Loss(ABC):
         float
             ``sum_i s_i l(z_i, y_i)``.
         """
+        (loss,) = engine.together(self.value_parts(z, y, weight, gradient, engine))
+        return float(loss)
+
+    def value_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
+        """What :meth:`evaluate` adds up, for :meth:`Engine.together`; writes the gradient at once."""
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
         leaves = engine.leaves(len(z))
-        return float(engine.sums(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), leaves, True))
+        return engine.parts(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), leaves, True)
 
-    def measure(
-        self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine
-    ) -> tuple[float, tuple[float, float]]:
-        """As :meth:`evaluate`, with the sums of the gradient and of its absolute values."""
-        ((loss, total, size),) = engine.together(self.measure_parts(z, y, weight, gradient, engine))
-        return float(loss), (total, size)
+    def measure_parts(
+        self,
+        base: Array,
+        total: Array,
+        intercept: float,
+        y: Array,
+        weight: Array,
+        z: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> list[Any]:
+        """Loss, and sums of the gradient and of its absolute values, for :meth:`Engine.together`.
 
-    def measure_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
-        """What :meth:`measure` adds up, for :meth:`Engine.together`; arguments as of :meth:`evaluate`."""
-        from fastadmm.kernels.vectors import total_and_size
-
-        kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-
-        def piece(rows: tuple[int, int]) -> tuple[float, float, float]:
-            loss = kernel(z, y, weight, *extra, gradient, *rows)
-            sums = np.zeros(2)
-            total_and_size(gradient, sums, *rows)
-            return loss, *sums.tolist()
-
-        return engine.parts(piece, engine.leaves(len(z)), True)
+        Parameters
+        ----------
+        base, total, intercept, y, weight, z, gradient, engine
+            As of :meth:`advance`, with the sum of messages that there is.
+        """
+        here = np.empty((0, len(y))), np.empty(0), total
+        arguments = (*here, base, intercept, y, weight, *self.kernel_arguments(), total, z, gradient)
+        return engine.kernel_parts(self.kernels().advance, engine.leaves(len(y)), (3,), *arguments)
 
     def advance(
         self,
@@ -285,9 +291,9 @@ class Loss(ABC):
         extra, size = self.kernel_arguments(), len(messages)
         arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
         leaves = engine.leaves(len(y))
-        slopes = engine.kernel_parts(self.kernels().advance, leaves, (size + 1,), *arguments)
-        found, sums = engine.together(slopes, engine.size_parts(gradient))
-        return float(found[size]), found[:size], tuple(sums)
+        found = engine.sum_over_rows(self.kernels().advance, leaves, (size + 3,), *arguments)
+        loss, *sums = found[size:].tolist()
+        return loss, found[:size], (sums[0], sums[1])
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""

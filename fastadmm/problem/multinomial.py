@@ -11,7 +11,7 @@ are those of a vector, and the messages of one class are contiguous.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,10 +88,10 @@ class Multinomial(Loss):
 
         return softmax(z, axis=1)
 
-    def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
+    def value_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
         rows, kernel = engine.leaves(len(y)), self.kernels().evaluate
         points, slopes = z.reshape(-1, len(y)), gradient.reshape(-1, len(y))
-        return float(engine.sums(lambda r: kernel(points, y, weight, slopes, *r), rows))
+        return engine.parts(lambda r: kernel(points, y, weight, slopes, *r), rows)
 
     def advance_classes(
         self,

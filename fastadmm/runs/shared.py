@@ -16,6 +16,7 @@ from fastadmm.cluster.engine import RowEngine, rows_of
 from fastadmm.cluster.node import own_threads, workers_here
 from fastadmm.cluster.rows import refuse_unshared, rows_of_problem
 from fastadmm.cluster.solver import SharedSolver, end, follow, new_solver
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.problem import Problem
@@ -28,6 +29,7 @@ from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
 from fastadmm.solver.run import Run
+from fastadmm.solver.solver import least_of
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
@@ -53,7 +55,7 @@ class _Share:
     problem : Problem
         Of the worker's rows, without their blocks.
     least : float
-        The loss cannot be less, summed over all rows.
+        Of all rows, from :func:`fastadmm.solver.solver.least_of`.
     start : StartingPoint or None
     """
 
@@ -296,7 +298,7 @@ def _whole(config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock
 
 def _shares(whole: LoadedRun, size: int) -> list[_Share]:
     problem = whole.problem
-    least = problem.loss.least(problem.y, problem.weight)
+    least = least_of(problem, Engine(1))
     rows = [rows_of(problem.n_samples, rank, size) for rank in range(size)]
     return [_Share(rows_of_problem(problem, *own), least, whole.start) for own in rows]
 

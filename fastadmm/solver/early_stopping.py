@@ -141,8 +141,9 @@ def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
         In the loss's unit; for the squared loss half the mean squared error.
     """
     flat = np.ascontiguousarray(z.T).ravel() if loss.vector else z
-    total = loss.evaluate(flat, rows.y, rows.weight, np.empty_like(flat), engine)
-    return float(total / engine.total(rows.weight))
+    losses = loss.value_parts(flat, rows.y, rows.weight, np.empty_like(flat), engine)
+    total, (weight, _) = engine.together(losses, engine.size_parts(rows.weight))
+    return float(total / weight)
 
 
 def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:

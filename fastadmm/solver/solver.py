@@ -28,7 +28,7 @@ from fastadmm.solver.row_state import with_rows
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
-__all__ = ["Solver", "SolverOptions", "solve"]
+__all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-13
@@ -89,17 +89,16 @@ class Solver(Run):
             for m, party in enumerate(self.method.parties):
                 party.other_rows = {name: rows.blocks[m] for name, rows in others.items() if rows is not None}
         # No model can be below the loss's own least value: regularisers are not negative.
-        self.bound = LowerBound(
-            problem.loss.least(problem.y, problem.weight) / problem.total_weight
-            if problem.convex
-            else -math.inf
-        )
+        self.bound = LowerBound(self._least() / problem.total_weight if problem.convex else -math.inf)
         self.divergence = DivergenceDetector(math.inf, self.method.convergent)
         self.n_rounds = 0
         self.seconds = 0.0
         self.prepared = False
         self.diverged = False
         self.last_record: RoundRecord | None = None
+
+    def _least(self) -> float:
+        return least_of(self.problem, self.engine)
 
     @property
     def intercept(self) -> Any:
@@ -402,6 +401,23 @@ class Solver(Run):
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
+
+
+def least_of(problem: Problem, engine: Engine) -> float:
+    """Lower bound of the summed loss over all predictors; minus infinity where none is known.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+        Of all rows of the problem.
+    """
+    y, weight = problem.y, problem.weight
+
+    def piece(rows: tuple[int, int]) -> float:
+        return problem.loss.least(y[slice(*rows)], weight[slice(*rows)])
+
+    return float(engine.sums(piece, engine.leaves(len(y)), light=True))
 
 
 def solve(

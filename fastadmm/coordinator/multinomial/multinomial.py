@@ -25,7 +25,7 @@ from fastadmm.coordinator.class_certificate import (
     shifted,
 )
 from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
 from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
@@ -193,15 +193,14 @@ class MultinomialCoordinator:
         z = shifted(problem.offset + self.point.total, self.point.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine)
         h = h.reshape(problem.n_outputs, -1).mean(axis=0)
-        mean = engine.mean(h)
-        if not mean > 0.0:  # every sample is classified beyond doubt
-            mean = penalty_unit(problem, engine)
-        share = drift_share(h, mean, self.metric, engine)
+        share, mean = drift_share(h, self.metric, self.watch.usual, engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
             return False
-        self.watch.moved(objective)
-        self.metric = h
+        if not mean > 0.0:  # every sample is classified beyond doubt
+            mean = penalty_unit(problem, engine)
+        self.watch.moved(objective, mean)
+        self.metric = raised(h, mean, engine)
         likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, engine)
         self.hessian.refresh(self.messages, h, hessian_sums(likely, problem.weight, engine), engine)
         return True

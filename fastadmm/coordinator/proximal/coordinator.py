@@ -19,7 +19,7 @@ from fastadmm.coordinator.certificate import (
     primal_value,
 )
 from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
 from fastadmm.coordinator.proximal.chord_newton import Passes
@@ -130,6 +130,7 @@ class ProximalCoordinator:
         self.model = self.proposal = self._point(np.empty(0))
         self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
+        self.usual = math.nan  # mean of the metric
         self.primal: PrimalValue | None = None
         self.gap = math.inf
         self.promised, self.stiffness, self.reach = 0.0, _LEAST_STIFFNESS, 0.0
@@ -537,20 +538,16 @@ class ProximalCoordinator:
             return before is None or not np.array_equal(before, self.metric)
         rise = lifted(self.proposal.intercept, problem.n_samples)
         h = self._curvature(problem.offset + rise + self.proposal.total)
-        mean = self._mean(h)
+        share, mean = drift_share(h, self.metric, self.usual, self.engine, problem.n_outputs)
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
             mean = penalty_unit(problem, self.engine)
             h = np.full_like(h, mean)
-        if drift_share(h, mean, self.metric, self.engine, problem.n_outputs) <= 1.0:
+            share, _ = drift_share(h, self.metric, self.usual, self.engine, problem.n_outputs)
+        if share <= 1.0:
             return False
-        self.metric = h
+        self.metric, self.usual = raised(h, mean, self.engine), mean
         self.n_factorisations += 1
         return True
-
-    def _mean(self, h: Array) -> float:
-        """Of a vector of shape (N,) or (C N,)."""
-        sums = self.engine.total(h.reshape(self.problem.n_outputs, -1))
-        return float(sums.mean()) / self.engine.all_rows(self.problem.n_samples)
 
     def _curvature(self, z: Array) -> Array:
         """Curvature of the loss at z, averaged over how far predictors have moved lately.
@@ -598,7 +595,7 @@ class ProximalCoordinator:
                 "total": point.total,
             }
         if self.metric is not None:
-            saved["metric"] = self.metric
+            saved["metric"], saved["usual"] = self.metric, self.usual
         if self.repaired is not None:
             saved["repaired"] = self.repaired
         if self.steps is not None:
@@ -624,7 +621,7 @@ class ProximalCoordinator:
         self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
         self.candidates.restore(saved["older"])
         if "metric" in saved:
-            self.metric = np.array(saved["metric"])
+            self.metric, self.usual = np.array(saved["metric"]), float(saved.get("usual", math.nan))
         if "steps" in saved:
             self.steps = self._steps(original, np.zeros(original.message_size))
             self.steps.restore(saved["steps"])

@@ -22,6 +22,11 @@ _CLOSE = 0.5
 class MetricWatch:
     """What the last measurement found.
 
+    Parameters
+    ----------
+    usual : float
+        Where a metric stays although the objective is another now.
+
     Attributes
     ----------
     start : float
@@ -30,14 +35,16 @@ class MetricWatch:
         Its decrease up to the last measurement.
     share : float
         Drift found there, as a share of the limit; infinite before the first.
+    usual : float
+        Mean curvature of the metric; NaN without one.
     """
 
-    def __init__(self) -> None:
-        self.start, self.progress, self.share = math.nan, 0.0, math.inf
+    def __init__(self, usual: float = math.nan) -> None:
+        self.start, self.progress, self.share, self.usual = math.nan, 0.0, math.inf, usual
 
-    def moved(self, objective: float) -> None:
-        """The metric is that of the model with this objective."""
-        self.start, self.progress, self.share = objective, 0.0, math.inf
+    def moved(self, objective: float, usual: float) -> None:
+        """The metric is that of the model with this objective, and has this mean."""
+        self.start, self.progress, self.share, self.usual = objective, 0.0, math.inf, usual
 
     def measured(self, objective: float, share: float) -> None:
         """The drift was measured, as a share of the limit."""
@@ -48,9 +55,9 @@ class MetricWatch:
         return self.share <= _CLOSE and 0.0 <= self.start - objective <= 2.0 * self.progress
 
     def export(self) -> np.ndarray:
-        """State as numbers, of shape (3,)."""
-        return np.array([self.start, self.progress, self.share])
+        """State as numbers, of shape (4,)."""
+        return np.array([self.start, self.progress, self.share, self.usual])
 
     def restore(self, saved: np.ndarray) -> None:
-        """Inverse of :meth:`export`."""
-        self.start, self.progress, self.share = (float(value) for value in saved)
+        """Inverse of :meth:`export`; those of version 0.2 have no mean."""
+        self.start, self.progress, self.share, self.usual, *_ = (*map(float, saved), math.nan)

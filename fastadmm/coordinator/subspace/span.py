@@ -230,10 +230,11 @@ class Span:
 
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
-        problem, gradient = self.problem, np.empty(len(point.total))
-        z = self.engine.plus(problem.offset, point.total, point.intercept)
-        loss, sums = problem.loss.measure(z, problem.y, problem.weight, gradient, self.engine)
-        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, sums)
+        problem, z, gradient = self.problem, np.empty(len(point.total)), np.empty(len(point.total))
+        here = problem.offset, point.total, point.intercept, problem.y, problem.weight
+        (sums,) = self.engine.together(problem.loss.measure_parts(*here, z, gradient, self.engine))
+        loss, total, size = sums.tolist()
+        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, (total, size))
 
     def curvature(self, point: SpanPoint) -> np.ndarray:
         """Weighted second derivatives of the loss."""

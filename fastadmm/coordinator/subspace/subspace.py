@@ -28,7 +28,7 @@ from fastadmm.coordinator.certificate import (
     primal_value,
 )
 from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
@@ -173,7 +173,7 @@ class SubspaceCoordinator:
     def set_problem(self, problem: Problem) -> None:
         """Go on with another loss: what is known of the current point is forgotten."""
         self.problem = problem
-        self.watch = MetricWatch()
+        self.watch = MetricWatch(self.watch.usual)
         self.point.loss, self.point.gradient = math.nan, None
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
@@ -308,15 +308,14 @@ class SubspaceCoordinator:
         problem, point = self.problem, self.point
         z = self.engine.plus(problem.offset, point.total, point.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
-        mean = self.engine.mean(h)
-        if not mean > 0.0:  # every sample on a flat piece of its loss
-            mean = penalty_unit(problem, self.engine)
-        share = drift_share(h, mean, self.metric, self.engine)
+        share, mean = drift_share(h, self.metric, self.watch.usual, self.engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
             return False
-        self.watch.moved(objective)
-        self.metric = h
+        if not mean > 0.0:  # every sample on a flat piece of its loss
+            mean = penalty_unit(problem, self.engine)
+        self.watch.moved(objective, mean)
+        self.metric = raised(h, mean, self.engine)
         self.n_factorisations += 1
         return True
 
