@@ -428,7 +428,7 @@ class Engine:
                 over_sums(threads, kernel, _bounds(part), own, *arguments)
             else:
                 self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
-            return self._added(own) if own[0].size >= 2 * _SLICE else halves_of(own)
+            return self._added(list(own)) if own[0].size >= 2 * _SLICE else halves_of(own)
 
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
