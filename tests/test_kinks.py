@@ -181,6 +181,12 @@ def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
 
     with Engine(1) as engine:
         found = best_length(problem, base, along, linear, square, engine)
+        gradient = np.empty(N)
+        problem.loss.evaluate(base + along, problem.y, problem.weight, gradient, engine)
+        end = float(gradient @ along) + linear + square
+        assert best_length(problem, base, along, linear, square, engine, end) == pytest.approx(
+            found, rel=1e-5
+        )
         best = minimize_scalar(value, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10})
     assert 0.0 <= found <= 1.0
     assert found == pytest.approx(best.x, abs=1e-5)

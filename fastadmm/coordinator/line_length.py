@@ -20,7 +20,13 @@ _MAX_STEPS = 80
 
 
 def best_length(
-    problem: Problem, base: np.ndarray, along: np.ndarray, linear: float, square: float, engine: Engine
+    problem: Problem,
+    base: np.ndarray,
+    along: np.ndarray,
+    linear: float,
+    square: float,
+    engine: Engine,
+    end: float | None = None,
 ) -> float:
     r"""Minimise :math:`\ell(z + t v) + p t + \tfrac q2 t^2` over t between 0 and 1.
 
@@ -35,6 +41,8 @@ def best_length(
     linear, square : float
         p and q, of the regulariser.
     engine : Engine
+    end : float, optional
+        The derivative at length 1, where it is known.
     """
     gradient = np.empty_like(base)
 
@@ -43,7 +51,7 @@ def best_length(
         found = inner(gradient, along, engine, problem.n_outputs) + linear + length * square
         return found if math.isfinite(found) else math.inf  # overflow: too far
 
-    high, above = 1.0, slope(1.0)
+    high, above = 1.0, slope(1.0) if end is None else end
     if not above > 0.0:
         return high
     low, below = 0.1, slope(0.1)

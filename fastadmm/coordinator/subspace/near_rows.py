@@ -78,7 +78,7 @@ def minimise_near_bends(
         trial = span.advance(here, step)
         if not here.value - trial.value >= _KEPT * promised:
             share *= 2.0
-            trial = span.advance(here, span.best_length(here, step) * step)
+            trial = span.advance(here, span.best_length(here, step, trial) * step)
         if not trial.value < here.value:
             break
         here, point = trial, trial.point

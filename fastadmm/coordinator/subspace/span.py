@@ -189,7 +189,7 @@ def minimise_over_span(
                 hessian.refresh(messages, span.curvature(here.point), engine)
                 solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
                 continue
-            step = step * span.best_length(here, step)
+            step = step * span.best_length(here, step, trial)
             trial = span.advance(here, step)
         if not trial.value < here.value:
             break
@@ -313,8 +313,8 @@ class Span:
         )
         return self.here(SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums), products)
 
-    def best_length(self, here: Here, step: np.ndarray) -> float:
-        """Length of least objective along a step, between 0 and 1."""
+    def best_length(self, here: Here, step: np.ndarray, trial: Here) -> float:
+        """Length of least objective along a step, between 0 and 1; the whole of it ends at ``trial``."""
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
         start = problem.offset + point.total + point.intercept
@@ -324,8 +324,17 @@ class Span:
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
         if self.tilt is not None:
             linear += float(self.tilt @ step)
+        end = float(trial.slope @ step)
         # Some rows have what it reads of a problem.
-        return best_length(cast(Problem, problem), start, move, linear, square, engine)
+        return best_length(
+            cast(Problem, problem),
+            start,
+            move,
+            linear,
+            square,
+            engine,
+            end if math.isfinite(end) else math.inf,
+        )
 
 
 class Secant:
