@@ -7,10 +7,13 @@ import math
 import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["add_weights", "orthonormal"]
+__all__ = ["add_weights", "orthonormal", "reflect_rows"]
 
 #: Less than this share of a direction is rounding.
 _NOTHING_NEW = 1e-9
+
+#: Columns that are reflected at a time: they stay in the first-level cache.
+_BLOCK = 1024
 
 
 @kernel
@@ -68,3 +71,32 @@ def orthonormal(direction, earlier, out):
     for j in range(len(out)):
         out[j] /= left
     return True
+
+
+@kernel
+def reflect_rows(matrix, rows, unit, start, stop):
+    """Reflect some rows of a matrix in place, ``R -= 2 unit (unit @ R)``, in a range of columns.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (K, N)
+    rows : ndarray of int, shape (k,)
+        Which rows R are.
+    unit : ndarray of shape (k,)
+        Unit vector.
+    start, stop : int
+        Range of columns.
+    """
+    image = np.empty(_BLOCK)
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        for i in range(size):
+            image[i] = 0.0
+        for j in range(len(rows)):
+            own, share = matrix[rows[j], begin : begin + size], unit[j]
+            for i in range(size):
+                image[i] += share * own[i]
+        for j in range(len(rows)):
+            own, share = matrix[rows[j], begin : begin + size], 2.0 * unit[j]
+            for i in range(size):
+                own[i] -= share * image[i]

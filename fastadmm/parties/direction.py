@@ -410,8 +410,13 @@ class DirectionParty(Answering):
         if len(direction) != len(self.directions) or not direction.any():
             raise Unanswerable("call 'forget': not a combination of the directions that were sent")
         unit, row = reflection(direction)
-        turned = self.directions - 2.0 * np.outer(unit, unit @ self.directions)
-        self.directions = np.delete(turned, row, axis=0)
+        from fastadmm.kernels.directions import reflect_rows
+
+        # A copy, for nobody changes directions; with the room behind them.
+        room, used = self._room.copy(), np.flatnonzero(unit)
+        reflect_rows(room, used, unit[used], 0, room.shape[1])
+        room[row : self._n_directions - 1] = room[row + 1 : self._n_directions]
+        self._room, self._n_directions = room, self._n_directions - 1
 
     def weights(self, coefficients: np.ndarray) -> np.ndarray:
         """x_m of shape (d,) for this party's coefficients."""

@@ -219,9 +219,13 @@ class SpanHessian:
         if self.reference is None:
             return
         own, matrix = self.lead + mine, self.matrix
-        matrix[own] -= 2.0 * np.outer(unit, unit @ matrix[own])
-        matrix[:, own] -= 2.0 * np.outer(matrix[:, own] @ unit, unit)
-        self.matrix = np.delete(np.delete(matrix, own[row], axis=0), own[row], axis=1)
+        image = unit @ matrix[own]
+        image[own] -= float(image[own] @ unit) * unit
+        change = 2.0 * np.outer(unit, image)
+        matrix[own] -= change
+        matrix[:, own] -= change.T
+        dropped = own[row]
+        self.matrix = np.delete(np.delete(matrix, dropped, axis=0), dropped, axis=1)
 
     def recombine(self, rotation: np.ndarray, rows: np.ndarray, stay: np.ndarray) -> None:
         """Follow messages that are replaced by combinations of them; forgets all if it had not taken in all.

@@ -35,7 +35,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian, row_blocks, span_products
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
@@ -387,19 +387,13 @@ class SubspaceCoordinator:
 
     def _forget(self, mine: np.ndarray, unit: np.ndarray, row: int) -> None:
         """Reflect the directions ``mine`` and drop one, as their party does."""
+        from fastadmm.kernels.directions import reflect_rows
+
         place, point = int(mine[row]), self.point
         self.hessian.reflect(unit, mine, row)
         turned = unit != 0.0  # of all parties' sums two
-
-        def piece(rows: tuple[int, int]) -> None:
-            for begin, end in row_blocks(rows, len(mine)):
-                image = np.zeros(end - begin)
-                for k, share in zip(mine[turned], unit[turned]):
-                    image += share * self._store[k, begin:end]
-                for k, share in zip(mine[turned], unit[turned]):
-                    self._store[k, begin:end] -= (2.0 * share) * image
-
-        self.engine.by_leaf(piece, self.engine.leaves(self._store.shape[1]), light=True)
+        leaves = self.engine.leaves(self._store.shape[1])
+        self.engine.over_rows(reflect_rows, leaves, self._store, mine[turned], unit[turned])
         for k in range(place, len(self.owner) - 1):  # one by one: NumPy would copy all of them first
             self._store[k] = self._store[k + 1]
         c = point.coefficients
