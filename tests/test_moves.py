@@ -8,7 +8,9 @@ from fastadmm import SolverOptions, solve
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels.directions import reflect_rows
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import make_problem
@@ -67,11 +69,55 @@ def test_the_hessian_and_the_moves_follow():
     lost = 2.0 * unit[row] * (moves.rows[:, mine] @ unit)
     shares = moves.rows[:, mine[row]] - lost
     turned = np.delete(turned, mine[row], axis=0)
-    hessian.reflect(unit, mine, row)
-    moves.reflect(unit, mine, row)
+    for followed in (hessian, moves):
+        followed.reflect(unit, mine)
+        followed.drop([int(mine[row])])
     full = np.vstack([np.ones(40), turned])
     np.testing.assert_allclose(hessian.matrix, (full * curvature) @ full.T, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(moves.rows @ turned + np.outer(shares, gone), images, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_are_reflected_in_any_cut_of_the_columns():
+    rng = np.random.default_rng(5)
+    matrix, rows, unit = rng.normal(size=(5, 2100)), np.array([4, 0, 2]), rng.normal(size=3)
+    unit /= np.linalg.norm(unit)
+    expected, whole, cut = matrix.copy(), matrix.copy(), matrix.copy()
+    for i in range(2100):
+        share = sum(unit[j] * matrix[rows[j], i] for j in range(3))
+        for j in range(3):
+            expected[rows[j], i] -= 2.0 * unit[j] * share
+    reflect_rows(whole, rows, unit, 0, 2100)
+    for start, stop in ((0, 7), (7, 1500), (1500, 2100)):
+        reflect_rows(cut, rows, unit, start, stop)
+    np.testing.assert_allclose(whole, expected, rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(cut, whole)
+
+
+def test_parties_forget_in_one_exchange():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(60, 30))
+    problem = make_problem(np.split(X, 3, axis=1), (X[:, 0] > 0) * 1.0, lam=1e-4)
+    method = SubspaceMethod(problem, Engine(1), directions=2)
+    method.parties = method.make_parties()
+    told = []
+    for k in range(4):
+        talk, answers = method.round(), None
+        try:
+            while True:
+                exchange = talk.send(answers)
+                told.append([call.name for call in exchange.calls])
+                answers = [
+                    method.parties[call.party].answer(call.name, call.made()) for call in exchange.calls
+                ]
+        except StopIteration:
+            assert np.bincount(method.coordinator.owner).tolist() == [min(k + 1, 2)] * 3
+    assert told.count(["forget"] * 3) == 2
+    for m, party in enumerate(method.parties):
+        np.testing.assert_allclose(
+            method.coordinator.messages[method.coordinator.owner == m],
+            party.directions @ problem.blocks[m].matrix.T,
+            atol=1e-12,
+        )
 
 
 def test_a_party_refuses_what_is_no_combination_of_its_directions():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
-from fastadmm.coordinator.metric_limits import directions_per_party
+from fastadmm.coordinator.metric_limits import directions_per_party, directions_worth
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
@@ -237,6 +237,26 @@ def test_a_dense_gram_matrix_is_made_only_where_it_is_cheap():
 
 def test_number_of_directions():
     assert [directions_per_party(m) for m in (1, 2, 8, 16, 64, 1000)] == [64, 64, 64, 32, 8, 8]
+    # A dense block never has fewer than its columns; sparse rows of a dozen entries or less have fewer.
+    assert directions_worth(10**6, [30, 30], [1.0, 1.0]) == 64
+    assert directions_worth(10**6, [20, 8], [1.0, 1.0]) >= 20
+    assert directions_worth(10**6, [500, 500], [0.01, 0.01]) == 19
+    assert directions_worth(10**5, [10**4] * 16, [1e-4] * 16) == 4
+    assert directions_worth(10**5, [10**4] * 2, [1e-4] * 2) == 16
+
+
+def test_sparse_rows_keep_fewer_directions_in_one_process():
+    rng = np.random.default_rng(12)
+    blocks = [sp.random(3000, 400, 0.004, "csr", random_state=rng) for _ in range(4)]
+    y = (rng.random(3000) < 0.5) * 1.0
+    problem = make_problem(blocks, y, lam=1e-6)
+    rounds = {}
+    for directions, most in (("auto", 8), ("one", 64)):
+        solver, rounds[directions] = Solver(problem, SolverOptions(gap=0.0, directions=directions)), 1
+        while solver.round().gap > 1e-6:
+            rounds[directions] += 1
+            assert np.bincount(solver.coordinator.owner).max() <= most
+    assert rounds["auto"] <= 2 * rounds["one"]
 
 
 @pytest.mark.parametrize(("lam", "rough"), [(1e-2, True), (1e-9, False)])

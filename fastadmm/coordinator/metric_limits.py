@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 
-__all__ = ["directions_per_party", "drift_share", "raised"]
+__all__ = ["directions_per_party", "directions_worth", "drift_share", "raised"]
 
 #: Samples whose curvature is a smaller share of the mean get this share.
 _FLOOR = 1e-6
@@ -21,6 +22,34 @@ _METRIC_DRIFT = 0.5
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; beyond it some are merged or forgotten."""
     return max(8, min(64, 512 // n_parties))
+
+
+#: Numbers of messages and directions that a round may read for every stored entry.
+_NUMBERS_PER_ENTRY = 4.0
+
+#: Fewest directions: of a party, and of all together.
+_FEWEST, _FEWEST_TOGETHER = 4, 32
+
+
+def directions_worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
+    """Most directions a party keeps where a round costs arithmetic alone, not an exchange between machines.
+
+    Messages are dense. Of data with few entries in a row they soon hold many times the data's numbers, and
+    older ones save fewer rounds than it takes to read them.
+
+    Parameters
+    ----------
+    n_samples : int
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored.
+    """
+    parties = len(widths)
+    entries = n_samples * sum(width * density for width, density in zip(widths, densities))
+    numbers = n_samples * parties + sum(widths)  # of a message and a direction of each party
+    worth = max(_FEWEST, _FEWEST_TOGETHER // parties, int(_NUMBERS_PER_ENTRY * entries / numbers))
+    return min(directions_per_party(parties), worth)
 
 
 def drift_share(

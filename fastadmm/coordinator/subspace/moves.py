@@ -8,6 +8,8 @@ would forget conjugacy, and cost several times the rounds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 __all__ = ["Moves"]
@@ -68,15 +70,16 @@ class Moves:
             rest = dormqr("L", "N", factor, scales, rest, len(mine))[0]
         return rest[:, 0] / np.linalg.norm(rest)
 
-    def reflect(self, unit: np.ndarray, mine: np.ndarray, row: int) -> None:
-        """Follow the directions when a party forgets one: see :mod:`fastadmm.parties.reflection`.
+    def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
+        """Follow a party's directions when it turns them: see :mod:`fastadmm.parties.reflection`.
 
         Parameters
         ----------
         unit : ndarray of shape (K_m,)
         mine : ndarray of int, shape (K_m,)
-        row : int
-            Of ``mine``.
         """
         self.rows[:, mine] -= 2.0 * np.outer(self.rows[:, mine] @ unit, unit)
-        self.rows = np.delete(self.rows, mine[row], axis=1)
+
+    def drop(self, places: Sequence[int]) -> None:
+        """Forget the shares of some directions."""
+        self.rows = np.delete(self.rows, places, axis=1)

@@ -67,9 +67,14 @@ class Subspace(Scheme):
 
         if method is not SubspaceMethod:
             return super().make(problem, options, engine, elsewhere)
-        made = SubspaceMethod(problem, engine, options.history, both)
         # What is asked for is the same wherever parties are, so nothing that shows columns.
-        made.by_size = options.directions == "auto" and not elsewhere
+        cheap = options.directions == "auto" and not elsewhere
+        history = options.history
+        if history is None and cheap:
+            shapes = [block.whole_shape for block in problem.blocks]
+            history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
+        made = SubspaceMethod(problem, engine, history, both)
+        made.by_size = cheap
         return made
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
@@ -84,8 +89,11 @@ class Subspace(Scheme):
         from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
 
         if shape.n_outputs == 1:
-            moves = shape.traits.convex and shape.traits.smooth
-            return directions_per_party(shape.n_parties), _LEAST_MOVES if moves else _LEAST_DIRECTIONS
+            if not (shape.traits.convex and shape.traits.smooth):
+                return directions_per_party(shape.n_parties), _LEAST_DIRECTIONS
+            if options.directions == "auto":
+                return _worth(shape.n_samples, shape.widths, shape.densities), _LEAST_MOVES
+            return directions_per_party(shape.n_parties), _LEAST_MOVES
         most = class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
         return most, min(_LEAST_DIRECTIONS, most)
 
@@ -115,6 +123,12 @@ class Subspace(Scheme):
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all messages."""
         return 2.0 * shape.n_samples * float(_kept(shape, history)) ** 2
+
+
+def _worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
+    from fastadmm.coordinator.metric_limits import directions_worth
+
+    return directions_worth(n_samples, widths, densities)
 
 
 def _kept(shape: Shape, history: int) -> int:

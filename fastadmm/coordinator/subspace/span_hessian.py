@@ -11,7 +11,7 @@ steps of Newton's method: see :mod:`fastadmm.coordinator.subspace.span`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -205,27 +205,29 @@ class SpanHessian:
         self.matrix = grown
         return products[:, new]
 
-    def reflect(self, unit: np.ndarray, mine: np.ndarray, row: int) -> None:
-        """Forget a direction as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
+    def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
+        """Turn a party's directions as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
 
         Parameters
         ----------
         unit : ndarray of shape (K_m,)
         mine : ndarray of int, shape (K_m,)
             Rows of V that are reflected.
-        row : int
-            Which of them is dropped.
         """
         if self.reference is None:
             return
         own, matrix = self.lead + mine, self.matrix
-        image = unit @ matrix[own]
-        image[own] -= float(image[own] @ unit) * unit
-        change = 2.0 * np.outer(unit, image)
+        products = unit @ matrix[own]
+        products[own] -= float(products[own] @ unit) * unit
+        change = 2.0 * np.outer(unit, products)
         matrix[own] -= change
         matrix[:, own] -= change.T
-        dropped = own[row]
-        self.matrix = np.delete(np.delete(matrix, dropped, axis=0), dropped, axis=1)
+
+    def drop(self, places: Sequence[int]) -> None:
+        """Forget some rows of V."""
+        if self.reference is not None:
+            stay = np.delete(np.arange(len(self.matrix)), np.asarray(places) + self.lead)
+            self.matrix = self.matrix[stay[:, np.newaxis], stay]
 
     def recombine(self, rotation: np.ndarray, rows: np.ndarray, stay: np.ndarray) -> None:
         """Follow messages that are replaced by combinations of them; forgets all if it had not taken in all.

@@ -373,33 +373,37 @@ class SubspaceCoordinator:
         parties = self.problem.n_parties
         limit = self._most_per_party(parties)
         self.moves.record(before, self.point.coefficients, limit - 1)
-        for m in np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit).tolist():
-            mine = np.flatnonzero(self.owner == m)
-            while len(mine) > limit:
-                direction = self.moves.forgettable(self.point.coefficients, mine)
-                yield Exchange([Call(m, "forget", {"direction": direction})], Pace.SHORT)
-                if self.rounded is not None:
+        while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
+            places = [np.flatnonzero(self.owner == m) for m in crowded]
+            gone = [self.moves.forgettable(self.point.coefficients, mine) for mine in places]
+            calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
+            yield Exchange(calls, Pace.SHORT)
+            if self.rounded is not None:
+                for m, mine in zip(crowded.tolist(), places):
                     self.rounded.mix(m, self._store, mine, self.engine)
-                unit, row = reflection(direction)
-                self.moves.reflect(unit, mine, row)
-                self._forget(mine, unit, row)
-                mine = np.flatnonzero(self.owner == m)
+            turns = [reflection(own) for own in gone]
+            for mine, (unit, _) in zip(places, turns):
+                self.moves.reflect(unit, mine)
+            self.moves.drop(self._forget(places, turns))
 
-    def _forget(self, mine: np.ndarray, unit: np.ndarray, row: int) -> None:
-        """Reflect the directions ``mine`` and drop one, as their party does."""
+    def _forget(self, places: Sequence[np.ndarray], turns: Sequence[tuple[np.ndarray, int]]) -> list[int]:
+        """Turn each party's directions, in these places, and drop one, as the party does; return which."""
         from fastadmm.kernels.directions import reflect_rows
 
-        place, point = int(mine[row]), self.point
-        self.hessian.reflect(unit, mine, row)
-        turned = unit != 0.0  # of all parties' sums two
-        leaves = self.engine.leaves(self._store.shape[1])
-        self.engine.over_rows(reflect_rows, leaves, self._store, mine[turned], unit[turned])
-        for k in range(place, len(self.owner) - 1):  # one by one: NumPy would copy all of them first
-            self._store[k] = self._store[k + 1]
-        c = point.coefficients
-        c[mine] -= 2.0 * float(c[mine] @ unit) * unit
-        point.coefficients = np.delete(c, place)
-        self.owner = np.delete(self.owner, place)
+        c, leaves, dropped = self.point.coefficients, self.engine.leaves(self._store.shape[1]), []
+        for mine, (unit, row) in zip(places, turns):
+            self.hessian.reflect(unit, mine)
+            turned = unit != 0.0  # of all parties' sums two
+            self.engine.over_rows(reflect_rows, leaves, self._store, mine[turned], unit[turned])
+            c[mine] -= 2.0 * float(c[mine] @ unit) * unit
+            dropped.append(int(mine[row]))
+        self.hessian.drop(dropped)
+        stay = np.delete(np.arange(len(c)), dropped)
+        for k, place in enumerate(stay.tolist()):  # one by one: NumPy would copy all of them first
+            if k != place:
+                self._store[k] = self._store[place]
+        self.point.coefficients, self.owner = c[stay], self.owner[stay]
+        return dropped
 
 
 class SubspaceMethod(Method):

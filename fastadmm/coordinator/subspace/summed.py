@@ -234,7 +234,7 @@ class SummedCoordinator(SubspaceCoordinator):
             merging = np.delete(np.eye(len(unit)) - 2.0 * np.outer(unit, unit), row, axis=0)
             self.gram = merging @ self.gram @ merging.T
             self.spread = np.abs(merging) @ self.spread + self._rounded(merging)
-            self._forget(np.arange(len(unit)), unit, row)
+            self._forget([np.arange(len(unit))], [(unit, row)])
 
 
 class SummedSubspaceMethod(SubspaceMethod):
