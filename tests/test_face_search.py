@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
+from fastadmm.coordinator.proximal.face_search import FaceSearch, Found, common_subspace
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 
@@ -116,3 +116,14 @@ def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None
     proposal = solver.coordinator.proposal
     at = objective(solver, proposal.coefficients, proposal.intercept)
     assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("common", [0, 1, 3])
+def test_what_two_subspaces_have_in_common(common: int) -> None:
+    rng = np.random.default_rng(common)
+    vectors = rng.normal(size=(9, 7))
+    shared, one, other = vectors[:, :common], vectors[:, common : common + 2], vectors[:, 5:]
+    bases = [np.linalg.qr(np.hstack([own, shared]))[0] for own in (one, other)]
+    found = common_subspace(*bases)
+    np.testing.assert_allclose(found.T @ found, np.eye(common), atol=1e-14)
+    np.testing.assert_allclose(found @ (found.T @ shared), shared, atol=1e-12)

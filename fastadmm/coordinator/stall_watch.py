@@ -14,6 +14,9 @@ PATIENCE = 20
 
 _FALLEN = 0.9
 
+#: After so many without it, rounds may take more exchanges.
+_SLOW = 2
+
 
 @dataclass
 class StallWatch:
@@ -44,6 +47,11 @@ class StallWatch:
         self.reference, self.n_still = gap, 0
         self.n_stalls += 1
         return True
+
+    @property
+    def slow(self) -> bool:
+        """Whether the gap has stalled before, or not fallen by a tenth lately."""
+        return self.n_stalls > 0 or self.n_still >= _SLOW
 
     @property
     def remark(self) -> str:

@@ -73,6 +73,10 @@ _LEAVING = 4
 #: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
 _ENOUGH = 0.3
 
+#: Exchanges in which a patient search on the model's face goes on past what it meets: a proposal beyond a
+#: bound is worth nothing where the model is close to that.
+_MEETINGS = 30
+
 #: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
 _LEAST_DIRECTIONS = 4
 
@@ -106,6 +110,8 @@ class ProximalCoordinator:
         Of a run that has stalled.
     stepping : bool
         Whether the next round is one of them.
+    patient : bool
+        Whether searches may ask parties more than once.
     sent : ndarray of shape (N,)
         The gradient that the last round began with.
     repaired : ndarray of shape (N,) or None
@@ -145,7 +151,7 @@ class ProximalCoordinator:
         self._held: Answers = []
         self.n_bad = 0
         self.steps: DualSteps | None = None
-        self.stepping = False
+        self.stepping = self.patient = False
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
@@ -447,7 +453,7 @@ class ProximalCoordinator:
         if not self._can_be_true(found):
             found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            other = on_model.end_on_model(answers)
+            other = yield from on_model.end_on_model(answers, _MEETINGS if self.patient else 0)
             if not self._can_be_true(other):
                 other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):

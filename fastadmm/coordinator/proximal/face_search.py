@@ -3,8 +3,10 @@ r"""Where to take the next gradient: Newton's method over faces, with the partie
 A face is described by its party (:class:`fastadmm.parties.active_set.Face`). Newton's method over all
 parties' faces may end where a weight has passed its kink or bound; only parties see that. So the
 coordinator sends the end, the parties answer with the combinations that hold such weights
-where they are, and Newton's method goes on from there. What the second end passes shows in the
-line search of the next round: the search takes one exchange, without a message.
+where they are, and Newton's method goes on from there. From the answers' faces that takes one exchange,
+without a message, and what the second end passes shows in the line search of the next round. From the
+model's, where holding all at once is no better than the model and the gap falls slowly, it goes from one
+kink or bound to the next, an exchange each, until it passes none.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint, newton_system
@@ -30,7 +33,7 @@ from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
 
-__all__ = ["FaceSearch", "Found"]
+__all__ = ["FaceSearch", "Found", "common_subspace"]
 
 Array = np.ndarray
 
@@ -233,15 +236,19 @@ class FaceSearch:
         self.exact = False
         for m in crossed:
             self.anchors[m], self.bases[m] = held[m][f"{face}_anchor"], held[m][f"{face}_basis"]
-        return self.advance(self.reached, self.model.coefficients)
+        if not self.advance(self.reached, self.model.coefficients):
+            self.reached = self._joined(self.anchors)  # all that was free has crossed: the end is outside
+        return True
 
-    def end_on_model(self, met: Sequence[Mapping[str, Any]]) -> Found | None:
-        """Go on from the model's faces: with all that is crossed held, or, if that is no better, the first.
+    def end_on_model(self, met: Sequence[Mapping[str, Any]], most: int) -> Talk[Found | None]:
+        """Go on from the model's faces: with all that is crossed held, or, if that is no better, one by one.
 
         Parameters
         ----------
         met : sequence of dict
             The parties' answers to ``hold_crossed``.
+        most : int
+            Exchanges at most, in each of which what is met first is held.
 
         Returns
         -------
@@ -255,23 +262,38 @@ class FaceSearch:
             found = bold.found()
             if found is not None:
                 return found
-        self._meet_first(met)
+        start = self.model.intercept
+        for asked in range(most + 1):
+            start = self._meet_first(met, start)
+            if self.exact or asked == most:
+                break
+            met = yield Exchange(
+                [
+                    Call(m, "hold_crossed", {"model": self.anchors[m], "model_end": self.end_of(m)})
+                    for m in range(len(met))
+                ],
+                Pace.SHORT,
+            )
         return self.found()
 
-    def _meet_first(self, met: Sequence[Mapping[str, Any]]) -> None:
-        """To the first kink or bound before the end, which cannot ascend, and on from there once."""
+    def _meet_first(self, met: Sequence[Mapping[str, Any]], start: Any) -> Any:
+        """To the first kink or bound before the end, which cannot ascend, and on from there once.
+
+        ``start`` is the intercept at the anchors, returned is that at the new ones.
+        """
         positions = [float(answer.get("met_position", math.inf)) for answer in met]
-        at, anchor, start = min(positions), self._joined(self.anchors), self.model.intercept
+        at, anchor = min(positions), self._joined(self.anchors)
         self.exact = at >= 1.0
         if self.exact:
-            return
+            return start
         self.reached = sum_without_rounding(anchor, (self.reached - anchor)[:, None], np.array([at]))
-        self.intercept = start + at * (self.intercept - start)
+        self.intercept = start = start + at * (self.intercept - start)
         self.anchors = [self.end_of(m) for m in range(len(met))]
         for m, position in enumerate(positions):
             if position <= at * (1.0 + _SAME_POSITION):
-                self.bases[m] = met[m]["met_basis"]
+                self.bases[m] = common_subspace(self.bases[m], met[m]["met_basis"])
         self.exact = not self.advance()
+        return start
 
     def found(self) -> Found | None:
         """The end reached, as a proposal; None where it would not be better than the model."""
@@ -337,3 +359,24 @@ class FaceSearch:
         slope = shared.products_with(gradient) + self.slope + self.bend @ point.coefficients
         parts = [basis.T @ slope[mine] for basis, mine in zip(self.bases, self.numbers)]
         return float(np.linalg.norm(np.concatenate(parts)))
+
+
+def common_subspace(basis: Array, other: Array) -> Array:
+    """What two subspaces have in common.
+
+    Parameters
+    ----------
+    basis, other : ndarray of shape (K, K') and (K, K'')
+        Orthonormal columns.
+
+    Returns
+    -------
+    ndarray
+        Orthonormal columns.
+    """
+    if basis.shape[1] == 0 or other.shape[1] == 0:
+        return basis[:, :0]
+    _, sines, right = scipy.linalg.svd(basis - other @ (other.T @ basis))
+    n_apart = int((sines > _SAME_POSITION).sum())
+    common: Array = basis @ right[n_apart:].T
+    return common

@@ -159,6 +159,7 @@ class ProximalMethod(Method):
                 self._set_width(width)
         if self.watch.stalls(coordinator.gap):
             coordinator.switch_steps(problem)
+        coordinator.patient = self.watch.slow
         yield from coordinator.propose()
         squared = sum(answer.squared for answer in answers)
         return Measured(
