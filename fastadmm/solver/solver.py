@@ -452,6 +452,7 @@ def solve(
     """
     solver = Solver(problem, options, start=start, early=early)
     try:
-        return run_rounds(solver, monitor, should_stop)
+        with solver.engine.limited():  # once: every round would set all libraries' threads and set them back
+            return run_rounds(solver, monitor, should_stop)
     finally:
         solver.close()
