@@ -268,10 +268,12 @@ class _Job(Generic[_T, _R]):
         self._open.clear()
 
     def results(self) -> list[_R]:
-        """In the order of the items; raises what a helper raised."""
+        """In the order of the items; raises what a helper raised. Afterwards nothing is held any more."""
         if self._error is not None:
             raise self._error
-        return cast("list[_R]", self._found)
+        found = cast("list[_R]", self._found)
+        del self._function, self._items, self._found  # a helper's thread may hold the job a moment longer
+        return found
 
 
 class Engine:
