@@ -18,7 +18,7 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
-from fastadmm.kernels.vectors import total_and_size
+from fastadmm.kernels.vectors import LANES, dot, total_and_size
 
 __all__ = ["span_advance", "span_blocks", "span_move", "span_slopes"]
 
@@ -107,11 +107,12 @@ def span_slopes(messages, vector, out, start, stop):
     start, stop : int
         Row range.
     """
+    sums = np.empty(LANES)
     for begin in range(start, stop, 2 * BLOCK):
         end = min(begin + 2 * BLOCK, stop)
         own = vector[begin:end]
         for j in range(len(messages)):
-            out[j] += np.dot(messages[j, begin:end], own)
+            out[j] += dot(messages[j, begin:end], own, sums)
 
 
 @inline

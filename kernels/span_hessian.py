@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.vectors import LANES, dot
 
 __all__ = ["span_extension", "span_hessian"]
 
@@ -63,7 +64,7 @@ def span_extension(messages, known, curvature, gradient, out, start, stop):
         Row range.
     """
     new = len(messages) - known
-    scaled = np.empty((new, _BLOCK))
+    scaled, sums = np.empty((new, _BLOCK)), np.empty(LANES)
     for begin in range(start, stop, _BLOCK):
         size = min(begin + _BLOCK, stop) - begin
         weight, slope = curvature[begin : begin + size], gradient[begin : begin + size]
@@ -75,4 +76,4 @@ def span_extension(messages, known, curvature, gradient, out, start, stop):
             message = messages[row, begin : begin + size]
             for column in range(new):
                 out[row, column] += np.dot(message, scaled[column, :size])
-            out[row, new] += np.dot(message, slope)
+            out[row, new] += dot(message, slope, sums)

@@ -1,14 +1,58 @@
-"""Sums of vectors row by row, and over rows."""
+"""Sums of vectors row by row, and over rows.
+
+Inner products over rows are ours, not of BLAS: on old processors its order of addition depends on whether an
+address is a multiple of 16, and rows of one problem lie elsewhere in every process.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["raise_to", "shifted_sum", "square_root", "total_and_size"]
+__all__ = [
+    "LANES",
+    "dot",
+    "products",
+    "products_by_class",
+    "raise_to",
+    "shifted_sum",
+    "square_root",
+    "total_and_size",
+]
 
 #: Sums side by side, so that neighbouring rows are added in one instruction. A power of two.
-_LANES = 64
+LANES = 64
+
+
+@inline
+def dot(u, v, sums):
+    """Inner product of u and v, of one length; ``sums`` of shape (LANES,) is written to."""
+    for k in range(LANES):
+        sums[k] = 0.0
+    whole = len(u) - len(u) % LANES
+    for begin in range(0, whole, LANES):
+        a, b = u[begin : begin + LANES], v[begin : begin + LANES]
+        for k in range(LANES):
+            sums[k] = fma(a[k], b[k], sums[k])
+    a, b = u[whole:], v[whole:]
+    for k in range(len(a)):
+        sums[k] = fma(a[k], b[k], sums[k])
+    width = LANES // 2
+    while width > 0:
+        for k in range(width):
+            sums[k] += sums[k + width]
+        width //= 2
+    return sums[0]
+
+
+@kernel
+def products(rows, v, out, start, stop):
+    """Add inner products of ``rows``, of shape (K, s, N), with v of shape (s, N) to ``out`` of shape (K,)."""
+    sums = np.empty(LANES)
+    for k in range(len(rows)):
+        for j in range(len(v)):
+            out[k] += dot(rows[k, j, start:stop], v[j, start:stop], sums)
 
 
 @kernel
@@ -36,6 +80,24 @@ def square_root(v, out, start, stop):
 
 
 @kernel
+def products_by_class(rows, classes, v, out, start, stop):
+    """Add inner products of ``rows``, of shape (K, N), with those of v, of shape (C, N), to ``out``.
+
+    Parameters
+    ----------
+    rows, v : ndarray
+    classes : ndarray of int64, shape (K,)
+        Which row of v each is multiplied with.
+    out : ndarray of shape (K,)
+    start, stop : int
+        Row range.
+    """
+    sums = np.empty(LANES)
+    for k in range(len(rows)):
+        out[k] += dot(rows[k, start:stop], v[classes[k], start:stop], sums)
+
+
+@kernel
 def raise_to(v, least, start, stop):
     """Raise the numbers of v, of shape (N,), that are less than ``least``."""
     own = v[start:stop]
@@ -54,13 +116,13 @@ def total_and_size(v, out, start, stop):
     start, stop : int
         Row range.
     """
-    total, size = np.zeros(_LANES), np.zeros(_LANES)
-    for begin in range(start, stop, _LANES):
-        own = v[begin : min(begin + _LANES, stop)]
+    total, size = np.zeros(LANES), np.zeros(LANES)
+    for begin in range(start, stop, LANES):
+        own = v[begin : min(begin + LANES, stop)]
         for k in range(len(own)):
             total[k] += own[k]
             size[k] += abs(own[k])
-    width = _LANES // 2
+    width = LANES // 2
     while width > 0:
         for k in range(width):
             total[k] += total[k + width]

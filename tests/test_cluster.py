@@ -182,6 +182,17 @@ def test_mpi(workers, threads, name):
     assert done.stdout.strip() == alone.tobytes().hex()
 
 
+@pytest.mark.repeats
+def test_products_of_old_processors_depend_on_addresses(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")  # nothing elsewhere
+    tests, found = str(Path(__file__).parent), []
+    for workers in (1, 4):
+        done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, "1", "logistic"])
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout)
+    assert found[0] == found[1]
+
+
 def test_what_parties_sum_travels_together():
     asked = []
 

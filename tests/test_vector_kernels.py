@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.vectors import raise_to, shifted_sum, square_root, total_and_size
+from fastadmm.kernels.vectors import (
+    products,
+    products_by_class,
+    raise_to,
+    shifted_sum,
+    square_root,
+    total_and_size,
+)
 
 FIRST = np.random.default_rng(0).normal(size=1000)
 SECOND = np.random.default_rng(1).normal(size=1000)
@@ -36,6 +43,24 @@ def test_sums_are_added_to_what_is_there(rows: tuple[int, int]) -> None:
     # 64 running sums, then six levels: each number is rounded at most some twenty times.
     exact = np.array([1.0 + math.fsum(own), 2.0 + math.fsum(np.abs(own))])
     assert np.abs(out - exact).max() <= 30 * 2.0**-53 * (2.0 + np.abs(own).sum())
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 1000])
+def test_products_depend_on_no_address(n: int) -> None:
+    rng, found = np.random.default_rng(n), []
+    rows, v = rng.normal(size=(3, 2, n)), rng.normal(size=(2, n))
+    for before in (0, 1):
+        for behind in (0, 1):
+            own = np.pad(rows, ((0, 0), (0, 0), (before, behind)), constant_values=np.nan)
+            other = np.pad(v, ((0, 0), (before, behind)), constant_values=np.nan)
+            out, by_class = np.ones(3), np.ones(3)
+            products(own, other, out, before, before + n)
+            products_by_class(own[:, 0].copy(), np.array([1, 0, 1]), other, by_class, before, before + n)
+            found.append((*out, *by_class))
+    assert len(set(found)) == 1
+    exact = [1.0 + math.fsum((row * v).ravel()) for row in rows]
+    exact += [1.0 + math.fsum(row[0] * v[k]) for row, k in zip(rows, (1, 0, 1))]
+    np.testing.assert_allclose(found[0], exact, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -285,15 +285,8 @@ def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> f
     n_outputs : int
         C.
     """
-    if n_outputs == 1:
-        return float(engine.dot(u, v))
-    first, second = u.reshape(n_outputs, -1), v.reshape(n_outputs, -1)
-
-    def piece(rows: tuple[int, int]) -> float:
-        part = slice(*rows)
-        return sum(float(a[part] @ b[part]) for a, b in zip(first, second))
-
-    return float(engine.sums(piece, engine.leaves(first.shape[1]), light=True))
+    pairs = zip(u.reshape(n_outputs, -1), v.reshape(n_outputs, -1))
+    return float(np.sum(engine.together(*(engine.dot_parts(a, b) for a, b in pairs))))
 
 
 class LowerBound:

@@ -115,11 +115,6 @@ def _pieces(leaves: Ranges, light: bool) -> int:
     return min(len(leaves), _power_of_two((leaves[-1][1] - leaves[0][0]) // LIGHT_ROWS_PER_PIECE))
 
 
-def _plain(found: Any) -> Any:
-    """A number as Python's own, which is added faster."""
-    return found if getattr(found, "ndim", 0) else float(found)
-
-
 def default_threads(processes: int = 1) -> int:
     """The cores that this process may use, by its affinity, cgroup and environment.
 
@@ -574,10 +569,18 @@ class Engine:
         return float(self.total(v)) / self.all_rows(len(v))
 
     def dot(self, u: np.ndarray, v: np.ndarray) -> Any:
-        """Inner product over rows: u of shape (N,) or (K, N), v of shape (N,)."""
-        return self.sums(
-            lambda rows: _plain(u[..., rows[0] : rows[1]] @ v[rows[0] : rows[1]]), self._light(v), True
-        )
+        """Inner product over rows: u of shape (N,) or (K, N), v of shape (N,); or of s times N numbers."""
+        found = self._across(self.dot_parts(u, v))
+        return found if u.ndim > v.ndim else float(found[0])
+
+    def dot_parts(self, u: np.ndarray, v: np.ndarray) -> list[Any]:
+        """What :meth:`dot` adds up, for :meth:`together`: of shape (1,) or (K,)."""
+        from fastadmm.kernels.vectors import products
+
+        n = v.shape[-1]
+        given = np.ascontiguousarray(v, dtype=float).reshape(-1, n)
+        rows = np.ascontiguousarray(u, dtype=float).reshape(-1, len(given), n)
+        return self.kernel_parts(products, self._light(v), (len(rows),), rows, given)
 
     def norm(self, v: np.ndarray) -> float:
         """Euclidean norm of v, of shape (N,)."""

@@ -26,14 +26,7 @@ class StackedRows:
 
     def dot(self, u: Array, v: Array) -> Array:
         """``u @ v`` for u of shape (K, s N) or (s N,) and v of shape (s N,)."""
-        first, second = u.reshape(*u.shape[:-1], -1, self.n_rows), v.reshape(-1, self.n_rows)
-
-        def piece(rows: tuple[int, int]) -> Array:
-            part = slice(*rows)
-            products = [first[..., k, part] @ second[k, part] for k in range(len(second))]
-            return np.sum(products, axis=0)
-
-        found: Array = self.engine.sums(piece, self.engine.leaves(self.n_rows), light=True)
+        found: Array = self.engine.dot(u.reshape(*u.shape[:-1], -1, self.n_rows), v.reshape(-1, self.n_rows))
         return found
 
     def norm(self, v: Array) -> float:

@@ -64,7 +64,7 @@ def class_newton_system(
         p, s = likely[:, here], weight[here]
         slope, hessian = np.empty(k + lifts), np.empty((k + lifts, k + lifts))
         for c, mine in enumerate(numbers):
-            slope[mine] = own[c] @ slopes[c, here]
+            slope[mine] = (own[c] * slopes[c, here]).sum(axis=1)  # as in hull.loss_system: no BLAS
             weighted = own[c] * (s * p[c])
             others = np.delete(p, c, axis=0).sum(axis=0)  # 1 - p without its rounding
             hessian[np.ix_(mine, mine)] = (weighted * others) @ own[c].T

@@ -298,7 +298,7 @@ def newton_system(
         if base is not None:
             part = part - part[base]
         slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
-        slope[:k] = part @ g
+        slope[:k] = (part * g).sum(axis=1)  # BLAS takes another order of one row by its address
         curved = np.flatnonzero(h)
         if 2 * len(curved) <= len(h):  # a loss with flat pieces bends at few samples
             part, h = part[:, curved], h[curved]

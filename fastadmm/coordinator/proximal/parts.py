@@ -35,17 +35,12 @@ def combined(c: Array, messages: Array, classes: Array | None, n_classes: int, e
 
 def products_with(messages: Array, v: Array, classes: Array | None, engine: Engine) -> Array:
     """Inner product of every message with its class of v, of shape (N,) or (C N,)."""
-    rows = v.reshape(-1, messages.shape[1])
+    from fastadmm.kernels.vectors import products_by_class
 
-    def piece(part: tuple[int, int]) -> Array:
-        here, found = slice(*part), np.empty(len(messages))
-        for k, row in enumerate(rows):
-            mine = slice(None) if classes is None else np.flatnonzero(classes == k)
-            found[mine] = messages[mine, here] @ row[here]
-        return found
-
-    products: Array = engine.sums(piece, engine.leaves(messages.shape[1]), light=True)
-    return products
+    k, n = messages.shape
+    own = np.zeros(k, dtype=np.int64) if classes is None else np.asarray(classes, dtype=np.int64)
+    rows = np.ascontiguousarray(messages), own, np.ascontiguousarray(v).reshape(-1, n)
+    return engine.sum_over_rows(products_by_class, engine.leaves(n), (k,), *rows)
 
 
 def lifted(intercept: Any, n_samples: int) -> Any:

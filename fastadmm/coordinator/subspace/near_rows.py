@@ -20,7 +20,7 @@ import numpy as np
 
 from fastadmm.coordinator.subspace.bent_rows import minimise_over_bends
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.problem.problem import Problem
@@ -112,8 +112,7 @@ def _begun(span: Span, point: SpanPoint) -> Here:
 def _with_slope(span: Span, point: SpanPoint) -> Here:
     gradient = point.gradient
     assert gradient is not None
-    products = span_products(span.messages, lambda begin, end: gradient[None, begin:end], 1, span.engine)
-    return span.here(point, products[:, 0])
+    return span.here(point, span.engine.dot(span.messages, gradient))
 
 
 def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple[SpanPoint, float]:

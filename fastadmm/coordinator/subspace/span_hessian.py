@@ -191,7 +191,7 @@ class SpanHessian:
         assert h is not None
         new, parts = k - known, [self._new_parts(messages, known, gradient, engine)]
         if new and lead:
-            parts.append(_product_parts(messages[known:], lambda a, b: h[None, a:b], 1, engine))
+            parts.append(engine.dot_parts(messages[known:], h))
         products, *border = engine.together(*parts)
         grown = np.zeros((lead + k, lead + k))
         grown[: lead + known, : lead + known] = self.matrix
@@ -201,7 +201,7 @@ class SpanHessian:
             corner = products[known:, :new]
             grown[lead + known :, lead + known :] = 0.5 * (corner + corner.T)
             if lead:
-                grown[0, 1 + known :] = grown[1 + known :, 0] = border[0][:, 0]
+                grown[0, 1 + known :] = grown[1 + known :, 0] = border[0]
         self.matrix = grown
         return products[:, new]
 

@@ -35,7 +35,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
@@ -264,8 +264,8 @@ class SubspaceCoordinator:
 
     def _slopes(self, gradient: np.ndarray) -> np.ndarray:
         """V g, of shape (K,)."""
-        products = span_products(self.messages, lambda begin, end: gradient[None, begin:end], 1, self.engine)
-        return products[:, 0]
+        products: np.ndarray = self.engine.dot(self.messages, gradient)
+        return products
 
     def _descend(self, squared: float, objective: float, tilt: np.ndarray | None = None) -> float:
         """Minimise over the span after the parties' answers; the gap that they certified."""
