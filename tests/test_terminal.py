@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastadmm.cli import tables
@@ -83,3 +87,36 @@ def test_commands_print_by_these_helpers() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo"):
                 said = ast.unparse(node)
                 assert "json.dumps" in said or "format_message" in said, f"{path.name}: {said}"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+@pytest.mark.parametrize("notebook", [False, True])
+def test_a_notebooks_terminal_gets_lines_of_progress(tmp_path, notebook) -> None:
+    import pty
+
+    rows = "\n".join(f"{k % 2} 1:{k % 7} 2:{k % 5}" for k in range(60))
+    (tmp_path / "rows.svm").write_text(rows + "\n", encoding="utf-8")
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("JPY_PARENT_PID", None)
+    if notebook:
+        environment["JPY_PARENT_PID"] = "1"
+    shown = b""
+    convert = ["convert", "rows.svm", "--parties", "2", "--out", "rows.parts"]
+    for command in (convert, ["train", "rows.parts", "--out", "run"]):
+        ours, theirs = pty.openpty()
+        program = [sys.executable, "-P", "-c", "from fastadmm.cli.app import main; main()", *command]
+        into: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": theirs}
+        with subprocess.Popen(program, **into, cwd=tmp_path, env=environment) as process:
+            os.close(theirs)
+            while True:
+                try:
+                    part = os.read(ours, 4096)
+                except OSError:  # the other end is closed
+                    part = b""
+                if not part:
+                    break
+                shown += part
+        os.close(ours)
+        assert process.returncode == 0, shown
+    assert (b"\x1b[2K" in shown) is not notebook
+    assert b" gap " in shown

@@ -14,7 +14,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import given_options, plain_values, with_options
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import redraws, say
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
@@ -620,7 +620,7 @@ def progress_bar() -> Iterator[Progress | None]:
     """A progress bar on a terminal, nothing elsewhere; it leaves no trace."""
     import sys
 
-    if not sys.stderr.isatty():
+    if not redraws(sys.stderr):
         yield None
         return
     from rich.console import Console

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import Any
 
-from fastadmm.cli.terminal import note
+from fastadmm.cli.terminal import note, redraws
 from fastadmm.figures.progress import WINDOW, measure_of, progress_line
 from fastadmm.solver.history import RoundRecord
 
@@ -99,4 +99,4 @@ def make_display(quiet: bool) -> Any:
         from fastadmm.runs.display import Silent
 
         return Silent()
-    return ProgressDisplay(live=sys.stderr.isatty())
+    return ProgressDisplay(live=redraws(sys.stderr))

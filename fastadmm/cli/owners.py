@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time as clock
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import plain_values, with_options
-from fastadmm.cli.terminal import note, say
+from fastadmm.cli.terminal import note, redraws, say
 
 if TYPE_CHECKING:
     from fastadmm.store.collection import Owners
@@ -285,7 +286,7 @@ class _Rounds:
     def start(self, rounds: int) -> None:
         """Rounds begin."""
         self._rounds, self._last = rounds, clock.monotonic()
-        if self.console.is_terminal:
+        if redraws(sys.stderr):
             from rich.progress import Progress
 
             self._bar = Progress(console=self.console, transient=True)

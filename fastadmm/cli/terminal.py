@@ -8,7 +8,7 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
-__all__ = ["columns", "note", "say", "styled", "wrapped"]
+__all__ = ["columns", "note", "redraws", "say", "styled", "wrapped"]
 
 #: What is copied as a whole, or read as one: it does not break.
 _WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
@@ -66,6 +66,17 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
             drop_whitespace=True,
         )
     return "\n".join(lines).replace(_SPACE, " ")
+
+
+def redraws(stream: TextIO) -> bool:
+    """Whether what a stream shows can be drawn over: on a terminal, but not in a notebook's ``!fastadmm``.
+
+    Parameters
+    ----------
+    stream : file
+    """
+    # A notebook's commands have a terminal that keeps every line, between other marks that it does not know.
+    return stream.isatty() and "JPY_PARENT_PID" not in os.environ
 
 
 def styled(text: str, code: str, stream: TextIO) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import note, say
+from fastadmm.cli.terminal import note, redraws, say
 
 if TYPE_CHECKING:
     from fastadmm.worth.coalitions import Worth
@@ -138,7 +139,7 @@ class _Progress:
         who = " + ".join(names[m] for m in coalition.members) or "nobody"
         name, value = next((n, v) for n, v in coalition.metrics.items() if v is not None)
         text = f"{done}/{total} coalitions · {who}: {name.replace('_', ' ')} {value:.5f}"
-        if not self.console.is_terminal:
+        if not redraws(sys.stderr):
             if time.monotonic() - self._last >= 5.0:
                 self._last = time.monotonic()
                 note(self.console, text)
