@@ -10,12 +10,14 @@ ever formed. Where a loss has flat pieces, curvature moves with every step, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver
 from fastadmm.coordinator.subspace.span import Secant
@@ -38,9 +40,16 @@ _ROUNDING = 1e-14
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1
 
-#: A search ends this much below its tolerance: where columns differ in size, an end that leaves more of
-#: directions that hardly bend costs rounds, and a last step costs a pass.
-_SHARPER = 1e-6
+#: Where the Hessian errs by at most this share of what it adds, a search begins where it leads.
+_RIGHT = 0.5
+
+#: Points of a face that differ by this share are the same.
+_SAME = 1e-14
+
+#: A search ends where it leaves this share of what it gained on the model, or this much less than its
+#: tolerance: where columns differ in size, an end that leaves more of directions that hardly bend costs
+#: rounds.
+_LEFT, _SHARPER = 1e-3, 1e-6
 
 
 @dataclass(frozen=True)
@@ -55,12 +64,15 @@ class SharedFace:
     linear : ndarray of shape (K',)
     square : ndarray of shape (K', K')
         Positive semidefinite.
+    value : float
+        At the model, which searches are to gain on.
     """
 
     anchor: Array
     basis: Array
     linear: Array
     square: Array
+    value: float = -math.inf
 
 
 @dataclass
@@ -106,7 +118,7 @@ class Passes:
 
     def begin(self, known: HullPoint, move: Array, intercept: float) -> Place:
         """Where ``move``, a combination of messages of shape (K,), leads from ``known``, at an intercept."""
-        here = self._at(known)
+        here = self.at(known)
         return self.step(here, move, intercept - here.intercept)
 
     def step(self, here: Place, move: Array, rise: float) -> Place:
@@ -115,6 +127,10 @@ class Passes:
             return here
         if not self.quadratic:
             return self._place(move, here.total, here.intercept + rise)
+        return self.expanded(here, move, rise)
+
+    def expanded(self, here: Place, move: Array, rise: float) -> Place:
+        """What gradient and Hessian at ``here`` say of where a step leads."""
         lead, step = self.lead, np.append(np.full(self.lead, rise), move)
         bent = self.shared.hessian.matrix @ step
         slope = np.append(here.rises, here.products)
@@ -122,16 +138,36 @@ class Passes:
         slope += bent
         return Place(here.intercept + rise, loss, slope[lead:], slope[:lead])
 
-    def _at(self, known: HullPoint) -> Place:
+    def at(self, known: HullPoint) -> Place:
         """The place of a point, which searches begin at again and again."""
-        key = (known.total, known.intercept, len(self.shared), self.problem.loss)
-        held = self.shared.known
-        if held is None or held[0][0] is not key[0] or held[0][1:] != key[1:]:
-            held = key, self._place(np.zeros(len(self.shared)), known.total, known.intercept)
-            self.shared.known = held
+        shared = self.shared
+        place = shared.place_of(known, self.problem.loss)
+        if place is None:
+            place = self._place(np.zeros(len(shared)), known.total, known.intercept)
+        elif len(place.products) < len(shared):
+            place = self._grown(place)
+        self._keep(place)
         if self.quadratic:
-            self.prepare(held[1])
-        return held[1]
+            self.prepare(place)
+        return place
+
+    def reach(self, c: Array, intercept: float) -> HullPoint:
+        """The combination of messages with coefficients of shape (K,), whose place is kept."""
+        place = self._place(c, np.zeros(self.problem.n_samples), intercept)
+        self._keep(place)
+        return HullPoint(c, intercept, place.total)
+
+    def _keep(self, place: Place) -> None:
+        self.shared.known = self.problem.loss, place
+
+    def _grown(self, place: Place) -> Place:
+        """With products of messages that came later, too."""
+        hessian, shared = self.shared.hessian, self.shared
+        if self.expands and hessian.reference is not None and hessian.n_messages < len(shared):
+            products = hessian.extend(shared.messages, place.gradient, self.engine)
+        else:
+            products = products_with(shared.messages, place.gradient, None, self.engine)
+        return replace(place, products=products)
 
     def _place(self, move: Array, origin: Array, intercept: float) -> Place:
         problem, n = self.problem, len(origin)
@@ -151,6 +187,11 @@ class Passes:
             hessian.extend(self.shared.messages, here.gradient, self.engine)
         return self.quadratic
 
+    @property
+    def expands(self) -> bool:
+        """Whether a step may begin where only the Hessian leads: flat pieces of a loss have none."""
+        return not self.quadratic and self.problem.loss.bends(self.problem.y[:1]) is None
+
     def refresh(self, here: Place) -> bool:
         """Move the Hessian to a place; True."""
         problem, hessian = self.problem, self.shared.hessian
@@ -160,6 +201,13 @@ class Passes:
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         hessian.refresh(self.shared.messages, h, self.engine)
         return True
+
+    def right(self, here: Place, there: Place, move: Array, rise: float) -> bool:
+        """Whether the Hessian told about half as much of a step as there is, or more."""
+        guess = self.expanded(here, move, rise)
+        first = float(here.products @ move) + float(here.rises.sum()) * rise
+        bent = guess.loss - here.loss - first
+        return abs(there.loss - guess.loss) <= max(_RIGHT * bent, _ROUNDING * abs(here.loss))
 
     def system(self, basis: Array, last: bool = False) -> Array:
         """The Hessian in combinations of messages and the intercept, which comes first or last.
@@ -203,24 +251,21 @@ def minimise_on_shared_face(
     passes: Passes,
     face: SharedFace,
     starts: list[Array],
-    known: HullPoint,
-    intercept: float,
+    near: Sequence[tuple[Array, Place]],
     tolerance: float,
     reach: float,
-) -> tuple[Array, float]:
-    """Newton's method from the best of some points.
+) -> tuple[Array, Place]:
+    """Newton's method from a known point of the face, from where the Hessian leads, or from the best start.
 
     Parameters
     ----------
     passes : Passes
     face : SharedFace
     starts : list of ndarray of shape (K',)
-    known : HullPoint
-        Whose sum of messages is known.
-    intercept : float
-        At the starts.
+    near : sequence of tuple of ndarray of shape (K,) and Place
+        Coefficients of places that are known, on the face or beside it; the last is the nearest.
     tolerance : float
-        Stop when no more than a millionth of this is left to gain, as far as the Hessian knows. Summed
+        Stop when no more than a share of this is left to gain, as far as the Hessian knows. Summed
         scaling.
     reach : float
         Longest step, for a loss with flat pieces does not bound it.
@@ -229,15 +274,22 @@ def minimise_on_shared_face(
     -------
     ndarray of shape (K',)
         w
-    float
-        The intercept.
+    Place
+        There.
     """
     search = _Search(passes, face, reach)
-    here = min((search.begin(w, known, intercept) for w in starts), key=lambda place: place.value)
-    fresh = passes.prepare(here.place)
-    solve = search.solver()
+    here, fresh = search.start(starts, near)
+    solve, before, share = search.solver(), math.inf, _LEFT if passes.expands else 0.0
     for _ in range(_MAX_STEPS):
-        step = search.shortened(-solve(here.slope))
+        newton = solve(here.slope)
+        left = float(here.slope @ newton)
+        if 0.5 * left <= max(_SHARPER * tolerance, share * (face.value - here.value)):
+            break
+        if not (fresh or left <= _CONTRACTION * before):
+            fresh, before = passes.refresh(here.place), math.inf
+            solve = search.solver()
+            continue
+        step = search.shortened(-newton)
         decrease = -float(here.slope @ step)
         falls = decrease > 0.0 and math.isfinite(decrease)
         if falls:
@@ -249,7 +301,7 @@ def minimise_on_shared_face(
             falls = trial.value <= here.value - 1e-4 * decrease
         if not falls:
             if not fresh:
-                fresh = passes.refresh(here.place)
+                fresh, before = passes.refresh(here.place), math.inf
                 solve = search.solver()
                 continue
             if not (decrease > 0.0 and math.isfinite(decrease)):
@@ -259,14 +311,8 @@ def minimise_on_shared_face(
         if not trial.value < here.value:
             break
         solve.learn(step, trial.slope - here.slope)
-        left = float(trial.slope @ solve(trial.slope))
-        here, fresh = trial, False
-        if 0.5 * left <= _SHARPER * tolerance:
-            break
-        if not left <= _CONTRACTION * decrease:
-            fresh = passes.refresh(here.place)
-            solve = search.solver()
-    return here.w, here.place.intercept
+        here, fresh, before = trial, False, decrease
+    return here.w, here.place
 
 
 @dataclass
@@ -285,10 +331,48 @@ class _Search:
     def __init__(self, passes: Passes, face: SharedFace, reach: float) -> None:
         self.passes, self.face, self.reach, self.lead = passes, face, reach, passes.lead
 
-    def begin(self, w: Array, known: HullPoint, intercept: float) -> _Point:
-        """A point of the face."""
-        move = self.face.anchor + self.face.basis @ w - known.coefficients
-        return self._point(w, self.passes.begin(known, move, intercept))
+    def start(self, starts: list[Array], near: Sequence[tuple[Array, Place]]) -> tuple[_Point, bool]:
+        """Where to begin, and whether the Hessian is that of this very point."""
+        passes, found = self.passes, []
+        if passes.expands:
+            known = [point for c, place in near if (point := self._known(c, place)) is not None]
+            if known:
+                here = min(known, key=lambda point: point.value)
+                passes.prepare(here.place)
+                return here, False
+            first, right = self._led(*near[-1])
+            if right:
+                return first, False
+            found.append(first)
+        found += [self._at(w, *near[-1]) for w in starts]
+        here = min(found, key=lambda point: point.value)
+        return here, passes.prepare(here.place)
+
+    def _beside(self, c: Array) -> tuple[Array, Array]:
+        """The nearest point of the face, and the way there."""
+        face = self.face
+        w = (c - face.anchor) @ face.basis
+        return w, face.anchor + face.basis @ w - c
+
+    def _known(self, c: Array, place: Place) -> _Point | None:
+        """A place on the face as its point; None beside it."""
+        w, move = self._beside(c)
+        return self._point(w, place) if not np.any(np.abs(move) > _SAME * np.abs(c).max()) else None
+
+    def _led(self, c: Array, place: Place) -> tuple[_Point, bool]:
+        """Where the Hessian leads from a place beside the face, and whether it was right."""
+        passes, (w, move) = self.passes, self._beside(c)
+        passes.prepare(place)
+        guess = self._point(w, passes.expanded(place, move, 0.0))
+        step = self.shortened(-self.solver()(guess.slope))
+        rise, w = float(step[: self.lead].sum()), w + step[self.lead :]
+        move = move + self.face.basis @ step[self.lead :]
+        there = passes.step(place, move, rise)
+        return self._point(w, there), passes.right(place, there, move, rise)
+
+    def _at(self, w: Array, c: Array, place: Place) -> _Point:
+        move = self.face.anchor + self.face.basis @ w - c
+        return self._point(w, self.passes.step(place, move, 0.0))
 
     def advance(self, here: _Point, step: Array) -> _Point:
         """The point a step further."""

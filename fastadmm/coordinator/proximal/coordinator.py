@@ -22,7 +22,7 @@ from fastadmm.coordinator.class_certificate import class_primal_value, make_clas
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
-from fastadmm.coordinator.proximal.chord_newton import Passes
+from fastadmm.coordinator.proximal.chord_newton import Passes, Place
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
@@ -234,6 +234,9 @@ class ProximalCoordinator:
 
     def _loss(self, point: HullPoint) -> float:
         problem = self.problem
+        place = self.shared.place_of(point, problem.loss)
+        if place is not None:
+            return float(place.loss)
         z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
@@ -265,7 +268,7 @@ class ProximalCoordinator:
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
         old, unresolved = self.model, not (plain or self.stepping) and self.promised == 0.0
-        self.model, bound = self._best_of_hull(answers, best, tolerance)
+        self.model, bound = self._best_of_hull(answers, best, tolerance, before)
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
         self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
@@ -352,7 +355,7 @@ class ProximalCoordinator:
         return best
 
     def _best_of_hull(
-        self, answers: Sequence[BestResponse], best: float, tolerance: float
+        self, answers: Sequence[BestResponse], best: float, tolerance: float, before: float
     ) -> tuple[HullPoint, float]:
         """The best model between the old one, the answers, and points whose norms are known; its bound."""
         shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
@@ -379,7 +382,7 @@ class ProximalCoordinator:
             intercept = intercept + best * (self.proposal.intercept - intercept)
         if self.problem.n_outputs == 1:
             passes = Passes(self.problem, shared, self.engine)
-            given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance)
+            given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
             return minimise_over_shared_hull(*given)
         messages = np.empty((len(found), self.problem.n_samples))
         for m in range(len(answers)):
@@ -435,7 +438,7 @@ class ProximalCoordinator:
         goes_on = ahead is not None and ahead.hold(self._held, "answer")
         found = None if ahead is None or goes_on else ahead.found()
         enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
-        on_model = None if enough else self._advanced(self._model_faces, value)
+        on_model = None if enough else self._advanced(self._model_faces, value, known=ahead)
         if not goes_on and on_model is None:
             return found if self._can_be_true(found) else None
         calls = []
@@ -485,11 +488,15 @@ class ProximalCoordinator:
         """Whether a run that has stalled may believe a promise: none beyond the gap is ever kept."""
         return self.steps is None or found is None or found.promised <= self.gap
 
-    def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
+    def _advanced(
+        self, faces: Sequence[Face], value: float, *starts: Array, known: FaceSearch | None = None
+    ) -> FaceSearch | None:
         """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
         stiffness = self.stiffness
         while True:
             search = self._search(faces, value, stiffness)
+            if known is not None:
+                search.learn(known)
             if not search.advance(*starts):
                 return None
             if self.steps is None or stiffness >= _STIFFEST or self._can_be_true(search.found()):
@@ -600,6 +607,10 @@ class ProximalCoordinator:
                 "intercept": point.intercept,
                 "total": point.total,
             }
+        place = self.shared.place_of(self.model, self.problem.loss)
+        if place is not None:
+            known = {"loss": place.loss, "products": place.products, "rises": place.rises}
+            saved["model"] = {**saved["model"], "known": known}
         if self.metric is not None:
             saved["metric"], saved["usual"] = self.metric, self.usual
         if self.repaired is not None:
@@ -607,6 +618,18 @@ class ProximalCoordinator:
         if self.steps is not None:
             saved["steps"] = {**self.steps.export(), "stepping": int(self.stepping)}
         return saved
+
+    def _restore_place(self, saved: dict[str, Any]) -> None:
+        """What was known of the model: where its loss is taken decides on last digits."""
+        problem, model = self.problem, self.model
+        products, rises = (np.array(saved[key], dtype=np.float64) for key in ("products", "rises"))
+        if len(products) > len(self.shared) or len(rises) != int(problem.fit_intercept):
+            raise ValueError("known")
+        gradient = np.empty(problem.n_samples)
+        z = problem.offset + model.total + model.intercept
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        place = Place(model.intercept, float(saved["loss"]), products, rises, model.total, gradient)
+        self.shared.known = problem.loss, place
 
     def restore(self, saved: dict[str, Any], original: Problem) -> None:
         """Inverse of :meth:`export`; ``original`` is the problem with the loss itself."""
@@ -620,6 +643,8 @@ class ProximalCoordinator:
             return HullPoint(np.array(part["coefficients"]), intercept, np.array(part["total"]))
 
         self.model = point("model")
+        if "known" in saved["model"]:  # runs that began without it
+            self._restore_place(saved["model"]["known"])
         self.proposal = self.model if int(saved["plain"]) else point("proposal")
         self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
         self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
-from fastadmm.coordinator.proximal.chord_newton import Passes, SharedFace, minimise_on_shared_face
+from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint, newton_system
 from fastadmm.coordinator.proximal.parts import classes_of, lifted
@@ -116,11 +116,15 @@ class FaceSearch:
         self._order = np.argsort(np.concatenate(self.numbers))
         self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
-        self.exact = False
+        self.exact = self._sharp = False
+        # What is known of the end reached, and of other places.
+        self._near: list[tuple[Array, Place]] = []
+        self._others: list[tuple[Array, Place]] = []
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
         self.slope, self.bend = np.zeros(k), np.zeros((k, k))
         self.linear, self.square = np.zeros(k), np.zeros((k, k))
+        self._added = 0.0  # what is added at zero
         self.radii: dict[int, float] = {}
         for m, face in enumerate(faces):
             mine, (first, second) = self.numbers[m], shares[m]
@@ -131,6 +135,7 @@ class FaceSearch:
             self.slope[mine], self.bend[np.ix_(mine, mine)] = first * face.slope, own
             self.square[np.ix_(mine, mine)] = own + added
             self.linear[mine] = first * face.slope - added @ face.anchor
+            self._added += 0.5 * float(face.anchor @ added @ face.anchor)
             radius = problem.party_constraints[m // problem.n_outputs].radius
             if math.isfinite(radius):
                 self.radii[m] = radius
@@ -151,19 +156,18 @@ class FaceSearch:
         shared, anchor = self.shared, self._joined(self.anchors)
         linear, square = (self.linear + self.square @ anchor) @ q, q.T @ self.square @ q
         if self.problem.n_outputs == 1:
-            w, intercept = minimise_on_shared_face(
-                Passes(self.problem, shared, self.engine),
-                SharedFace(anchor, q, linear, square),
-                [(start - anchor) @ q for start in (anchor, *starts)],
-                self.model,
-                self.intercept,
-                self.tolerance,
-                self._reach,
-            )
+            passes = Passes(self.problem, shared, self.engine)
+            own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
+            value = -math.inf if self._sharp else self.value - self._added - own
+            face = SharedFace(anchor, q, linear, square, value)
+            near = self._near or [*self._others, (self.model.coefficients, passes.at(self.model))]
+            projected = [(start - anchor) @ q for start in (anchor, *starts)]
+            w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
             reached = sum_without_rounding(anchor, q, w)
             if self._in_balls(reached):
-                self.reached, self.intercept = reached, intercept
+                self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
                 return True
+        self._near = []
         messages = np.vstack(
             [
                 self.engine.combine(basis.T, shared.messages, mine)
@@ -208,7 +212,13 @@ class FaceSearch:
 
     def know(self, problem: Problem, value: float, tolerance: float) -> None:
         """Take in what became known since the search began: the loss's smoothing, and the model's value."""
+        if problem.loss != self.problem.loss:
+            self._near = []
         self.problem, self.value, self.tolerance = problem, value, tolerance
+
+    def learn(self, other: FaceSearch) -> None:
+        """Take in the end of another search, which may lie on these faces too."""
+        self._others = other._near
 
     def end_of(self, m: int) -> Array:
         """Coefficients of party m that were reached."""
@@ -230,6 +240,8 @@ class FaceSearch:
             Whether anything is held, and the end is another one.
         """
         self.exact = not any(answer[f"{face}_crosses"] for answer in held)
+        if self.exact:
+            self._sharpen()
         crossed = [m for m, answer in enumerate(held) if f"{face}_anchor" in answer]
         if not crossed:
             return False
@@ -237,8 +249,14 @@ class FaceSearch:
         for m in crossed:
             self.anchors[m], self.bases[m] = held[m][f"{face}_anchor"], held[m][f"{face}_basis"]
         if not self.advance(self.reached, self.model.coefficients):
-            self.reached = self._joined(self.anchors)  # all that was free has crossed: the end is outside
+            self.reached, self._near = self._joined(self.anchors), []  # all that was free has crossed
         return True
+
+    def _sharpen(self) -> None:
+        """To the very end, from one that crosses nothing: rounds that only finish a search are saved."""
+        if self._near and Passes(self.problem, self.shared, self.engine).expands:
+            self._sharp = True
+            self.advance()
 
     def end_on_model(self, met: Sequence[Mapping[str, Any]], most: int) -> Talk[Found | None]:
         """Go on from the model's faces: with all that is crossed held, or, if that is no better, one by one.
@@ -285,8 +303,10 @@ class FaceSearch:
         at, anchor = min(positions), self._joined(self.anchors)
         self.exact = at >= 1.0
         if self.exact:
+            self._sharpen()
             return start
         self.reached = sum_without_rounding(anchor, (self.reached - anchor)[:, None], np.array([at]))
+        self._near = []
         self.intercept = start = start + at * (self.intercept - start)
         self.anchors = [self.end_of(m) for m in range(len(met))]
         for m, position in enumerate(positions):
@@ -301,9 +321,13 @@ class FaceSearch:
 
     def _found(self, c: Array, intercept: Any, exact: bool) -> Found | None:
         problem, shared = self.problem, self.shared
-        point = HullPoint(c, intercept, shared.combined(c))
-        z = problem.offset + lifted(intercept, problem.n_samples) + point.total
-        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        if self._near and len(self._near[-1][1].total):
+            place = self._near[-1][1]
+            loss, point = place.loss, HullPoint(c, intercept, place.total)
+        else:
+            point = HullPoint(c, intercept, shared.combined(c))
+            z = problem.offset + lifted(intercept, problem.n_samples) + point.total
+            loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         promised = self.value - loss - float(self.slope @ c) - 0.5 * float(c @ self.bend @ c)
         if abs(promised) <= _FLAT * abs(self.value):
             # A gap is linear in the slope where nothing but a norm bounds the weights, and can be far

@@ -31,8 +31,8 @@ class SharedDirections:
     ----------
     hessian : SpanHessian
         Of the loss over all messages that it has taken in; of one predictor per sample.
-    known
-        What :class:`fastadmm.coordinator.proximal.chord_newton.Passes` remembers of the model.
+    known : tuple, or None
+        Loss, and place of the model: see :class:`fastadmm.coordinator.proximal.chord_newton.Passes`.
     owner : ndarray of int, shape (K,)
         Whose direction it is.
     products : ndarray of shape (K, K)
@@ -59,6 +59,14 @@ class SharedDirections:
     def classes(self) -> Array | None:
         """Class of every direction, where there are several."""
         return classes_of(self.owner, self.n_classes)
+
+    def place_of(self, point: Any, loss: Any) -> Any:
+        """The place of a point with a loss, where it is known; else None."""
+        if self.known is None:
+            return None
+        of, place = self.known
+        same = place.total is point.total and place.intercept == point.intercept and of == loss
+        return place if same else None
 
     def combined(self, c: Array) -> Array:
         """Sum of all messages with coefficients of shape (K,)."""

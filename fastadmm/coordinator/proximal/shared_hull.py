@@ -1,12 +1,14 @@
 """The hull of the parties' points in coefficients of directions, with the Hessian that all searches share.
 
 What :func:`fastadmm.coordinator.proximal.hull.minimise_over_hull` minimises, for one predictor per sample: no
-message of a point is formed, and a step is one pass over the messages of directions.
+message of a point is formed, and a step is one pass over the messages of directions. The first leads from the
+known model, by its gradient and the Hessian, past the start: no pass is made there.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,6 +44,7 @@ def minimise_over_shared_hull(
     known: HullPoint,
     intercept: float,
     tolerance: float,
+    before: float,
 ) -> tuple[HullPoint, float]:
     """Newton's method from weights of points; never returns a point with a larger value of the model.
 
@@ -64,6 +67,8 @@ def minimise_over_shared_hull(
         At the start.
     tolerance : float
         Stop when a step promises less than this. Summed scaling.
+    before : float
+        The objective at ``known``: where the Hessian leads to more, the start is taken.
 
     Returns
     -------
@@ -72,59 +77,98 @@ def minimise_over_shared_hull(
     float
         The value of the model.
     """
-    lead, k = passes.lead, len(owner)
-    base = bases_of(start, owner)
-    apart = rows - rows[base]
-    group, lower = np.append(owner, [-1] * lead), np.append(np.zeros(k), [-math.inf] * lead)
-    limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
-
-    def value(place: Place, c: Array) -> float:
-        found = place.loss + float(linear @ c) + 0.5 * float(c @ square @ c)
-        return found if math.isfinite(found) else math.inf
-
-    c, here = start, passes.begin(known, start @ rows - known.coefficients, intercept)
-    fresh, current = passes.prepare(here), value(here, c)
+    search = _Search(passes, rows, linear, square, owner, start)
+    (here, fresh), least = search.begin(start, known, intercept, before), 0.0
     for _ in range(_MAX_STEPS):
-        own = linear + square @ c
-        slope = np.append(apart @ here.products + own - own[base], here.rises)
-        hessian = passes.system(apart.T, last=True)
-        hessian[:k, :k] += differences(square, base)
-        for ridge in RIDGES:
-            step = solve_weights_program(
-                hessian, slope, np.append(c, np.full(lead, here.intercept)), lower, group, limit, ridge
+        step, decrease = search.step(here.place, here.c)
+        if not 0.5 * decrease > least:
+            break
+        move, rise = step[: search.k] @ search.apart, float(step[search.k :].sum())
+        trial = search.at(passes.step(here.place, move, rise), here.c + step[: search.k])
+        if decrease <= ROUNDING * abs(here.value) and trial.value <= here.value * (1.0 + ROUNDING):
+            here = trial  # the value cannot tell any more, the gradient can
+            break
+        if not trial.value <= here.value - 1e-4 * decrease:
+            if not fresh:
+                fresh = passes.refresh(here.place)
+                continue
+            length = search.best_length(here, trial)
+            trial = search.at(
+                passes.step(here.place, length * move, length * rise), here.c + length * step[: search.k]
             )
+        if not trial.value < here.value:
+            break
+        right = here.value - trial.value >= _RIGHT * decrease
+        here, fresh = trial, False
+        if 0.5 * decrease <= tolerance:
+            break
+        least = tolerance if passes.expands else 0.0
+        if not right:
+            fresh = passes.refresh(here.place)
+    return passes.reach(here.c @ rows, here.place.intercept), here.value
+
+
+@dataclass
+class _Point:
+    """Weights of points, the place there, and the value of the model."""
+
+    c: Array
+    place: Place
+    value: float
+
+
+class _Search:
+    """One hull; ``start`` says which point of each party the others are taken from."""
+
+    def __init__(
+        self, passes: Passes, rows: Array, linear: Array, square: Array, owner: Array, start: Array
+    ) -> None:
+        self.passes, self.rows, self.linear, self.square = passes, rows, linear, square
+        lead, k = passes.lead, len(owner)
+        self.k, self.base = k, bases_of(start, owner)
+        self.apart = rows - rows[self.base]
+        self.group, self.lower = np.append(owner, [-1] * lead), np.append(np.zeros(k), [-math.inf] * lead)
+        self.limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
+
+    def begin(self, c: Array, known: HullPoint, intercept: float, before: float) -> tuple[_Point, bool]:
+        """The start, or where the Hessian leads from it; whether the Hessian is that of this point."""
+        passes, place = self.passes, self.passes.at(known)
+        move, rise = c @ self.rows - known.coefficients, intercept - place.intercept
+        if passes.expands and (rise != 0.0 or move.any()):
+            passes.prepare(place)
+            step, decrease = self.step(passes.expanded(place, move, rise), c)
+            if math.isfinite(decrease):
+                ahead, up = move + step[: self.k] @ self.apart, rise + float(step[self.k :].sum())
+                point = self.at(passes.step(place, ahead, up), c + step[: self.k])
+                if passes.right(place, point.place, ahead, up) and point.value <= before:
+                    return point, False
+        place = passes.step(place, move, rise)
+        return self.at(place, c), passes.prepare(place)
+
+    def at(self, place: Place, c: Array) -> _Point:
+        """A point, its place known."""
+        found = place.loss + float(self.linear @ c) + 0.5 * float(c @ self.square @ c)
+        return _Point(c, place, found if math.isfinite(found) else math.inf)
+
+    def step(self, place: Place, c: Array) -> tuple[Array, float]:
+        """Newton's step in weights and intercept, and what its slope promises; that is NaN for none."""
+        k, base, lead = self.k, self.base, self.passes.lead
+        own = self.linear + self.square @ c
+        slope = np.append(self.apart @ place.products + own - own[base], place.rises)
+        hessian = self.passes.system(self.apart.T, last=True)
+        hessian[:k, :k] += differences(self.square, base)
+        point = np.append(c, np.full(lead, place.intercept))
+        for ridge in RIDGES:
+            step = solve_weights_program(hessian, slope, point, self.lower, self.group, self.limit, ridge)
             size = float(np.abs(step[:k]).max(initial=0.0))
             if size <= MAX_MOVE:
                 break
-        if not math.isfinite(size):
-            break
         if size > MAX_MOVE:
             step *= MAX_MOVE / size
-        decrease = -float(slope @ step)
-        if not decrease > 0.0:
-            break
-        move, rise = step[:k] @ apart, float(step[k:].sum())
-        trial, to = passes.step(here, move, rise), c + step[:k]
-        following = value(trial, to)
-        if decrease <= ROUNDING * abs(current) and following <= current * (1.0 + ROUNDING):
-            here, c, current = trial, to, following  # the value cannot tell any more, the gradient can
-            break
-        if not following <= current - 1e-4 * decrease:
-            if not fresh:
-                fresh = passes.refresh(here)
-                continue
-            ahead = float(linear @ step[:k]) + float(c @ square @ step[:k])
-            length = passes.best_length(here, trial, ahead, float(step[:k] @ square @ step[:k]))
-            trial = passes.step(here, length * move, length * rise)
-            to = c + length * step[:k]
-            following = value(trial, to)
-        if not following < current:
-            break
-        right = current - following >= _RIGHT * decrease
-        (here, c, current), fresh = (trial, to, following), False
-        if 0.5 * decrease <= tolerance:
-            break
-        if not right:
-            fresh = passes.refresh(here)
-    found = c @ rows
-    return HullPoint(found, here.intercept, passes.shared.combined(found)), current
+        return step, -float(slope @ step) if math.isfinite(size) else math.nan
+
+    def best_length(self, here: _Point, trial: _Point) -> float:
+        """Length between 0 and 1 of least value."""
+        step = trial.c - here.c
+        ahead = float(self.linear @ step) + float(here.c @ self.square @ step)
+        return self.passes.best_length(here.place, trial.place, ahead, float(step @ self.square @ step))
