@@ -49,6 +49,9 @@ _FLAT = 1e-13
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
 
+#: So many ends are kept, for searches over the same faces.
+_MOST_ENDS = 3
+
 #: Steps that repair a gradient, the later ones for the rounding of the first, and the share of the diagonal
 #: added to their system.
 _REPAIRS, _RIDGE = 3, 1e-13
@@ -117,9 +120,9 @@ class FaceSearch:
         self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
         self.exact = self._sharp = False
-        # What is known of the end reached, and of other places.
+        # What is known of the end reached, and of earlier ends.
         self._near: list[tuple[Array, Place]] = []
-        self._others: list[tuple[Array, Place]] = []
+        self._ends: list[tuple[Array, Place]] = []
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
         self.slope, self.bend = np.zeros(k), np.zeros((k, k))
@@ -160,12 +163,14 @@ class FaceSearch:
             own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
             value = -math.inf if self._sharp else self.value - self._added - own
             face = SharedFace(anchor, q, linear, square, value)
-            near = self._near or [*self._others, (self.model.coefficients, passes.at(self.model))]
+            near = [*self._ends, *(self._near or [(self.model.coefficients, passes.at(self.model))])]
             projected = [(start - anchor) @ q for start in (anchor, *starts)]
             w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
             reached = sum_without_rounding(anchor, q, w)
             if self._in_balls(reached):
                 self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
+                self._ends[: len(self._ends) + 1 - _MOST_ENDS] = []
+                self._ends.append((reached, place))
                 return True
         self._near = []
         messages = np.vstack(
@@ -213,12 +218,12 @@ class FaceSearch:
     def know(self, problem: Problem, value: float, tolerance: float) -> None:
         """Take in what became known since the search began: the loss's smoothing, and the model's value."""
         if problem.loss != self.problem.loss:
-            self._near = []
+            self._near, self._ends = [], []
         self.problem, self.value, self.tolerance = problem, value, tolerance
 
     def learn(self, other: FaceSearch) -> None:
-        """Take in the end of another search, which may lie on these faces too."""
-        self._others = other._near
+        """Share ends with another search of the same loss: they may lie on these faces too."""
+        self._ends = other._ends
 
     def end_of(self, m: int) -> Array:
         """Coefficients of party m that were reached."""
