@@ -73,8 +73,8 @@ _LEAVING = 4
 #: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
 _ENOUGH = 0.3
 
-#: Exchanges in which a patient search on the model's face goes on past what it meets: a proposal beyond a
-#: bound is worth nothing where the model is close to that.
+#: Exchanges in which a patient search on the model's face goes on past what it meets, where weights have
+#: bounds: line searches pass kinks, but near a bound a proposal beyond it is worth nothing.
 _MEETINGS = 30
 
 #: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
@@ -112,6 +112,8 @@ class ProximalCoordinator:
         Whether the next round is one of them.
     patient : bool
         Whether searches may ask parties more than once.
+    has_bounds : bool
+        Whether any party's weights have bounds of their own, not a ball's.
     sent : ndarray of shape (N,)
         The gradient that the last round began with.
     repaired : ndarray of shape (N,) or None
@@ -152,6 +154,7 @@ class ProximalCoordinator:
         self.n_bad = 0
         self.steps: DualSteps | None = None
         self.stepping = self.patient = False
+        self.has_bounds = any(np.isfinite(own.bounds).any() for own in problem.party_constraints)
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
 
@@ -456,7 +459,9 @@ class ProximalCoordinator:
         if not self._can_be_true(found):
             found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            other = yield from on_model.end_on_model(answers, _MEETINGS if self.patient else 0)
+            other = yield from on_model.end_on_model(
+                answers, _MEETINGS if self.patient and self.has_bounds else 0
+            )
             if not self._can_be_true(other):
                 other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):
