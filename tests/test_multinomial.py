@@ -572,3 +572,26 @@ def test_estimator_refuses_two_class_losses():
     for loss in ("logistic", "hinge"):
         with pytest.raises(ConfigError, match=f"loss {loss} is for two; choose multinomial"):
             ADMMSharingClassifier(loss=loss).fit(X, y)
+
+
+def test_a_round_that_ends_a_run_takes_no_step_in_the_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All weights are spanned after two rounds; the last one only certifies what they found.
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 8)), rng.integers(3, size=300)
+    problem = make_problem([X[:, :4], X[:, 4:]], y, loss="multinomial", lam=1e-2, n_classes=3)
+    n_steps, advance = [], type(LOSS).advance_classes
+
+    def counted(*arguments):
+        n_steps[-1] += 1
+        return advance(*arguments)
+
+    monkeypatch.setattr(type(LOSS), "advance_classes", counted)
+    solver = Solver(problem, SolverOptions(gap=1e-6, n_threads=1))
+    status = None
+    while status is None:
+        n_steps.append(0)
+        record = solver.round()
+        status = solver.stop_reason(record)
+    assert status is Status.CONVERGED
+    assert n_steps[0] > 0
+    assert n_steps[-1] == 0

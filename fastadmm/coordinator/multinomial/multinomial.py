@@ -45,6 +45,9 @@ _MESSAGE_BUDGET = 2**30
 #: Directions of all parties beyond which their products with each other would take longer than rounds do.
 _MOST_DIRECTIONS = 1024
 
+#: The span closes its own gap no further than to this share of one that ends the run.
+_SHARE_OF_WANTED = 0.01
+
 
 def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -> int:
     """How many messages, of up to C directions each, a party keeps the directions of; older ones are merged.
@@ -91,6 +94,8 @@ class MultinomialCoordinator:
         Mean curvature over the classes that the parties have factorised.
     hessian : ClassSpanHessian
         In that metric.
+    wanted : float
+        Relative gap at which the run ends; 0 for as small as it gets.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -106,6 +111,7 @@ class MultinomialCoordinator:
         self.n_factorisations = 0
         self.n_rounds = 0
         self.primal: PrimalValue | None = None
+        self.wanted = 0.0
 
     @property
     def messages(self) -> Array:
@@ -176,6 +182,7 @@ class MultinomialCoordinator:
         self.hessian.extend(self.messages, self.engine)
         complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
         tolerance = span_tolerance(sum(squared) / (2.0 * self.problem.regularization), before, complete)
+        tolerance = max(tolerance, _SHARE_OF_WANTED * self.wanted * abs(before))
         self.point = minimise_over_class_span(
             self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
         )

@@ -61,6 +61,12 @@ class Subspace(Scheme):
         return SubspaceMethod if traits.smooth else SmoothedSubspaceMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        made = self._made(problem, options, engine, elsewhere)
+        if problem.traits.vector:
+            made.coordinator.wanted = options.gap
+        return made
+
+    def _made(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
         both, _ = choose_directions(problem.traits, options, elsewhere)
         method = self.method(problem.traits)
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
