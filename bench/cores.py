@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from fastadmm.engine.engine import Engine, _bounds
 from fastadmm.engine.rows import over_rows, over_sums
-from fastadmm.engine.tree import halves_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -123,7 +122,7 @@ class CountedEngine(Engine):
         own = np.zeros((len(leaves), *shape))
         with self._pieces(len(leaves)):
             over_sums(1, kernel, _bounds(leaves), own, *arguments)
-        return halves_of(own)
+        return self._folded(own)
 
     @contextmanager
     def _pieces(self, number: int) -> Iterator[None]:

@@ -425,7 +425,7 @@ class Engine:
                 over_sums(threads, kernel, _bounds(part), own, *arguments)
             else:
                 self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
-            return self._added(list(own)) if own[0].size >= 2 * _SLICE else halves_of(own)
+            return self._folded(own)
 
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
@@ -498,6 +498,10 @@ class Engine:
         pieces = min(_pieces(leaves, light), self._at_once(size), most)
         cut = halved(len(leaves), pieces)
         return self._added(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+
+    def _folded(self, own: np.ndarray) -> np.ndarray:
+        """Sum by halves over the first axis."""
+        return self._added(list(own)) if own[0].size >= 2 * _SLICE else halves_of(own)
 
     def _added(self, parts: Sequence[Any]) -> Any:
         """Sum by halves of the leaves of a node; large arrays are cut up, for adding them would take one
