@@ -213,3 +213,17 @@ def test_held_out_rows_are_scored_by_their_parties() -> None:
         record = solver.round()
     assert names.count("scores") == 4
     assert record.validation == pytest.approx(record.test["log_loss"], rel=0, abs=0)
+
+
+@pytest.mark.parametrize(("threads", "parties", "in_turn"), [(4, 2, True), (4, 3, False), (1, 1, False)])
+def test_few_parties_answer_one_after_another_with_all_threads(threads, parties, in_turn, monkeypatch):
+    class Party:
+        def answer(self, name, arguments):
+            return {"inside": engine.inside}
+
+    with Engine(threads) as engine:
+        monkeypatch.setattr("fastadmm.engine.engine.FREE_CORES.among", lambda n_threads: n_threads)
+        driver = Threads(engine, [Party() for _ in range(parties)])
+        calls = [Call(m, "ask", {}) for m in range(parties)]
+        assert {answer["inside"] for answer in driver.carry(Exchange(calls))} == {not in_turn and parties > 1}
+        assert not driver.carry(Exchange(calls, Pace.IN_TURN))[0]["inside"]

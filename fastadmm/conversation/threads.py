@@ -27,8 +27,16 @@ class Threads:
         self.engine, self.parties = engine, parties
 
     def carry(self, exchange: Exchange) -> Answers:
-        """The answers, in the order of the calls."""
-        if exchange.pace is Pace.IN_TURN:
+        """The answers, in the order of the calls.
+
+        Parameters
+        ----------
+        exchange : Exchange
+            Where its calls would leave half of the threads idle, parties answer one after another, and their
+            passes over rows are cut up instead.
+        """
+        few = exchange.pace is Pace.TOGETHER and 2 * len(exchange.calls) <= self.engine.n_threads
+        if exchange.pace is Pace.IN_TURN or few:
             return self.engine.in_turn(self._ask, exchange.calls)
         return self.engine.map(self._ask, exchange.calls, parallel=exchange.pace is Pace.TOGETHER)
 
