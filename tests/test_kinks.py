@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.smoothing_width import next_width, smoothing_bias
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
@@ -190,6 +192,33 @@ def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
         best = minimize_scalar(value, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10})
     assert 0.0 <= found <= 1.0
     assert found == pytest.approx(best.x, abs=1e-5)
+
+
+def steep_line() -> tuple[Problem, np.ndarray, np.ndarray]:
+    """One row's loss rises by forty powers of ten along it, the others fall."""
+    X = np.random.default_rng(1).standard_normal((N, 2))
+    base, along = np.full(N, -3.0), np.full(N, -1.0)
+    base[0], along[0] = -30.0, 120.0
+    problem = make_problem([X[:, :1], X[:, 1:]], (np.arange(N) == 1) * 1.0, loss="poisson", regularizer="l1")
+    return problem, base, along
+
+
+def test_length_along_a_line_that_turns_steep_is_where_the_slope_is_zero() -> None:
+    problem, base, along = steep_line()
+    with Engine(1) as engine:
+        found = best_length(problem, base, along, 0.0, 0.0, engine)
+        ends = [float((np.exp(base + t * along) - problem.y) @ along) for t in (found - 2e-6, found + 2e-6)]
+    assert ends[0] < 0.0 < ends[1]
+
+
+def test_position_on_a_segment_that_turns_steep_is_where_the_slope_is_zero() -> None:
+    problem, base, along = steep_line()
+    model, proposal = HullPoint(np.zeros(0), 0.0, base), HullPoint(np.zeros(0), 0.0, base + along)
+    flat = SegmentPenalty(np.array([0.0, 1.0]), np.zeros(2), (0.0, 0.0, 0.0), 0.0, 0.0)
+    with Engine(1) as engine:
+        found = best_position(problem, model, proposal, [flat], engine)
+        ends = [float((np.exp(base + t * along) - problem.y) @ along) for t in (found - 4e-9, found + 4e-9)]
+    assert ends[0] < 0.0 < ends[1]
 
 
 def test_length_along_a_line_of_several_classes_takes_few_evaluations() -> None:

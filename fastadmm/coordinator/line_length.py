@@ -16,6 +16,9 @@ __all__ = ["best_length"]
 #: Lengths that differ by this share are one; shorter ones than the second are none.
 _SAME, _SHORTEST = 1e-6, 1e-30
 
+#: A bracket of so many such lengths is closed.
+_CLOSE = 1.5
+
 _MAX_STEPS = 80
 
 
@@ -74,10 +77,12 @@ def _crossing(
         if not low[0] < at < high[0] or width > 0.5 * widths[-2]:
             at = 0.5 * (low[0] + high[0])
         widths.append(width)
+        # Where one side is far steeper a secant hardly moves: the bracket alone says what is known.
+        at = min(at, here[0] - same) if here[1] > 0.0 else max(at, here[0] + same)
         last, here = here, (at, function(at))
         if here[1] == 0.0:
             break
         low, high = (here, high) if here[1] < 0.0 else (low, here)
-        if abs(here[0] - last[0]) <= same or high[0] - low[0] <= same:
+        if high[0] - low[0] <= _CLOSE * same:
             break
     return here[0]

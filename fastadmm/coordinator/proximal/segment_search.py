@@ -27,6 +27,9 @@ Array = np.ndarray
 #: Positions closer than this share of the segment are one: norms there differ by rounding, and so do ends.
 _SAME = 1e-9
 
+#: A bracket of so many such lengths is closed.
+_CLOSE = 1.5
+
 _MAX_STEPS = 80
 
 
@@ -143,6 +146,9 @@ def best_position(
         if not low < following < high or high - low > 0.5 * widths[-2]:
             following = 0.5 * (low + high)
         widths.append(high - low)
+        # Where one side is far steeper a secant hardly moves: the bracket alone says what is known.
+        if abs(following - t) < _SAME * end and following not in pieces.ends:
+            following = t + math.copysign(_SAME * end, following - t)
         before, there = t, here
         t, here = following, slope(following)
         left, right = pieces.slopes(t)
@@ -152,6 +158,6 @@ def best_position(
             high = t
         else:
             return t
-        if abs(t - before) <= _SAME * end or high - low <= _SAME * end:
+        if high - low <= _CLOSE * _SAME * end:
             return t
     return t
