@@ -16,7 +16,7 @@ import numpy as np
 
 from fastadmm.coordinator.class_certificate import multinomial_of
 from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
-from fastadmm.coordinator.subspace.span import Secant
+from fastadmm.coordinator.subspace.span import Best, Secant, is_lower
 from fastadmm.coordinator.subspace.span_hessian import span_products
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -27,14 +27,8 @@ Array = np.ndarray
 
 _MAX_STEPS = 60
 
-#: Of what the slope promises, a step must bring this share.
-_ARMIJO = 1e-4
-
 #: Shortest step, as a share of the first.
 _SHORTEST = 1e-8
-
-#: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
-_FLAT, _ROUNDING = 1e-13, 1e-15
 
 
 @dataclass
@@ -99,6 +93,7 @@ def minimise_over_class_span(
     span = _Span(problem, messages, engine)
     here = span.start(point)
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
+    best = Best(span, here, _MAX_STEPS)
     for _ in range(_MAX_STEPS):
         if span.gap_share(here) <= tolerance:
             break
@@ -107,23 +102,20 @@ def minimise_over_class_span(
             break
         trial, step = found
         solve.learn(step.ravel(), (trial.slope - here.slope).ravel())
-        here = trial
-    return here.point
+        decrease, here = -float(np.sum(here.slope * step)), trial
+        if best.take(here, decrease, tolerance):
+            break
+    return best.here.point
 
 
 def _step(span: _Span, here: _Here, step: Array) -> tuple[_Here, Array] | None:
     """A point that is lower along a step, and how it was reached; None if rounding hides all of them."""
-    promised = -float(np.sum(here.slope * step))
+    promised, length = -float(np.sum(here.slope * step)), 1.0
     if not (math.isfinite(promised) and promised > 0.0):
         return None
-    if promised <= _FLAT * abs(here.value):  # slopes still tell
-        trial = span.advance(here.point, step)
-        lower = trial.value <= here.value + _ROUNDING * abs(here.value)
-        return (trial, step) if lower and span.gap_share(trial) < span.gap_share(here) else None
-    length = 1.0
     while length > _SHORTEST:
         trial = span.advance(here.point, length * step)
-        if trial.value <= here.value - _ARMIJO * length * promised:
+        if is_lower(span, here, trial, length * step):
             return trial, length * step
         # To where the derivative along the step, as far as it is linear, is zero.
         rise = promised + float(np.sum(trial.slope * step))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -26,7 +26,17 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Here", "Secant", "SomeRows", "Span", "SpanPoint", "minimise_over_span", "span_solver"]
+__all__ = [
+    "Best",
+    "Here",
+    "Secant",
+    "SomeRows",
+    "Span",
+    "SpanPoint",
+    "is_lower",
+    "minimise_over_span",
+    "span_solver",
+]
 
 _MAX_STEPS = 60
 
@@ -65,6 +75,15 @@ class SpanPoint:
 
 #: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
 _FLAT, _ROUNDING = 1e-13, 1e-15
+
+#: Share below which it may be lost: predictors that columns of very different sizes add up to are less exact.
+_HIDDEN = 1e-9
+
+#: Of the derivative along a step, at most this share may be left where the slopes decide.
+_LEFT = 0.9
+
+#: So many of Newton's steps there that prove no more than those before are the last.
+_MOST_IDLE = 3
 
 
 @dataclass(frozen=True)
@@ -160,6 +179,7 @@ def minimise_over_span(
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span_solver(span.regularised(hessian.matrix)))
     solved: np.ndarray | None = None  # for the slope here
+    best = Best(span, here, _MOST_IDLE)
     for _ in range(_MAX_STEPS):
         step = -(solve(here.slope) if solved is None else solved)
         solved = None
@@ -167,42 +187,79 @@ def minimise_over_span(
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
         trial = span.advance(here, step)
-        if decrease <= _FLAT * abs(here.value):
-            # Less than the objective resolves, but of columns of very different sizes not too little for
-            # the gap: here the slope says whether a step is one.
-            if not (
-                trial.value <= here.value + _ROUNDING * abs(here.value)
-                and span.gap_share(trial) <= 0.25 * span.gap_share(here)
-            ):
-                if fresh:
-                    break
+        if not is_lower(span, here, trial, step):
+            if not fresh:
                 hessian.refresh(messages, span.curvature(here.point), engine)
                 solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
                 continue
-            solve.learn(step, trial.slope - here.slope)
-            here, fresh = trial, False
-            if span.gap_share(here) <= tolerance:
+            if decrease <= _FLAT * abs(here.value):
                 break
-            continue
-        if not trial.value <= here.value - 1e-4 * decrease:
-            if not fresh and decrease > 1e-15 * abs(here.value):
-                hessian.refresh(messages, span.curvature(here.point), engine)
-                solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
-                continue
             step = step * span.best_length(here, step, trial)
             trial = span.advance(here, step)
-        if not trial.value < here.value:
-            break
+            if not trial.value < here.value:
+                break
         solve.learn(step, trial.slope - here.slope)
         here, fresh = trial, False
-        if span.gap_share(here) <= tolerance:
+        if best.take(here, decrease, tolerance):
             break
+        if decrease <= _FLAT * abs(here.value):
+            continue
         solved = solve(here.slope)
         if not float(here.slope @ solved) <= _CONTRACTION * decrease:
             solved = None
             hessian.refresh(messages, span.curvature(here.point), engine)
             solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
-    return here.point
+    return best.here.point
+
+
+def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
+    """Whether a step goes down: by the objective or, where that may be lost in rounding, by the slopes.
+
+    Parameters
+    ----------
+    span : object
+        With ``gap_share``, as of :class:`Span`.
+    here, trial : object
+        Beginning and end of the step, with ``slope`` and ``value``.
+    step : ndarray of the slopes' shape
+    """
+    decrease, value = -float(np.vdot(here.slope, step)), abs(here.value)
+    if decrease > _FLAT * value and trial.value <= here.value - 1e-4 * decrease:
+        return True
+    if decrease > _HIDDEN * value or trial.value > here.value + _HIDDEN * value:
+        return False
+    # A convex function rises at most as its slope at the end says, whatever its rounded values say.
+    if abs(float(np.vdot(trial.slope, step))) <= _LEFT * decrease:
+        return True
+    proves_more = span.gap_share(trial) <= 0.25 * span.gap_share(here)
+    return proves_more and trial.value <= here.value + _ROUNDING * value
+
+
+class Best:
+    """The point that proves most among those whose objectives rounding does not tell apart.
+
+    On the way to it single steps may prove less.
+
+    Parameters
+    ----------
+    span : object
+        With ``gap_share``, as of :class:`Span`.
+    here : object
+        The start, with ``slope`` and ``value``.
+    most_idle : int
+        So many steps in a row that prove no more are the last.
+    """
+
+    def __init__(self, span: Any, here: Any, most_idle: int) -> None:
+        self.span, self.here, self.most_idle, self.idle = span, here, most_idle, 0
+
+    def take(self, here: Any, decrease: float, tolerance: float) -> bool:
+        """Take in a point and the decrease that its step promised; whether it is the last."""
+        share = self.span.gap_share(here)
+        self.idle += 1
+        if decrease > _HIDDEN * abs(here.value) or share < self.span.gap_share(self.here):
+            self.here, self.idle = here, 0
+        return share <= tolerance or self.idle >= self.most_idle
 
 
 class Span:
