@@ -47,9 +47,9 @@ def test_bias_is_what_smoothing_adds_to_the_gap(loss: str, steepest: float, widt
     smoothed = problem.loss.smoothed(width)
     assert smoothed is not None
     with Engine(1) as engine:
-        bias = smoothing_bias(problem, z, width, engine)
+        value = problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
+        bias = smoothing_bias(problem, z, width, value, engine)
         smoothed.evaluate(z, problem.y, problem.weight, u, engine)
-        value = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
         # Fenchel's inequality of the loss itself, at the smoothed loss's gradient
         missing = value + problem.loss.conjugate(u, problem.y, problem.weight, engine) - float(u @ z)
     used = problem.weight > 0.0
@@ -64,12 +64,13 @@ def test_width_shrinks_until_smoothing_is_a_small_part_of_the_gap(gap: float) ->
     problem, z = small_problem("quantile"), np.random.default_rng(6).standard_normal(N)
     with Engine(1) as engine:
         width = next_width(problem, z, 1.0, gap, engine)
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
         assert 0.1 <= width <= 1.0
         if math.isinf(gap):
             assert width < 1.0
         elif width > 0.1:
-            assert smoothing_bias(problem, z, width, engine) <= 0.3 * gap
-            assert width == 1.0 or smoothing_bias(problem, z, 1.0, engine) > 0.3 * gap
+            assert smoothing_bias(problem, z, width, loss, engine) <= 0.3 * gap
+            assert width == 1.0 or smoothing_bias(problem, z, 1.0, loss, engine) > 0.3 * gap
 
 
 @pytest.mark.representatives(3)

@@ -31,7 +31,7 @@ _SHARE, _SHARE_WHEN_SOLVED, _SOLVED = 0.3, 0.03, 0.7
 _STEP, _LEAST = 0.7, 0.1
 
 
-def smoothing_bias(problem: Problem, z: np.ndarray, width: float, engine: Engine) -> float:
+def smoothing_bias(problem: Problem, z: np.ndarray, width: float, loss: float, engine: Engine) -> float:
     """What smoothing adds to the gap at a predictor.
 
     Parameters
@@ -42,6 +42,8 @@ def smoothing_bias(problem: Problem, z: np.ndarray, width: float, engine: Engine
         Linear predictor, offset and intercept included.
     width : float
         Of the smoothing.
+    loss : float
+        Without it, summed.
     engine : Engine
 
     Returns
@@ -52,11 +54,11 @@ def smoothing_bias(problem: Problem, z: np.ndarray, width: float, engine: Engine
     smoothed = problem.loss.smoothed(width)
     if smoothed is None:
         raise TypeError(f"loss {problem.loss.name!r} has no smoothed form")
-    u, used = np.empty(len(z)), problem.weight > 0.0
-    loss = problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
+    u = np.empty(len(z))
     loss -= smoothed.evaluate(z, problem.y, problem.weight, u, engine)
-    squares = np.divide(u * u, problem.weight, out=np.zeros(len(z)), where=used)
-    return loss - 0.5 * width * float(engine.total(squares))
+    u *= u
+    np.divide(u, problem.weight, out=u, where=problem.weight > 0.0)  # without a weight u is 0
+    return loss - 0.5 * width * float(engine.total(u))
 
 
 def next_width(problem: Problem, z: np.ndarray, width: float, gap: float, engine: Engine) -> float:
@@ -81,9 +83,10 @@ def next_width(problem: Problem, z: np.ndarray, width: float, gap: float, engine
     """
     if math.isinf(gap):
         return _STEP * width
-    least, bias = _LEAST * width, smoothing_bias(problem, z, width, engine)
+    loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), engine)
+    least, bias = _LEAST * width, smoothing_bias(problem, z, width, loss, engine)
     allowed = (_SHARE_WHEN_SOLVED if bias > _SOLVED * gap else _SHARE) * gap
     while width > least and bias > allowed:
         width = max(_STEP * width, least)
-        bias = smoothing_bias(problem, z, width, engine)
+        bias = smoothing_bias(problem, z, width, loss, engine)
     return width
