@@ -23,11 +23,11 @@ import scipy.linalg
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel
-from fastadmm.coordinator.proximal.hull import HullPoint, newton_system
+from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import classes_of, lifted
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
-from fastadmm.coordinator.proximal.weights_program import descent_step
+from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
@@ -51,10 +51,6 @@ _LESS_STEEP = 0.25
 
 #: So many ends are kept, for searches over the same faces.
 _MOST_ENDS = 3
-
-#: Steps that repair a gradient, the later ones for the rounding of the first, and the share of the diagonal
-#: added to their system.
-_REPAIRS, _RIDGE = 3, 1e-13
 
 
 @dataclass(frozen=True)
@@ -342,11 +338,9 @@ class FaceSearch:
         return Found(point, promised, exact) if promised > 0.0 else None
 
     def repaired(self, point: HullPoint, gradient: Array) -> Array | None:
-        r"""The loss gradient at a point of the faces where the objective resolves no step on them any more.
+        """The loss gradient at a point of the faces where the objective resolves no step on them any more.
 
-        What is left of the slope there may be the rounding of predictors, times their curvature and
-        columns: a dual vector need not have it. Newton's step takes it away from the
-        gradient itself, :math:`g + H \sum_k s_k v_k`, and no predictor is formed.
+        See :mod:`fastadmm.coordinator.repaired_gradient`.
 
         Parameters
         ----------
@@ -361,24 +355,12 @@ class FaceSearch:
         """
         problem, shared = self.problem, self.shared
         q = scipy.linalg.block_diag(*self.bases)[self._order]
-        k, extra = q.shape[1], int(problem.fit_intercept)
-        if k == 0 or problem.n_outputs > 1:
+        if q.shape[1] == 0 or problem.n_outputs > 1:
             return None
-        messages = self.engine.combine(q.T, shared.messages)
         z = problem.offset + point.total + point.intercept
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
-        bent = q.T @ (self.slope + self.bend @ point.coefficients)
-        for _ in range(_REPAIRS):
-            slope, system = newton_system(messages, None, gradient, h, extra, self.engine)
-            slope[:k] += bent
-            system[:k, :k] += q.T @ self.bend @ q
-            step = descent_step(system, slope, _RIDGE)
-            if not abs(float(slope @ step)) <= _FLAT * abs(self.value):
-                return None
-            moved = self.engine.combine(step[:k], messages) + float(step[k:].sum())
-            gradient = gradient + h * moved
-            bent += q.T @ (self.bend @ (q @ step[:k]))
-        return gradient
+        messages = self.engine.combine(q.T, shared.messages)
+        slope, bend = q.T @ (self.slope + self.bend @ point.coefficients), q.T @ self.bend @ q
+        return repaired_gradient(problem, messages, z, gradient, slope, bend, self.value, self.engine)
 
     def _steepness(self, point: HullPoint) -> float:
         """Size of the objective's slope along the current faces."""

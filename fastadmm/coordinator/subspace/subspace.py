@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +30,7 @@ from fastadmm.coordinator.certificate import (
 )
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
+from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
@@ -51,6 +53,9 @@ _EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
 
 #: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
 _COMPLETE_SPAN_ACCURACY = 1e-7
+
+#: A round that gains no more of the objective than this share ends where rounding does.
+_NOTHING = 1e-13
 
 #: Messages are restated in double precision once the gap is this share of what their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
@@ -113,6 +118,8 @@ class SubspaceCoordinator:
         Of the coefficients, in the last rounds.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
+    repaired : bool
+        Whether the gradient of ``primal`` is that of :mod:`fastadmm.coordinator.repaired_gradient`.
     few_bend : bool
         Whether the loss bends at ever fewer samples: see :mod:`fastadmm.coordinator.subspace.near_rows`.
     """
@@ -124,7 +131,7 @@ class SubspaceCoordinator:
         self.most_directions = directions
         self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
-        self.rounding_is_left = self.few_bend = False
+        self.rounding_is_left = self.few_bend = self.repaired = False
         n = problem.n_samples
         self._store = np.empty((0, n))
         self.owner = np.empty(0, dtype=np.int64)
@@ -154,7 +161,7 @@ class SubspaceCoordinator:
         primal = primal_value(self.problem, point.total, intercept, self.engine, known)
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
         point.sums = primal.sums
-        self.primal = primal
+        self.primal, self.repaired = primal, False
         return primal
 
     def restart(self) -> None:
@@ -220,7 +227,21 @@ class SubspaceCoordinator:
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
+        if before - after <= _NOTHING * abs(before):
+            self.repair()
         return squared
+
+    def repair(self) -> None:
+        """Take away from the gradient what rounding of predictors left of the slope in the span."""
+        problem, point, primal = self.problem, self.point, self.primal
+        if not problem.convex or primal is None or not len(self.owner):
+            return
+        z, scale = problem.offset + point.total + point.intercept, problem.regularization
+        slope, bend = scale * point.coefficients, scale * np.eye(len(self.owner))
+        value = primal.loss + self.regulariser()
+        found = repaired_gradient(problem, self.messages, z, primal.gradient, slope, bend, value, self.engine)
+        if found is not None:
+            self.primal, self.repaired = replace(primal, gradient=found, dual_feasible=False), True
 
     def _round_of_pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
         gradient, old = primal.gradient.copy(), self.point.coefficients
@@ -528,6 +549,7 @@ class SubspaceMethod(Method):
             "directions": coordinator.directions.export(),
             "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
+            "repaired": coordinator.repaired,
         }
         if coordinator.rounded is not None:
             saved.update(coordinator.rounded.export())
@@ -577,6 +599,8 @@ class SubspaceMethod(Method):
             coordinator.metric = metric
             coordinator.watch.restore(saved["metric_watch"])
         coordinator.restart()
+        if saved.get("repaired", False):
+            coordinator.repair()
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         owner, metric = self.coordinator.owner, self.coordinator.metric
