@@ -118,6 +118,8 @@ class SubspaceCoordinator:
         Of the coefficients, in the last rounds.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
+    idle : int
+        Rounds in a row that gained nothing of the objective.
     repaired : bool
         Whether the gradient of ``primal`` is that of :mod:`fastadmm.coordinator.repaired_gradient`.
     few_bend : bool
@@ -132,6 +134,7 @@ class SubspaceCoordinator:
         self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
+        self.idle = 0
         n = problem.n_samples
         self._store = np.empty((0, n))
         self.owner = np.empty(0, dtype=np.int64)
@@ -227,7 +230,8 @@ class SubspaceCoordinator:
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
-        if before - after <= _NOTHING * abs(before):
+        self.idle = self.idle + 1 if before - after <= _NOTHING * abs(before) else 0
+        if self.idle > 1:  # the first is most runs' last
             self.repair()
         return squared
 
@@ -549,6 +553,7 @@ class SubspaceMethod(Method):
             "directions": coordinator.directions.export(),
             "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
+            "idle": coordinator.idle,
             "repaired": coordinator.repaired,
         }
         if coordinator.rounded is not None:
@@ -599,6 +604,7 @@ class SubspaceMethod(Method):
             coordinator.metric = metric
             coordinator.watch.restore(saved["metric_watch"])
         coordinator.restart()
+        coordinator.idle = int(saved.get("idle", 0))
         if saved.get("repaired", False):
             coordinator.repair()
 
