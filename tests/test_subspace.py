@@ -240,15 +240,17 @@ def test_number_of_directions():
     # A dense block never has fewer than its columns; sparse rows of a dozen entries or less have fewer.
     assert directions_worth(10**6, [30, 30], [1.0, 1.0]) == 64
     assert directions_worth(10**6, [20, 8], [1.0, 1.0]) >= 20
-    assert directions_worth(10**6, [500, 500], [0.01, 0.01]) == 19
-    assert directions_worth(10**5, [10**4] * 16, [1e-4] * 16) == 4
-    assert directions_worth(10**5, [10**4] * 2, [1e-4] * 2) == 16
+    assert directions_worth(10**6, [500, 500], [0.01, 0.01]) == 21
+    assert directions_worth(10**6, [10**4] * 16, [1e-4] * 16) == 4
+    assert directions_worth(10**6, [10**4] * 2, [1e-4] * 2) == 16
+    # Small data: what caches hold.
+    assert directions_worth(10**3, [10**3] * 16, [1e-3] * 16) == 32
 
 
 def test_sparse_rows_keep_fewer_directions_in_one_process():
     rng = np.random.default_rng(12)
-    blocks = [sp.random(3000, 400, 0.004, "csr", random_state=rng) for _ in range(4)]
-    y = (rng.random(3000) < 0.5) * 1.0
+    blocks = [sp.random(100_000, 400, 0.002, "csr", random_state=rng) for _ in range(4)]
+    y = (rng.random(100_000) < 0.5) * 1.0
     problem = make_problem(blocks, y, lam=1e-6)
     rounds = {}
     for directions, most in (("auto", 8), ("one", 64)):

@@ -27,8 +27,8 @@ def directions_per_party(n_parties: int) -> int:
 #: Numbers of messages and directions that a round may read for every stored entry.
 _NUMBERS_PER_ENTRY = 4.0
 
-#: Fewest directions: of a party, and of all together.
-_FEWEST, _FEWEST_TOGETHER = 4, 32
+#: Fewest directions: of a party, and of all together; and numbers of all that caches hold, which cost little.
+_FEWEST, _FEWEST_TOGETHER, _CACHED = 4, 32, 1 << 21
 
 
 def directions_worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
@@ -48,7 +48,7 @@ def directions_worth(n_samples: int, widths: Sequence[int], densities: Sequence[
     parties = len(widths)
     entries = n_samples * sum(width * density for width, density in zip(widths, densities))
     numbers = n_samples * parties + sum(widths)  # of a message and a direction of each party
-    worth = max(_FEWEST, _FEWEST_TOGETHER // parties, int(_NUMBERS_PER_ENTRY * entries / numbers))
+    worth = max(_FEWEST, _FEWEST_TOGETHER // parties, int((_NUMBERS_PER_ENTRY * entries + _CACHED) / numbers))
     return min(directions_per_party(parties), worth)
 
 
