@@ -175,7 +175,7 @@ def test_private_pilot_is_near_the_public_one(tmp_path):
     )  # fmt: skip
     public = fit_pilot(data, LOSSES["squared"], bound, 0.0, True)
     private = private_pilot(Rows(data.owners[0]), bound, 0.0, True, 5.0, LOSSES["squared"])
-    # Standard deviations are 0.0024 and, of the residual, 0.0036: less than once in 1e9 runs it is further off.
+    # Standard deviations are 0.0024 and, of the residual, 0.0036: not once in 1e9 runs is it further off.
     assert private.h == pytest.approx(public.h, rel=0.1)
     assert private.residual == pytest.approx(public.residual, abs=0.1)
     assert (private.h != public.h).all()
