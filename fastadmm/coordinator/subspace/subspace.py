@@ -57,6 +57,9 @@ _COMPLETE_SPAN_ACCURACY = 1e-7
 #: A round that gains no more of the objective than this share ends where rounding does.
 _NOTHING = 1e-13
 
+#: Share of the gap that the span keeps open where its minimiser does not get any further.
+_SPAN_KEEPS = 0.1
+
 #: Messages are restated in double precision once the gap is this share of what their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
 
@@ -231,9 +234,17 @@ class SubspaceCoordinator:
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         self.idle = self.idle + 1 if before - after <= _NOTHING * abs(before) else 0
-        if self.idle > 1:  # the first is most runs' last
+        # The first is most runs' last. Where directions are missing, no gradient needs a repair.
+        if self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
             self.repair()
         return squared
+
+    def _span_share(self) -> float:
+        """What the slope that is left in the span adds to the gap, summed scaling."""
+        scale, primal = self.problem.regularization, self.primal
+        assert primal is not None
+        slope = self._slopes(primal.gradient) + scale * self.point.coefficients
+        return float(slope @ slope) / (2.0 * scale)
 
     def repair(self) -> None:
         """Take away from the gradient what rounding of predictors left of the slope in the span."""
