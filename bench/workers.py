@@ -1,0 +1,72 @@
+"""Runs of one and two workers, and without any, in turn: docs/scaling.md.
+
+    python -P bench/workers.py [--turns 12]
+
+Needs ``fastadmm[mpi]`` and a quiet machine with two cores. Prints the seconds of every turn's rounds, and
+medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ROWS, COLUMNS, ROWS_AT_ONCE = 1_000_000, 100, 50_000
+
+
+def make(path: Path) -> None:
+    """Write two dense parties that know some of the same."""
+    from fastadmm.store.partition import create_partition
+
+    rng = np.random.default_rng(1)
+    weights, half = rng.normal(size=COLUMNS) / 5.0, COLUMNS // 2
+    with create_partition(path, task="classification") as partition:
+        first, second = (partition.party(n_features=half, kind="dense") for _ in range(2))
+        labels = partition.labels(classes=("0", "1"))
+        for _ in range(0, ROWS, ROWS_AT_ONCE):
+            X = rng.normal(size=(ROWS_AT_ONCE, COLUMNS))
+            X[:, half:] += 0.5 * X[:, :half]
+            first.append(X[:, :half])
+            second.append(X[:, half:])
+            labels.append((rng.random(ROWS_AT_ONCE) < 1.0 / (1.0 + np.exp(-X @ weights))) * 1.0)
+
+
+def seconds(data: Path, run: Path, workers: int) -> float:
+    """Of all rounds of a run; 0 workers is one process without ``--cluster``."""
+    here = Path(sys.executable)
+    command = [str(here.with_name("fastadmm")), "train", str(data), "--lambda", "1e-5", "--gap", "1e-9"]
+    if workers:
+        command = [str(here.with_name("mpiexec")), "-n", str(workers), *command, "--cluster", "mpi"]
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("NUMBA", "OMP", "OPENBLAS")}
+    command += ["--quiet", "--out", str(run)]
+    subprocess.run(command, env={**os.environ, **threads}, stdout=subprocess.DEVNULL, check=True)
+    return float(json.loads((run / "rounds.jsonl").read_text("utf-8").splitlines()[-1])["seconds"])
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=12)
+    turns: list[list[float]] = []
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        data = Path(folder, "workers.parts")
+        make(data)
+        for turn in range(parser.parse_args().turns):
+            turns.append(
+                [seconds(data, Path(folder, f"run-{turn}-{workers}"), workers) for workers in range(3)]
+            )
+            print("no cluster, one worker, two: " + ", ".join(f"{t:.2f} s" for t in turns[-1]), flush=True)
+    none, one, two = (statistics.median(own) for own in zip(*turns))
+    print(f"one worker over none {one / none:.3f}; two workers {one / two:.2f} times as fast as one")
+
+
+if __name__ == "__main__":
+    main()
