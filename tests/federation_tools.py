@@ -98,7 +98,7 @@ def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) ->
     out = folder / "labels" / "run"
     own, caller = values.pop("own", None), str(values.pop("caller", CALLER))
     labels = folder / "labels" / "labels.h5"
-    new, fill = new_run(labels, names, out, dict(values), "test", own=own)  # type: ignore[arg-type]
+    new, fill = new_run(labels, names, out, dict(values), "test", own=own, say=print)  # type: ignore[arg-type]
     with new.begin(fill, force=False):
         run = FederatedRun(new, lambda *_: b"", lambda _: None)
         run.write_description(caller)

@@ -25,6 +25,7 @@ from fastadmm.figures.progress import Progress, progress_line, seconds_left
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.solver.history import RoundRecord
+from fastadmm.version import __version__
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
@@ -275,6 +276,16 @@ def test_a_regression_on_two_classes_is_pointed_out(tmp_path: Path, capsys: pyte
     for loss, warned in (("squared", 1), ("huber", 1), ("logistic", 0), ("hinge", 0)):
         assert run("train", tmp_path / "a.parts", "--loss", loss, "-o", tmp_path / loss) == 0
         assert capsys.readouterr().err.count("warning") == warned, loss
+        labels, parties = tmp_path / "a.parts/labels.h5", ("--party", "a", "--party", "b")
+        assert run("coordinator", "start", labels, *parties, "--loss", loss, "-o", tmp_path / f"c{loss}") == 0
+        assert "".join(capsys.readouterr()).count("warning") == warned, loss
+
+
+def test_the_package_is_the_command() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "fastadmm", "--version"], check=False, capture_output=True, text=True
+    )
+    assert (answer.returncode, answer.stdout) == (0, f"fastadmm {__version__}\n")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
         return folder
     values = {key: value for key, value in setup.values.items() if key != "data"}
     labels = Path(setup.values["data"])
-    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own)
+    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own, say=say)
     with folder.begin(fill, force=False):
         run = FederatedRun(folder, _nobody, lambda record: None)
         run.write_description(setup.ways.caller)

@@ -22,6 +22,7 @@ from fastadmm.rounds.private import open_own, private_run, solver_of_private, wr
 from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.rounds.round_state import read_state, rounds_done, write_state
 from fastadmm.rounds.run_problem import answers_of, early_stopping_of, other_labels, problem_of, scheme_of
+from fastadmm.runs.check import doubts
 from fastadmm.runs.config import make_config, read_config, refuse, solver_options
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.private import new_run_id, write_statement
@@ -106,9 +107,11 @@ def coordinator_start(
     FastadmmError
         If something does not fit; nothing is left behind.
     """
-    folder, fill = new_run(labels, parties, out, values, place, options=options, own=own)
+    notes: list[str] = []
+    folder, fill = new_run(labels, parties, out, values, place, options=options, own=own, say=notes.append)
     with folder.begin(fill, force=False):
-        return Coordinator(folder).advance()
+        result = Coordinator(folder).advance()
+        return replace(result, notes=[*notes, *result.notes])
 
 
 def new_run(
@@ -120,11 +123,12 @@ def new_run(
     *,
     options: dict[str, Any] | None = None,
     own: Path | None = None,
+    say: Callable[[str], None],
 ) -> tuple[RunFolder, Callable[[RunFolder], None]]:
     """A run that does not exist yet, and what writes its first files, for :meth:`RunFolder.begin`.
 
     ``labels``, ``parties``, ``out``, ``values``, ``place``, ``options`` and ``own``, and errors: as in
-    :func:`coordinator_start`.
+    :func:`coordinator_start`. ``say`` is given warnings.
     """
     if not parties:
         raise ConfigError("coordinator start: name the parties with --party")
@@ -137,6 +141,8 @@ def new_run(
     run, folder = new_run_id(), RunFolder(out, EXCHANGE)
     holder = open_own(config, own, names, open_labels(Path(config.data)))
     problem, data = problem_of(config, names, None, holder)
+    for line in doubts(data.task, problem.loss):
+        say(line)
     if config.privacy.mode == "none":
         answers_of(problem, config)
         early_stopping_of(config, problem, data)

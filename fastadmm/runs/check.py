@@ -26,6 +26,7 @@ __all__ = [
     "check_run",
     "check_same_labels",
     "choose_loss",
+    "doubts",
     "memory_limit",
     "n_outputs_of",
     "open_run",
@@ -78,11 +79,8 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         display.note(line)
     if test_partition is not None and _digests(test_partition) == _digests(partition):
         display.note(f"warning: {shown(test_partition.path)}: these are the rows of training, not new ones")
-    if partition.task == "classification" and loss.task == "regression":
-        display.note(
-            f"warning: the labels are two classes, and loss {loss.name} fits the numbers 0 and 1: "
-            "is logistic meant?"
-        )
+    for line in doubts(partition.task, loss):
+        display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
     return CheckedRun(partition, test_partition, loss, plan)
 
@@ -159,6 +157,28 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
             "choose multinomial or auto"
         )
     return loss
+
+
+def doubts(task: str, loss: Loss) -> list[str]:
+    """Warn of a loss that fits the labels, and is perhaps not meant.
+
+    Parameters
+    ----------
+    task : {"classification", "regression"}
+        Of the labels.
+    loss : Loss
+
+    Returns
+    -------
+    list of str
+        A line for people, or none.
+    """
+    if task == "classification" and loss.task == "regression":
+        return [
+            f"warning: the labels are two classes, and loss {loss.name} fits the numbers 0 and 1: "
+            "is logistic meant?"
+        ]
+    return []
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:
