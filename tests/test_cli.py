@@ -39,6 +39,7 @@ from run_tools import (
     start,
     start_fork,
     wait_for,
+    write_blocks,
     write_problem,
 )
 
@@ -279,6 +280,28 @@ def test_a_regression_on_two_classes_is_pointed_out(tmp_path: Path, capsys: pyte
         labels, parties = tmp_path / "a.parts/labels.h5", ("--party", "a", "--party", "b")
         assert run("coordinator", "start", labels, *parties, "--loss", loss, "-o", tmp_path / f"c{loss}") == 0
         assert "".join(capsys.readouterr()).count("warning") == warned, loss
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        ("hinge", "target -1.0 in row 0 is not 0 or 1; this loss takes hard labels only"),
+        ("poisson", "target -1.0 in row 0 is negative; the poisson loss needs counts or rates"),
+    ],
+)
+def test_targets_that_a_loss_cannot_have_are_told_with_their_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture, loss: str, line: str
+) -> None:
+    """Before any column is read, in one process and for parties elsewhere."""
+    y = np.array([-1.0, 2.0, 3.5, 1.0])
+    write_blocks(tmp_path / "a.parts", [np.eye(4)[:, :2], np.eye(4)[:, 2:]], y, task="regression")
+    labels = tmp_path / "a.parts/labels.h5"
+    start = ("coordinator", "start", labels, "--party", "party-1", "--party", "party-2")
+    for command in (("train", tmp_path / "a.parts"), start):
+        assert run(*command, "--loss", loss, "-o", tmp_path / "run") == 3
+        error = capsys.readouterr().err
+        assert error.splitlines()[-1] == f"fastadmm: error: {labels}: {line}"
+        assert "memory" not in error
 
 
 def test_the_package_is_the_command() -> None:

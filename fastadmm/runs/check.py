@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
@@ -156,6 +158,11 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
             f"key 'loss': {loss.name} is for two classes, but {shown(config.data)} has {n_classes}; "
             "choose multinomial or auto"
         )
+    weight = np.ones(labels.n_samples) if labels.sample_weight is None else labels.sample_weight
+    try:
+        loss.check_targets(labels.y, weight, config.intercept)
+    except InputError as error:
+        raise InputError(f"{shown(labels.path)}: {str(error).removeprefix('y: ')}") from None
     return loss
 
 
