@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.blocks.block import as_block
 from fastadmm.cluster.comm import add_nodes
 from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.rows import solve_rows
@@ -18,7 +20,7 @@ from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.coordinator import stall_watch
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.problem.problem import make_problem
+from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
@@ -108,6 +110,18 @@ def test_kinks_classes_and_other_regularisers(name, stalled, monkeypatch):
     for size in (3, 4):
         for found in on_workers(size, lambda comm: solve_rows(problem, comm, options)):
             np.testing.assert_array_equal(every_weight_of(found), alone)
+
+
+def test_every_worker_scores_test_rows():
+    problem, few = problem_of("logistic"), slice(7, 500)
+    blocks = [as_block(block.matrix[few].copy()) for block in problem.blocks[::2]]
+    problem = replace(problem, blocks=problem.blocks[::2], names=problem.names[::2])
+    rows = TestSet(blocks, problem.y[few], problem.weight[few], problem.offset[few])
+    problem, options = replace(problem, test=rows), SolverOptions(max_rounds=2, n_threads=1)
+    alone = [record.test for record in solve(problem, options).history]
+    assert all(alone)
+    for found in on_workers(2, lambda comm: solve_rows(problem, comm, options)):
+        assert [record.test for record in found.history] == alone
 
 
 def every_weight_of(result):

@@ -24,19 +24,19 @@ from workers import mpi_command, on_workers
 N = 20_011
 
 
-def written(place, classes):
+def written(place, classes, n=N):
     """A partition of three parties: dense, sparse, and dense that is compressed in memory."""
     rng = np.random.default_rng(0)
-    dense, few = rng.normal(size=(N, 3)), (rng.random((N, 4)) < 0.2) * rng.normal(size=(N, 4))
-    sparse = sp.random(N, 10, density=0.2, format="csr", random_state=1)
+    dense, few = rng.normal(size=(n, 3)), (rng.random((n, 4)) < 0.2) * rng.normal(size=(n, 4))
+    sparse = sp.random(n, 10, density=0.2, format="csr", random_state=1)
     z = dense @ rng.normal(size=3) + few @ rng.normal(size=4) + sparse @ rng.normal(size=10)
-    z += rng.logistic(size=N)
+    z += rng.logistic(size=n)
     with create_partition(place, task="classification") as partition:
         partition.party("bank", kind="dense").append(dense)
         partition.party("shop", n_features=10).append(sparse)
         partition.party("few", kind="dense", dtype="float32").append(few)
         y = (z > 0.0) * 1.0 + (z > 2.0) * (len(classes) > 2)
-        partition.labels(classes=classes).append(y, sample_weight=rng.uniform(0.5, 2.0, N))
+        partition.labels(classes=classes).append(y, sample_weight=rng.uniform(0.5, 2.0, n))
     return place
 
 
@@ -178,6 +178,41 @@ def test_a_run_goes_on_with_other_workers(data, tmp_path):
         assert result_in(tmp_path / run) == result_in(tmp_path / "whole")
         np.testing.assert_array_equal(weights_in(tmp_path / run), weights_in(tmp_path / "whole"))
     assert resumed(tmp_path / "four", 2)[1] == "converged"  # nothing to do
+
+
+def metrics_in(run):
+    return [json.loads(line)["test"] for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize(
+    ("loss", "scheme"), [("logistic", "subspace"), ("multinomial", "subspace"), ("hinge", "proximal")]
+)
+def test_test_rows(data, classes, tmp_path, loss, scheme):
+    names = ("no", "perhaps", "yes") if loss == "multinomial" else ("no", "yes")
+    test = written(tmp_path / "test.parts", names, n=701)  # one leaf: less than workers
+    place = classes if loss == "multinomial" else data
+    config = RunConfig(str(place), test=str(test), threads=1, loss=loss, scheme=scheme, gap=1e-12, rounds=3)
+    start_run(replace(config, rounds=5), tmp_path / "one")
+    elsewhere = replace(config, test=str(tmp_path / "only rank 0 reads them.parts"))
+    shared([config, elsewhere], tmp_path / "run", 2)
+    resumed(tmp_path / "run", 3, rounds=4)
+    resumed(tmp_path / "run", 1, rounds=5)
+    found = metrics_in(tmp_path / "run")
+    assert found == metrics_in(tmp_path / "one")
+    assert len(found) == 5
+    assert all(found)
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+def test_test_rows_that_do_not_fit_the_data(data, classes, tmp_path):
+    config = RunConfig(str(data), test=str(classes), threads=1)
+    with pytest.raises(FastadmmError) as alone:
+        start_run(config, tmp_path / "one")
+    for error in shared(config, tmp_path / "run", 2):
+        assert (type(error), str(error)) == (type(alone.value), str(alone.value))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.repeats

@@ -82,7 +82,6 @@ def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
         "secrecy": options.secrecy != "none",
         "a problem that is not convex": not problem.convex,
         f"scheme {scheme!r}": scheme not in _SCHEMES,
-        "test rows": problem.test is not None,
     }
     for what, there in refused.items():
         if there:

@@ -10,8 +10,11 @@ import numpy as np
 
 from fastadmm.cluster.comm import Comm
 from fastadmm.cluster.engine import RowEngine
+from fastadmm.conversation.exchange import Talk
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError
-from fastadmm.problem.problem import Problem
+from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.solver.early_stopping import predictor
 from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.row_state import rows_of_state, with_rows, without_rows
@@ -27,7 +30,7 @@ class RowSolver(Solver):
     Parameters
     ----------
     problem : Problem
-        Of this worker's rows.
+        Of this worker's rows. It has all test rows, and the worker scores them by itself, or none.
     options : SolverOptions
     engine : RowEngine
     least : float
@@ -47,9 +50,19 @@ class RowSolver(Solver):
         super().__init__(problem, options, engine=engine, start=start)
         self.engine: RowEngine = engine
         self.comm = engine.comm
+        self.alone = Engine(engine.n_threads)
 
     def _least(self) -> float:
         return self.least
+
+    def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
+        """As of one process; no other worker is asked."""
+        yield from ()
+        return predictor(rows, self.method.weights(), self.intercept, self.problem.loss, self.alone)
+
+    def close(self) -> None:
+        super().close()
+        self.alone.close()
 
     def _spend(self, seconds: float) -> None:
         super()._spend(seconds)

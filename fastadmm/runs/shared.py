@@ -207,7 +207,8 @@ def _load(
         f"{n} samples, {len(parts)} parties "
         f"({', '.join(f'{p.name}: {p.n_features}' for p in parts)} features), {comm.size} worker(s)"
     )
-    plan = _planned(config, parts, n_outputs, engine, display)
+    tests = opened[1].parties if opened and opened[1] else []
+    plan = _planned(config, parts, tests, n_outputs, engine, display)
     config = replace(config, history=plan.history) if plan.reduced else config
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
     whole = comm.agreed(lambda: _whole(config, CheckedRun(*opened, plan), elsewhere) if opened else None)
@@ -217,13 +218,13 @@ def _load(
     blocks = [
         block_of(comm.agreed(part.load), part.name, factor, engine) for part, factor in zip(parts, factors)
     ]
-    problem = replace(share.problem, blocks=blocks)
+    problem = replace(share.problem, blocks=blocks, test=whole.problem.test if whole else None)
     provenance = {} if whole is None else whole.provenance
     return config, _SharedRun(_slim(partition), provenance, problem, share.start, None, engine, share.least)
 
 
 #: Settings that a shared run has not yet, and what it is then.
-_NOT_YET = {"test": "test rows", "validation": "early stopping", "path": "a path"}
+_NOT_YET = {"validation": "early stopping", "path": "a path"}
 
 
 def _refuse_settings(config: RunConfig) -> None:
@@ -266,13 +267,18 @@ def _compare(config: RunConfig, partition: Partition, comm: Comm) -> None:
 
 
 def _planned(
-    config: RunConfig, parts: list[PartyData], n_outputs: int, engine: RowEngine, display: Display
+    config: RunConfig,
+    parts: list[PartyData],
+    tests: Sequence[PartyData],
+    n_outputs: int,
+    engine: RowEngine,
+    display: Display,
 ) -> Plan:
-    """The plan of this worker's rows, with what follows from that of all."""
+    """The plan of this worker's rows, and of the test rows on rank 0, with what follows from that of all."""
     comm = engine.comm
     limit, _ = memory_limit(config, workers_here(comm))
     n = parts[0].n_samples
-    plan = make_plan(parts, [], n, config, n_outputs, limit=limit, n_threads=engine.n_threads)
+    plan = make_plan(parts, tests, n, config, n_outputs, limit=limit, n_threads=engine.n_threads)
     shortest = min(comm.share(plan.history))
     plan = replace(plan, history=shortest, reduced=any(comm.share(plan.reduced)))
 
@@ -281,7 +287,7 @@ def _planned(
             raise ConfigError(
                 f"memory: {format_bytes(limit or 0)} for a worker is too little for its rows, "
                 f"{format_bytes(plan.total)} as planned; rows of a shared run are not streamed yet: "
-                "start more workers"
+                f"start more workers{', or leave the test rows to evaluate' if tests else ''}"
             )
 
     comm.agreed(check)
@@ -300,6 +306,7 @@ def _shares(whole: LoadedRun, size: int) -> list[_Share]:
     problem = whole.problem
     least = least_of(problem, Engine(1))
     rows = [rows_of(problem.n_samples, rank, size) for rank in range(size)]
+    problem = replace(problem, test=None)  # rank 0 keeps test rows
     return [_Share(rows_of_problem(problem, *own), least, whole.start) for own in rows]
 
 
