@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from fastadmm.kernels.policy import kernel
-from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["span_extension", "span_hessian"]
+__all__ = ["span_hessian"]
 
 #: Samples per block: scaled messages stay in the second-level cache, two of them in the first.
 _BLOCK = 1024
@@ -45,35 +44,3 @@ def span_hessian(messages, root, lead, out, start, stop):
         for row in range(n):
             for column in range(row, n):
                 out[row, column] += np.dot(scaled[row, :size], scaled[column, :size])
-
-
-@kernel
-def span_extension(messages, known, curvature, gradient, out, start, stop):
-    """Add the products of all messages with the weighted new ones, and with the gradient.
-
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-        V.
-    known : int
-        Messages from here on are new.
-    curvature, gradient : ndarray of shape (N,)
-    out : ndarray of shape (K, K - known + 1)
-        ``V diag(curvature) V[known:].T`` and, last, ``V gradient``.
-    start, stop : int
-        Row range.
-    """
-    new = len(messages) - known
-    scaled, sums = np.empty((new, _BLOCK)), np.empty(LANES)
-    for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
-        weight, slope = curvature[begin : begin + size], gradient[begin : begin + size]
-        for row in range(new):
-            own, message = scaled[row, :size], messages[known + row, begin : begin + size]
-            for k in range(size):
-                own[k] = weight[k] * message[k]
-        for row in range(len(messages)):
-            message = messages[row, begin : begin + size]
-            for column in range(new):
-                out[row, column] += np.dot(message, scaled[column, :size])
-            out[row, new] += dot(message, slope, sums)

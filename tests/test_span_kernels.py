@@ -15,7 +15,7 @@ from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
-from fastadmm.kernels.span_hessian import span_extension, span_hessian
+from fastadmm.kernels.span_hessian import span_hessian
 from fastadmm.problem.losses import LOSSES
 
 import naive
@@ -117,16 +117,19 @@ def test_hessians_by_kernel_and_by_numpy_agree(monkeypatch):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-11)
 
 
-@pytest.mark.parametrize("n_new", [0, 1, 3])
-def test_extension_is_products_with_weighted_new_messages_and_gradient(n_new):
-    n = 2500
-    messages, _, gradient, curvature = span(7, n, seed=11)
+@pytest.mark.parametrize("lead", [0, 1])
+@pytest.mark.parametrize(("n_messages", "n_new"), [(7, 0), (7, 1), (7, 3), (7, 7), (1, 1), (2, 1), (40, 8)])
+def test_extension_is_products_with_weighted_new_messages_and_gradient(n_messages, n_new, lead):
+    n = 9000  # two leaves
+    messages, _, gradient, curvature = span(n_messages, n, seed=11)
     curvature = np.abs(curvature)
-    out = np.ones((7, n_new + 1))
-    span_extension(messages, 7 - n_new, curvature, gradient, out, 300, 2200)
-    rows = slice(300, 2200)
-    right = np.vstack([messages[7 - n_new :, rows] * curvature[rows], gradient[None, rows]])
-    np.testing.assert_allclose(out, 1.0 + messages[:, rows] @ right.T, rtol=0, atol=1e-11)
+    hessian = SpanHessian(intercept=bool(lead))
+    with Engine(2) as engine, engine.limited():
+        hessian.refresh(messages[: n_messages - n_new], curvature, engine)
+        slopes = hessian.extend(messages, gradient, engine)
+    rows = np.vstack([np.ones((lead, n)), messages])
+    np.testing.assert_allclose(slopes, messages @ gradient, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(hessian.matrix, rows * curvature @ rows.T, rtol=1e-12, atol=1e-10)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 0.5, 300.0])

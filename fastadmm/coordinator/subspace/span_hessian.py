@@ -26,7 +26,7 @@ _NUMBERS_PER_BLOCK = 1 << 17
 _FEWEST_ROWS = 1024
 
 #: So few messages are multiplied with each other by a kernel, without a matrix product's overhead.
-_FEW_MESSAGES = 64
+_FEW_MESSAGES = 32
 
 
 def row_blocks(rows: tuple[int, int], n_messages: int) -> Iterator[tuple[int, int]]:
@@ -129,10 +129,10 @@ class SpanHessian:
         engine.over_rows(square_root, engine.leaves(len(curvature)), curvature, root)
         parts, self.reference = [self._matrix_parts(messages, root, engine)], curvature
         if gradient is not None:
-            parts.append(self._new_parts(messages, k, gradient, engine))
+            parts.append(engine.dot_parts(messages, gradient))
         matrix, *products = engine.together(*parts)
         self.matrix = matrix + np.triu(matrix, 1).T if self.lead + k <= _FEW_MESSAGES else matrix
-        return products[0][:, 0] if products else np.empty(0)
+        return products[0] if products else np.empty(0)
 
     def _matrix_parts(self, messages: np.ndarray, root: np.ndarray, engine: Engine) -> list[Any]:
         """Sums of the matrix at a curvature whose root is known; of few messages its upper half."""
@@ -153,27 +153,6 @@ class SpanHessian:
 
         return engine.parts(piece, leaves, light=True, size=size**2)
 
-    def _new_parts(self, messages: np.ndarray, known: int, gradient: np.ndarray, engine: Engine) -> list[Any]:
-        """Sums of all messages with those behind the first, weighted, and with the gradient: (K, new + 1)."""
-        h, k = self.reference, len(messages)
-        assert h is not None
-        new = k - known
-        if k <= _FEW_MESSAGES:
-            from fastadmm.kernels.span_hessian import span_extension
-
-            shape = (k, new + 1)
-            return engine.kernel_parts(
-                span_extension, engine.leaves(len(h)), shape, messages, known, h, gradient
-            )
-
-        def right(begin: int, end: int) -> np.ndarray:
-            rows = np.empty((new + 1, end - begin))
-            np.multiply(messages[known:, begin:end], h[begin:end], out=rows[:new])
-            rows[new] = gradient[begin:end]
-            return rows
-
-        return _product_parts(messages, right, new + 1, engine)
-
     def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
         """Take in the messages behind the first ``n_messages``; return V g, which costs no extra pass.
 
@@ -189,21 +168,34 @@ class SpanHessian:
         """
         known, k, lead, h = self.n_messages, len(messages), self.lead, self.reference
         assert h is not None
-        new, parts = k - known, [self._new_parts(messages, known, gradient, engine)]
-        if new and lead:
+        if known == k:
+            return np.asarray(engine.dot(messages, gradient))
+        if not known:
+            return self.refresh(messages, h, engine, gradient)
+        new = k - known
+
+        def right(begin: int, end: int) -> np.ndarray:
+            rows = np.empty((new + 1, end - begin))
+            np.multiply(messages[known:, begin:end], h[begin:end], out=rows[:new])
+            rows[new] = gradient[begin:end]
+            return rows
+
+        # Two messages and two columns at least: BLAS takes a vector in an order that depends on addresses.
+        parts = [_product_parts(messages, right, new + 1, engine)]
+        if lead:
             parts.append(engine.dot_parts(messages[known:], h))
         products, *border = engine.together(*parts)
         grown = np.zeros((lead + k, lead + k))
         grown[: lead + known, : lead + known] = self.matrix
-        if new:
-            grown[lead:, lead + known :] = products[:, :new]
-            grown[lead + known :, lead:] = products[:, :new].T
-            corner = products[known:, :new]
-            grown[lead + known :, lead + known :] = 0.5 * (corner + corner.T)
-            if lead:
-                grown[0, 1 + known :] = grown[1 + known :, 0] = border[0]
+        grown[lead:, lead + known :] = products[:, :new]
+        grown[lead + known :, lead:] = products[:, :new].T
+        corner = products[known:, :new]
+        grown[lead + known :, lead + known :] = 0.5 * (corner + corner.T)
+        if lead:
+            grown[0, 1 + known :] = grown[1 + known :, 0] = border[0]
         self.matrix = grown
-        return products[:, new]
+        slopes: np.ndarray = products[:, new]
+        return slopes
 
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Turn a party's directions as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
