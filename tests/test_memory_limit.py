@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -312,6 +313,39 @@ def test_peak_memory_stays_under_the_limit(tmp_path: Path) -> None:
         )
         assert int(done.stdout) < limit
         assert result_of(tmp_path / scheme)["rounds"] == 25
+
+
+@pytest.mark.parametrize("loss", ["logistic", "multinomial"])
+def test_a_resumed_run_holds_its_messages_once(tmp_path: Path, loss: str) -> None:
+    n, widths = 200_000, (20, 20)
+    blocks, y, _ = make_vertical_classification(n, widths, seed=4)
+    classes = y + (blocks[0][:, 0] > 0.0) if loss == "multinomial" else y
+    names = ("a", "b", "c") if loss == "multinomial" else ("a", "b")
+    write_blocks(tmp_path / "a.parts", blocks, classes, classes=names)
+    values = {"data": str(tmp_path / "a.parts"), "loss": loss, "scheme": "subspace", "threads": 2}
+    program = (
+        "import json, pathlib, sys\n"
+        "from fastadmm.runs.config import make_config\n"
+        "from fastadmm.runs.train import resume_run, start_run\n"
+        "from fastadmm.runs.memory import peak_memory\n"
+        "values, folder = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
+        "if folder.exists():\n"
+        "    resume_run(folder, changes={'rounds': values['rounds']})\n"
+        "else:\n"
+        "    start_run(make_config(values), folder)\n"
+        "print(peak_memory())\n"
+    )
+
+    def peak(rounds: int) -> int:
+        told = json.dumps({**values, "rounds": rounds, "gap": 0.0, "lambda": 1e-6})
+        command = [sys.executable, "-P", "-c", program, told, str(tmp_path / "run")]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    peak(1)  # compiles
+    shutil.rmtree(tmp_path / "run")
+    fresh = peak(18)
+    # One round more writes a few; holding all messages twice would add all of them.
+    assert peak(19) < fresh + 8 * n * sum(widths) // 3
 
 
 def test_peak_memory_is_known() -> None:

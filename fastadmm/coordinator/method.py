@@ -77,6 +77,11 @@ class Method(ABC):
     watch: StallWatch | None = None
 
     @property
+    def room(self) -> int:
+        """Rows to leave behind the ``messages`` that :meth:`restore` takes over."""
+        return 0
+
+    @property
     def remark(self) -> str:
         """What the end of a run says of its course; empty where that is nothing."""
         return "" if self.watch is None else self.watch.remark

@@ -141,7 +141,7 @@ class Rows:
     digests: dict[str, str]
     keys: tuple[str, ...]
 
-    def read(self, start: int, stop: int, n_rows: int) -> dict[str, np.ndarray]:
+    def read(self, start: int, stop: int, n_rows: int, room: int = 0) -> dict[str, np.ndarray]:
         """Some rows of every array that is there.
 
         Parameters
@@ -150,6 +150,8 @@ class Rows:
             Range of rows.
         n_rows : int
             All of them.
+        room : int
+            Messages to leave room for behind those of the coordinator's file.
 
         Returns
         -------
@@ -167,7 +169,7 @@ class Rows:
                     reached = last
         if not parts:
             with read_h5(self.path / _COORDINATOR, "fastadmm-checkpoint") as file:
-                parts.append(self._arrays(require_group(file, "method"), (0, n_rows), (start, stop)))
+                parts.append(self._arrays(require_group(file, "method"), (0, n_rows), (start, stop), room))
                 reached = stop
         if reached != stop or any(part.keys() != parts[0].keys() for part in parts):
             raise FormatError(f"{shown(self.path)}: what workers wrote does not have all rows; damaged")
@@ -178,17 +180,27 @@ class Rows:
             found[key] = together.reshape(-1) if key.rpartition("/")[2] in _FLAT else together
         return found
 
-    def _arrays(self, group: Any, ends: tuple[int, int], rows: tuple[int, int]) -> dict[str, np.ndarray]:
+    def _arrays(
+        self, group: Any, ends: tuple[int, int], rows: tuple[int, int], room: int = 0
+    ) -> dict[str, np.ndarray]:
         own = slice(rows[0] - ends[0], rows[1] - ends[0])
-        return {key: _columns(group, key, ends[1] - ends[0], own) for key in self.keys if key in group}
+        width = ends[1] - ends[0]
+        return {
+            key: _columns(group, key, width, own, room if key == "messages" else 0)
+            for key in self.keys
+            if key in group
+        }
 
 
-def _columns(group: Any, key: str, width: int, own: slice) -> np.ndarray:
+def _columns(group: Any, key: str, width: int, own: slice, room: int = 0) -> np.ndarray:
     """Some columns of an array whose last axis is so long, or of a flat one."""
     item = array_dataset(group, key)
     refuse_packed(item)
     if item.size == 0 or own == slice(0, width):
-        return read_array(group, key)
+        try:
+            return read_array(group, key, room=room)
+        except MemoryError:  # more than the system has
+            return read_array(group, key)
     if item.size % width:
         place = f"{shown(group.file.filename)}: key {key!r}"
         raise FormatError(f"{place}: {item.shape[-1]} rows instead of {width}")

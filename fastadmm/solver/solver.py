@@ -347,7 +347,8 @@ class Solver(Run):
         converse(self.preparing(reopened=True), self.driver.carry)
         with self.engine.limited():
             rows = saved.get("rows")
-            own = {} if rows is None else rows.read(0, self.problem.n_samples, self.problem.n_samples)
+            n = self.problem.n_samples
+            own = {} if rows is None else rows.read(0, n, n, self.method.room)
             self.method.restore(with_rows(saved["method"], own))
             if self.driver.local:
                 self.method.restore_parties(parties)

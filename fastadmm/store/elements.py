@@ -402,12 +402,16 @@ def array_dataset(
     return item
 
 
-def read_block(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
-    """Read the rows ``start:stop``, C-contiguous and in native byte order."""
-    out = np.empty((stop - start, *dataset.shape[1:]), dtype=dataset.dtype.newbyteorder("="))
-    if out.size:
+def read_block(dataset: h5py.Dataset, start: int, stop: int, room: int = 0) -> np.ndarray:
+    """Read the rows ``start:stop``, C-contiguous and in native byte order, with room for more behind them."""
+    dtype = dataset.dtype.newbyteorder("=")
+    if dtype.kind in "fiu" and dtype.metadata is None:
+        dtype = np.dtype(dtype.type)  # not only equal to NumPy's own, which copies what is not
+    out = np.empty((stop - start + room, *dataset.shape[1:]), dtype=dtype)
+    read = out[: stop - start]
+    if read.size:
         with h5_errors(dataset.file.filename, dataset.name.strip("/")):
-            dataset.read_direct(out, np.s_[start:stop])
+            dataset.read_direct(read, np.s_[start:stop])
     return out
 
 
@@ -419,6 +423,7 @@ def read_array(
     length: int | None = None,
     kind: str | None = None,
     compressed: bool = False,
+    room: int = 0,
 ) -> np.ndarray:
     """Read an ``array`` element.
 
@@ -434,6 +439,8 @@ def read_array(
         Allowed numpy kinds, for example ``"f"`` or ``"iu"``; None: boolean, integer or real.
     compressed : bool
         Whether the format lets it take more memory than its file has bytes.
+    room : int
+        Rows behind those of the file: what nothing is written to takes no memory.
 
     Returns
     -------
@@ -448,7 +455,7 @@ def read_array(
     item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
     if not compressed:
         refuse_oversized(item)
-    return read_block(item, 0, item.shape[0]) if item.ndim else np.asarray(item[()])
+    return read_block(item, 0, item.shape[0], room) if item.ndim else np.asarray(item[()])
 
 
 class CsrParts:

@@ -218,13 +218,17 @@ class MultinomialCoordinator:
         limit = class_directions_per_party(self.problem.n_parties, n, classes)
         return classes * (limit if self.most_directions is None else min(limit, max(2, self.most_directions)))
 
+    @property
+    def most_messages(self) -> int:
+        """Of all parties, while a round is on its way."""
+        most = self._limit() + self.problem.n_outputs
+        return sum(min(most, block.shape[1]) for block in self.problem.blocks)
+
     def _append(self, m: int, message: Array) -> None:
         k, r = len(self.owner), len(message)
         if k + r > len(self._store):
             # For all that there can be, at once: memory is taken when it is written to, and nothing is moved.
-            limit, classes = self._limit(), self.problem.n_outputs
-            most = sum(min(limit + classes, block.shape[1]) for block in self.problem.blocks)
-            grown = np.empty((max(k + r, most), self.problem.n_samples))
+            grown = np.empty((max(k + r, self.most_messages), self.problem.n_samples))
             grown[:k] = self._store[:k]
             self._store = grown
         self._store[k : k + r] = message
@@ -374,6 +378,10 @@ class MultinomialMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
+    @property
+    def room(self) -> int:
+        return self.coordinator.most_messages
+
     def restore(self, saved: dict[str, Any]) -> None:
         coordinator, problem = self.coordinator, self.problem
         classes, n = problem.n_outputs, problem.n_samples
@@ -384,7 +392,8 @@ class MultinomialMethod(Method):
         point = ClassSpanPoint(
             np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
         )
-        shapes = (messages.shape, point.coefficients.shape, point.intercept.shape, point.total.shape)
+        read = (k, n) if messages.shape == (k + self.room, n) else messages.shape
+        shapes = (read, point.coefficients.shape, point.intercept.shape, point.total.shape)
         if shapes != ((k, n), (classes, k), (classes,), (classes * n,)):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)

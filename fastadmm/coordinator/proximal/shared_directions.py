@@ -121,7 +121,8 @@ class SharedDirections:
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
-        messages = np.array(saved["messages"], dtype=np.float64)
+        # Taken over where it can be: all messages twice may not fit.
+        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
         if messages.shape != (k, self._store.shape[1]) or np.shape(saved["products"]) != (k, k):

@@ -388,7 +388,7 @@ class SubspaceCoordinator:
     def _grow(self, k: int) -> None:
         """Make room behind k messages for all that may come: what nothing is written to takes no memory."""
         n, parties = self.problem.n_samples, self.problem.n_parties
-        rows, least = (self._most_per_party(parties) + 1) * parties, k + parties
+        rows, least = self.most_messages, k + parties
         while True:
             try:
                 room = np.empty((max(rows, least), n))
@@ -399,6 +399,12 @@ class SubspaceCoordinator:
                 rows //= 2
         room[:k] = self._store[:k]
         self._store = room
+
+    @property
+    def most_messages(self) -> int:
+        """Of all parties, while a round is on its way."""
+        parties = self.problem.n_parties
+        return (self._most_per_party(parties) + 1) * parties
 
     def _most_per_party(self, parties: int) -> int:
         limit = directions_per_party(parties)
@@ -584,12 +590,17 @@ class SubspaceMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
+    @property
+    def room(self) -> int:
+        return self.coordinator.most_messages
+
     def restore(self, saved: dict[str, Any]) -> None:
         coordinator, n = self.coordinator, self.problem.n_samples
         # Taken over where it can be: all messages twice may not fit.
         messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
-        if messages.shape != (len(owner), n) or saved["total"].shape != (n,):
+        k = len(owner)
+        if messages.shape not in ((k, n), (k + self.room, n)) or saved["total"].shape != (n,):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         # A run goes on as it began, whatever would be chosen today.
