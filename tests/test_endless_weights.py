@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm import ADMMSharingRegressor
+from fastadmm import ADMMSharingRegressor, solve
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.constraints import get_constraint
@@ -131,12 +131,50 @@ def test_an_estimator_is_converged_and_not_certified() -> None:
     assert model.history_[-1].gap_within <= model.tol
 
 
+@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
+def test_columns_too_large_for_their_lambda(regularizer: str) -> None:
+    """Rounding of a gradient of 1e12 outweighs a lambda of 1e-6, however good the model is."""
+    rng = np.random.default_rng(3)
+    size = np.array([1.0, 1e2, 1e4, 1e7])
+    blocks = [rng.normal(size=(60, 4)) * size for _ in range(2)]
+    y = 1e5 * (rng.normal(size=60) + np.hstack(blocks) @ (rng.normal(size=8) / np.tile(size, 2)))
+    problem = make_problem(blocks, y, loss="squared", regularizer=regularizer, lam=1e-6)
+    result = solve(problem, SolverOptions(scheme="proximal", max_rounds=200))
+    assert result.status is Status.CONVERGED
+    assert not result.certified
+    assert 0.0 <= result.record.gap_within <= 1e-6
+    best, *_ = np.linalg.lstsq(np.column_stack([*blocks, np.ones(60)]), y)
+    left = y - np.column_stack([*blocks, np.ones(60)]) @ best
+    # Least squares bounds the lasso from below; its penalty is at most that of these weights.
+    assert result.objective >= left @ left / 120 * (1 - 1e-9)
+    assert result.objective <= (left @ left / 120 + 1e-6 * 3 * np.abs(best).sum()) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
+@pytest.mark.parametrize("constraint", ["nonnegative", "all"])
+def test_excess_of_a_norm_bounds_what_it_leaves(regularizer: str, constraint: str) -> None:
+    rng = np.random.default_rng(1)
+    q, scale = rng.normal(size=5), rng.uniform(0.1, 9.0, size=5)
+    penalty = PartyPenalty(get_regularizer(regularizer).of_party(0, 5, "a"), get_constraint(constraint), 0.4)
+    assert penalty.homogeneous
+    x = rng.uniform(-1.0, 1.0, size=(4_000, 5)) * rng.choice([0.0, 1.0], size=(4_000, 5)) / scale
+    x = np.array([penalty.constraint.project(own) for own in x])
+    reached = max(q @ own - penalty.value(own) for own in x)
+    assert 0.0 < reached <= penalty.excess(q, scale)
+    if regularizer == "l1":  # column by column: the bound is met at a corner
+        at = np.sign(q) * (np.abs(q) > 0.4) / scale
+        at = penalty.constraint.project(at)
+        assert penalty.excess(q, scale) == pytest.approx(q @ at - penalty.value(at))
+    within = q / (np.linalg.norm(q) / 0.4)
+    assert penalty.excess(within, scale) == 0.0
+
+
 @pytest.mark.parametrize("constraint", ["nonnegative", "all"])
 def test_excess_is_the_conjugate_over_weights_of_bounded_size(constraint: str) -> None:
     rng = np.random.default_rng(1)
     q, scale = rng.normal(size=5), rng.uniform(0.1, 9.0, size=5)
     penalty = PartyPenalty(get_regularizer("none"), get_constraint(constraint), 1.0)
-    assert penalty.bounds_nothing
+    assert penalty.homogeneous
     x = np.where(rng.random((4_000, 5)) < 0.5, 1.0, -1.0) * rng.random((4_000, 5)).round() / scale
     x = np.array([penalty.constraint.project(own) for own in x])
     assert penalty.excess(q, scale) == pytest.approx((x @ q).max())
@@ -149,5 +187,5 @@ def test_excess_is_the_conjugate_over_weights_of_bounded_size(constraint: str) -
 def test_what_is_bounded_has_no_excess() -> None:
     for regularizer, constraint in (("l2", "nonnegative"), ("none", "ball:1"), ("none", "box:-1,1")):
         penalty = PartyPenalty(get_regularizer(regularizer), get_constraint(constraint), 1.0)
-        assert not penalty.bounds_nothing
+        assert not penalty.homogeneous
     assert math.isinf(get_constraint("all").radius)

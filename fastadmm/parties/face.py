@@ -163,8 +163,8 @@ class FaceParty(Answering):
             :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite, ``dual_value``, the
             conjugate there, ``dual_at_zero``, with a norm ``dual_free``, the largest :math:`\alpha \le 1`
             for which it is zero, and ``squared``, the squared prox-gradient map at y; where
-            nothing bounds the weights ``excess``, the conjugate at :math:`-D_m^\top g` over weights whose
-            size times their column's is at most 1.
+            neither a square nor a set bounds the weights ``excess``, a bound of the conjugate at
+            :math:`-D_m^\top g` over weights whose size times their column's is at most 1.
         """
         solver, penalty, x = self._prepared(), self.penalty, self.weights(self._own(model))
         end = model if proposal is None else self._own(proposal)
@@ -252,10 +252,11 @@ class FaceParty(Answering):
         dict
             ``norm``, :math:`\Omega`; ``penalty``, :math:`\lambda W R_m`; ``length``, the Euclidean norm; and
             the model's face, as of :meth:`Face.values`; what the end crosses, as of :meth:`hold_crossed`;
-            where nothing bounds the weights ``heaviest``, the largest size of a weight times its column's.
+            where neither a square nor a set bounds the weights ``heaviest``, the largest size of a weight
+            times its column's.
         """
         x = self.weights(self._own(model))
-        endless = self.penalty.bounds_nothing
+        endless = self.penalty.homogeneous
         return {
             **({"heaviest": float(np.abs(self.span.scale * x).max(initial=0.0))} if endless else {}),
             "norm": float(self.penalty.regularizer.norm(x)),
@@ -328,7 +329,7 @@ class FaceParty(Answering):
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0
         moved = y - self.penalty.prox(y - slope, 1.0)
         more: dict[str, Any] = {}
-        if self.penalty.bounds_nothing:
+        if self.penalty.homogeneous:
             more["excess"] = self.penalty.excess(-slope, self.span.scale)
         if (free := self.penalty.free_scale(-slope)) > 0.0:
             more["dual_free"] = float(free)

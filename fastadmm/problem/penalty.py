@@ -275,15 +275,26 @@ class PartyPenalty:
         return at * norm - 0.5 * second * at * at
 
     @property
-    def bounds_nothing(self) -> bool:
-        r"""Whether weights may grow without cost, up, down or both: h is a cone's indicator."""
+    def homogeneous(self) -> bool:
+        r"""Whether :math:`h(tx) = t\, h(x)` for all :math:`t > 0`: a norm, or nothing, on a cone.
+
+        :math:`h^*` is then zero or infinite.
+        """
         low, high = self.constraint.bounds
         endless = math.isinf(self.constraint.radius) and {low, high} <= {0.0, -math.inf, math.inf}
-        return endless and self.coefficients == (0.0, 0.0)
+        return endless and self.coefficients[1] == 0.0
 
     def excess(self, q: Array, scale: Array) -> float:
-        r"""Of a cone, :math:`\max \langle q, x\rangle` over its :math:`s_j |x_j| \le 1`; each (d,)."""
-        return float((np.abs(self._unbounded(q)) / scale).sum())
+        r"""Of a homogeneous h, a bound of :math:`\langle q, x\rangle - h(x)` where :math:`s_j |x_j| \le 1`.
+
+        What shrinking leaves of q: :math:`\Omega` pays for the rest.
+
+        Parameters
+        ----------
+        q, scale : ndarray of shape (d,)
+        """
+        left = self.regularizer.shrink(self._unbounded(q), self.coefficients[0])
+        return float((np.abs(left) / scale).sum())
 
     def _pulls_inwards(self, q: Array) -> bool:
         """Whether no weight is pulled in a direction without end; rounding counts as a pull, zero not."""

@@ -338,7 +338,7 @@ def _certificate(records: RunRecords, facts: _Facts) -> str:
         )
     if facts.status == "converged" and facts.gap_within is not None:
         return (
-            "Nothing bounds the weights, so a gap is proved only to the best of the models in which no "
+            "In double precision a gap is proved only to the best of the models in which no "
             "column contributes more than 1000 times what the heaviest does here (its weight times its root "
             "mean square): the model's objective is at most "
             f"{format_percent(facts.gap_within)} above that one's. "

@@ -56,8 +56,8 @@ def describe_end(
     if status is Status.CONVERGED and record.gap_within is not None:
         return (
             f"certified after {_rounds(record.round)} among models in which no column contributes more than "
-            f"1000 times what the heaviest does: relative duality gap {record.gap_within:.2e}; nothing else "
-            "bounds the weights, and without a bound double precision proves no gap"
+            f"1000 times what the heaviest does: relative duality gap {record.gap_within:.2e}; of models "
+            "with larger weights double precision proves nothing"
         )
     if status is Status.CONVERGED and record.gap > options.gap:
         return (

@@ -70,8 +70,9 @@ class RoundRecord:
         Metric on the held-out rows of early stopping; None without it.
     gap_within : float or None
         Relative gap to the best model in which no column contributes more than
-        1000 times what the heaviest does, where nothing bounds the weights and
-        ``gap`` proves less than was asked for; else None.
+        1000 times what the heaviest does, where ``gap`` proves less than was
+        asked for because nothing bounds the weights, or because columns are so
+        large that rounding outweighs a norm; else None.
     """
 
     round: int

@@ -54,8 +54,8 @@ class BestResponse:
     face : Face
     dual : DualShare
     excess : float or None
-        Of a party whose weights nothing bounds: what the gradient still gains with weights of size 1, times
-        the columns' sizes.
+        Of a party whose weights no square and no set bounds: what the gradient still gains over the norm with
+        weights of size 1, times the columns' sizes.
     squared : float
         Squared prox-gradient map at the proposal: how far it is from this party's optimality.
     """

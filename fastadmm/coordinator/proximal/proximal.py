@@ -176,9 +176,14 @@ class ProximalMethod(Method):
         )
 
     def _bound_within(self, answers: Sequence[BestResponse]) -> float:
-        """Lower bound among models of bounded size, where nothing else bounds weights of some parties."""
+        """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
+
+        A norm bounds them too. But of columns that are large for their lambda, what rounding leaves of the
+        gradient outweighs it, so where that bound stalls this one counts.
+        """
         reach = MOST_GROWTH * self.coordinator.heaviest
-        if reach == 0.0:
+        norm = self.problem.party_regularizers[0].shares[0] > 0.0
+        if reach == 0.0 or (norm and self.watch.n_stalls == 0):
             return -math.inf
         shares = [
             answer.dual if answer.excess is None else DualShare(1.0, reach * answer.excess, 0.0)
