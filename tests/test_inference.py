@@ -296,6 +296,30 @@ def test_what_has_no_standard_errors_is_refused(options: dict, message: str) -> 
         model.inference(X, y)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("columns", ["r0 r1 r2 sum x", "sum r0 x r1 r2", "r0 r1 r2"])
+def test_the_last_column_of_a_combination_is_named(columns: str, intercept: bool) -> None:
+    # Whichever of equal columns a factorisation leaves over: rounding decides that. The r's add up to one.
+    rng = np.random.default_rng(7)
+    one_hot = np.eye(3)[rng.integers(0, 3, 90)]
+    every = {"r0": one_hot[:, 0], "r1": one_hot[:, 1], "r2": one_hot[:, 2], "x": rng.standard_normal(90)}
+    every["sum"] = 1e3 * (every["r0"] - every["r1"])
+    kinds = columns.split()
+    X = pd.DataFrame({name: every[name] for name in kinds})
+    y = rng.integers(0, 3, 90)
+    taking_part = [name for name in kinds if name != "x" and (intercept or name != "r2")]
+    for seen in (y, y > 0):
+        model = ADMMSharingClassifier(parties=2, regularizer="none", fit_intercept=intercept, max_rounds=30)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, seen)
+        if not intercept and "sum" not in kinds:
+            model.inference(X, seen)
+            continue
+        with pytest.raises(InputError, match=f"'{taking_part[-1]}' is a combination of other columns"):
+            model.inference(X, seen)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on standardised columns of a table, with a party each for two and three columns."""

@@ -19,6 +19,7 @@ from scipy import special
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.estimate import (
+    INTERCEPT,
     SHRUNK,
     Estimate,
     Factor,
@@ -69,8 +70,8 @@ def estimate_classes(
     weights: Sequence[Array],
     intercept: Array,
     engine: Engine,
-    covariance: str = "model",
-    names: Sequence[str] = (),
+    covariance: str,
+    names: Sequence[str],
 ) -> Estimate:
     """Infer from a trained multinomial model and the data it was trained on.
 
@@ -126,7 +127,7 @@ def estimate_classes(
     penalty = ridge * np.kron(np.eye(others) - 1.0 / count, np.diag(shrinks))
     table = [contrasts(x) for x in weights] + [contrasts(np.reshape(intercept, (1, -1)))] * ones
     deltas = np.concatenate(table, axis=1).ravel()
-    called = [*names, *["the intercept"] * ones] * others
+    called = [*names, *[INTERCEPT] * ones] * others
     solve = Factor(flat + penalty, called)
     df = float(np.trace(solve(flat)))
     if n - df <= 0.0:

@@ -49,6 +49,9 @@ _MOST_COLUMNS = 10_000
 #: Effective parameters that a penalty may take away before tests know of it.
 SHRUNK = 1e-3
 
+#: What messages call it.
+INTERCEPT = "the intercept"
+
 #: Weight of a fitted probability p(1 - p) below which a sample says nothing.
 _SEPARATED = 1e-6
 
@@ -223,8 +226,8 @@ def estimate(
     weights: Sequence[Array],
     intercept: float,
     engine: Engine,
-    covariance: str = "model",
-    names: Sequence[str] = (),
+    covariance: str,
+    names: Sequence[str],
     penalty: Array | None = None,
 ) -> Estimate:
     """Infer from a trained model and the data it was trained on.
@@ -278,7 +281,7 @@ def estimate(
     estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
     if problem.loss.name in ("logistic", "binomial"):
         refuse_separated(curvature / np.where(active, weight, 1.0), active)
-    solve = Factor(hessian + penalty, [*names, "the intercept"])
+    solve = Factor(hessian + penalty, [*names, INTERCEPT])
     df = float(np.trace(solve(hessian)))
     if n - df <= 0.0:
         raise InputError(f"inference: {p} weights from {n} rows: nothing is left to estimate errors from")
@@ -397,10 +400,9 @@ class Factor:
         scaled = matrix * self.scale * self.scale[:, np.newaxis]
         # Sums of n products carry an error of some units of rounding.
         tolerance = len(matrix) * 1e-13
-        _, order, rank, _ = linalg.lapack.dpstrf(scaled, lower=1, tol=tolerance)
+        lower, order, rank, _ = linalg.lapack.dpstrf(scaled, lower=1, tol=tolerance)
         if rank < len(matrix):
-            at = int(order[rank]) - 1
-            name = names[at] if len(names) == len(matrix) else f"column {at + 1}"
+            name = names[_last_dependent(lower, order - 1, int(rank), names)]
             raise InputError(
                 f"inference: {name} is a combination of other columns; drop it, or train with a larger lambda"
             )
@@ -409,6 +411,28 @@ class Factor:
     def __call__(self, right: Array) -> Array:
         by = self.scale if right.ndim == 1 else self.scale[:, np.newaxis]
         return np.asarray(by * linalg.cho_solve(self.factor, by * right))
+
+
+def _last_dependent(lower: Array, order: Array, rank: int, names: Sequence[str]) -> int:
+    """Of the columns that take part in a combination that is zero, the last one that a party has.
+
+    Which columns a factorisation with pivots leaves over is a matter of rounding; which ones some combination
+    needs is not.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (p, p)
+        Cholesky's factor with pivots: rows from ``rank`` on are of columns that depend on those before.
+    order : ndarray of int, shape (p,)
+        Which column each row of ``lower`` is of.
+    rank : int
+    names : sequence of str, of length p
+    """
+    kept, left = order[:rank], order[rank:]
+    shares = linalg.solve_triangular(lower[:rank, :rank], lower[rank:, :rank].T, lower=True, trans="T")
+    # Columns have length one here, and what is below the tolerance is known to about its root, 1e-6.
+    taking_part = [*left, *kept[np.abs(shares).max(axis=1) > 1e-3]]
+    return int(max(j for j in taking_part if names[j] != INTERCEPT))
 
 
 def _fit(problem: Problem, family: Family, z: Array, weight: Array, n: int, df: float, engine: Engine) -> Fit:
