@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -268,7 +269,10 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
     assert told.endswith("bank is not what rank 0 has; start all workers alike, on the same files")
     assert "scheme 'sharing' cannot be shared by rows yet" in refused(replace(config, scheme="sharing"))
     assert "key 'validation': early stopping" in refused(replace(config, validation=0.1))
-    assert "too little for its rows" in refused(replace(config, memory="250MB"))
+    told = refused(replace(config, memory="250MB"))
+    assert re.match(
+        r"memory: 250\.0 MB is too little: training .* raise the limit or start more workers$", told
+    )
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.repeats)])

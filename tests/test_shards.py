@@ -195,8 +195,17 @@ def _edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_streaming_shards_together_is_refused_by_one_line(cut):
+def test_shards_are_streamed_as_the_whole(cut):
+    from fastadmm.engine.engine import Engine
     from fastadmm.store.streamed import load_block
 
-    with pytest.raises(ConfigError, match="not streamed together"):
-        load_block(open_partition(cut / "cut.parts").parties[0], streamed=True)
+    engine, rng = Engine(2), np.random.default_rng(0)
+    for joined, whole in zip(*[open_partition(cut / f"{name}.parts").parties for name in ("cut", "whole")]):
+        n = joined.n_samples
+        for rows in ((0, n), (n // 5, n - n // 7)):
+            there, here = load_block(joined.of_rows(*rows), streamed=True), load_block(whole.of_rows(*rows))
+            v = rng.normal(size=(2, there.shape[0]))
+            for own, other in zip(there.transposed_products(v, engine), here.transposed_products(v, engine)):
+                np.testing.assert_array_equal(own, other)
+            x = rng.normal(size=there.shape[1])
+            np.testing.assert_array_equal(there.product(x, engine), here.product(x, engine))

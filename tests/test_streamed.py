@@ -102,6 +102,56 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
     there.stream.close()
 
 
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dense_rows_that_are_mostly_zero_too(tmp_path, dtype, direct):
+    # In memory they are compressed, and sums are those of sparse rows.
+    d = 70
+    values = np.where(np.random.default_rng(5).random((N, d)) < 0.2, matrix("dense", dtype, d=d), 0.0)
+    party = open_party(write(tmp_path / "p.h5", values, dtype))
+    rng = np.random.default_rng(0)
+    x, v, weight = rng.normal(size=(2, d)), rng.normal(size=(5, N)), rng.random(N)
+    for part in (party, party.of_rows(1234, N - 777)):
+        here, there = load_block(part, factor=0.3), load_block(part, True, 0.3)
+        assert isinstance(here, CSRBlock)
+        assert isinstance(there, CSRBlock)
+        assert there.density == here.density
+        there.dense.stream.direct = direct
+        with Engine(2) as engine:
+            for call in (
+                lambda b: b.product(x[0], engine),
+                lambda b: b.matrix_product(x, engine),
+                lambda b: b.transposed_product(v[0, : b.shape[0]], engine),
+                lambda b: b.transposed_products(v[:, : b.shape[0]], engine),
+                lambda b: b.gram(engine, weight[: b.shape[0]]),
+                lambda b: b.gram(engine, weight[: b.shape[0]], rough=True),
+                lambda b: b.column_squares(engine),
+            ):
+                np.testing.assert_array_equal(call(there), call(here))
+        there.dense.stream.close()
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_some_rows_of_a_file(tmp_path, kind):
+    values = matrix(kind)
+    party = open_party(write(tmp_path / "p.h5", values))
+    start, stop = 1234, N - 777
+    here, v = as_block(values[start:stop]), np.random.default_rng(0).normal(size=stop - start)
+    for there in (stream_block(party.of_rows(start, stop)), stream_block(party).of_rows(start, stop)):
+        for direct in (True, False):
+            there.stream.direct = direct
+            with Engine(2) as engine:
+                for call in (
+                    lambda b: b.product(np.arange(1.0, D + 1.0), engine),
+                    lambda b: b.transposed_product(v, engine),
+                    lambda b: np.array(b.transposed_products([v, v * v, v], engine)),
+                    lambda b: b.gram(engine, v * v),
+                ):
+                    np.testing.assert_array_equal(call(there), call(here))
+        there.stream.close()
+
+
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_kernel_matrix(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fastadmm.blocks.block._KERNEL_GROUP_BYTES", 3 * 4096)

@@ -23,7 +23,9 @@ __all__ = [
     "as_block",
     "check_scale",
     "fours",
+    "mostly_zero",
     "split_fours",
+    "tell_of_all",
     "unsigned_indices",
 ]
 
@@ -76,6 +78,9 @@ class FeatureBlock(ABC):
     #: Rows of the whole data, where only some of them are here: ``density`` and ``largest`` are of all then.
     all_rows: int | None = None
 
+    #: Of the content of the file that it is read from, where it is not in memory.
+    digest: str | None = None
+
     #: Vectors whose images one pass has made ahead of their use.
     _known: Sequence[tuple[Array, Array]] = ()
 
@@ -83,6 +88,10 @@ class FeatureBlock(ABC):
     def whole_shape(self) -> tuple[int, int]:
         """(N, d) of the whole data: what decides how it is worked on."""
         return self.all_rows or self.shape[0], self.shape[1]
+
+    def of_rows(self, start: int, stop: int) -> FeatureBlock:
+        """Some rows, without those before ``start`` and from ``stop`` on."""
+        raise TypeError(f"{type(self).__name__}: a block of this kind cannot be cut by rows")
 
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
@@ -185,6 +194,9 @@ class DenseBlock(FeatureBlock):
         self.shape = self.matrix.shape
         self.nbytes = self.matrix.nbytes
         self.density = 1.0
+
+    def of_rows(self, start: int, stop: int) -> FeatureBlock:
+        return DenseBlock(self.matrix[start:stop].copy())
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
         """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
@@ -333,6 +345,11 @@ class CSRBlock(FeatureBlock):
         self.indptr, self.indices, self.data = indptr, indices, data
         self.nbytes = indptr.nbytes + indices.nbytes + data.nbytes
         self.density = len(data) / max(1, self.shape[0] * n_columns)
+
+    def of_rows(self, start: int, stop: int) -> FeatureBlock:
+        own = slice(int(self.indptr[start]), int(self.indptr[stop]))
+        indptr = self.indptr[start : stop + 1] - own.start
+        return CSRBlock.of_sorted(indptr, self.indices[own].copy(), self.data[own].copy(), self.shape[1])
 
     @cached_property
     def all_ones(self) -> bool:
@@ -618,7 +635,7 @@ def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> 
         if len(values) == len(sparse.data):  # otherwise entries were added up
             sparse.largest = largest
         if engine is not None:
-            _of_all(sparse, engine, len(sparse.data))
+            tell_of_all(sparse, engine, len(sparse.data))
         block: FeatureBlock = sparse
     else:
         try:
@@ -642,13 +659,28 @@ def _largest(values: Array) -> float:
     return float(np.maximum(-float(values.min()), float(values.max())))  # NaN wins
 
 
-def _of_all(block: FeatureBlock, engine: Engine, entries: int) -> int:
-    """Tell a block what is true of the rows of all workers, which have so many entries in all."""
+def tell_of_all(block: FeatureBlock, engine: Engine, entries: int) -> int:
+    """Tell a block what is true of the rows of all workers.
+
+    Parameters
+    ----------
+    block : FeatureBlock
+        Of some of the rows.
+    engine : Engine
+        Of several workers.
+    entries : int
+        That are stored, or not zero, here.
+
+    Returns
+    -------
+    int
+        Such entries in all.
+    """
     everything = engine.all_rows(block.shape[0])
     (counts,) = engine.gather(np.array([float(entries)]))
     total = int(counts.sum())
     block.all_rows = everything
-    block.density = 1.0 if type(block) is DenseBlock else total / max(1, everything * block.shape[1])
+    block.density = 1.0 if isinstance(block, DenseBlock) else total / max(1, everything * block.shape[1])
     block.largest = float(engine.each_largest([np.array([block.largest])])[0])
     return total
 
@@ -671,8 +703,8 @@ def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> Feat
         entries = int(indptr[-1])
         whole = DenseBlock(array)
         whole.largest = largest
-        of_all = entries if shared is None else _of_all(whole, shared, entries)
-        if d > 2**16 or of_all > MOST_FILLED * whole.whole_shape[0] * d:
+        of_all = entries if shared is None else tell_of_all(whole, shared, entries)
+        if not mostly_zero(whole, of_all):
             return whole
         indices, data = np.empty(entries, dtype=np.uint16), np.empty(entries)
         engine.map(lambda r: dense_compress(array, indptr, indices, data, *r), rows, parallel=large)
@@ -681,6 +713,19 @@ def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> Feat
     if shared is not None:
         block.all_rows, block.density = whole.all_rows, of_all / (whole.whole_shape[0] * d)
     return block
+
+
+def mostly_zero(block: DenseBlock, entries: int) -> bool:
+    """Whether a dense block is worked on as a compressed one.
+
+    Parameters
+    ----------
+    block : DenseBlock
+    entries : int
+        That are not zero, of all rows.
+    """
+    n, d = block.whole_shape
+    return d <= 2**16 and entries <= MOST_FILLED * n * d
 
 
 def check_scale(block: FeatureBlock, name: str, engine: Engine) -> None:

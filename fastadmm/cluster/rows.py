@@ -94,7 +94,9 @@ def _compare(problem: Problem, comm: Comm) -> None:
     shapes = [block.shape for block in problem.blocks]
     arrays = [problem.y, problem.weight, problem.offset]
     for block in problem.blocks:
-        if isinstance(block, DenseBlock):
+        if block.digest is not None:
+            told.append(block.digest)
+        elif isinstance(block, DenseBlock):
             arrays.append(block.matrix)
         elif isinstance(block, CSRBlock):
             arrays += [block.data, block.indices]
@@ -129,18 +131,7 @@ def rows_of_problem(problem: Problem, start: int, stop: int) -> Problem:
 
 
 def _part(block: FeatureBlock, start: int, stop: int) -> FeatureBlock:
-    """Some rows of a block in memory, which know of the whole what decides how they are worked on."""
-    part: FeatureBlock
-    if type(block) is DenseBlock:
-        part = DenseBlock(block.matrix[start:stop].copy())
-    elif type(block) is CSRBlock:
-        first, last = int(block.indptr[start]), int(block.indptr[stop])
-        indptr = block.indptr[start : stop + 1] - first
-        columns = block.shape[1]
-        part = CSRBlock.of_sorted(
-            indptr, block.indices[first:last].copy(), block.data[first:last].copy(), columns
-        )
-    else:
-        raise ConfigError("cluster: blocks that are streamed cannot be shared by rows yet")
+    """Some rows of a block, which know of the whole what decides how they are worked on."""
+    part = block.of_rows(start, stop)
     part.density, part.largest, part.all_rows = block.density, block.largest, block.shape[0]
     return part

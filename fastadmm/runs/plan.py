@@ -336,7 +336,7 @@ def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Pl
     return replace(plan, data=data, buffers=buffers), streamed
 
 
-def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
+def check_limit(plan: Plan, given: bool, free: int | None, place: str, workers: int = 1) -> None:
     """Refuse a plan that does not fit, in one line that says what it would need and for what.
 
     Parameters
@@ -348,6 +348,8 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
         What the machine has.
     place : str
         The partition, for the message.
+    workers : int
+        That share its rows; the plan is of one of them.
 
     Raises
     ------
@@ -358,11 +360,12 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
     """
     if plan.limit is None or plan.total <= plan.limit:
         return
+    more = "raise the limit" if workers == 1 else "raise the limit or start more workers"
     if given:
         raise ConfigError(
             f"memory: {format_bytes(plan.limit, math.floor)} is too little: training {place} needs at least "
             f"{format_bytes(plan.total, math.ceil)} even when it streams every block ({plan.parts}); "
-            "raise the limit"
+            f"{more}"
         )
     if free is not None and plan.total > free:
         raise InputError(
@@ -379,7 +382,8 @@ def _memory_bytes(party: PartyData) -> int:
 
 
 def _pointer_bytes(party: PartyData) -> int:
-    return 0 if party.nnz is None else 8 * party.n_samples
+    """Of a streamed block; those of a dense one are kept if it turns out to be mostly zero."""
+    return 8 * party.n_samples
 
 
 def _pass_bytes(party: PartyData) -> int:

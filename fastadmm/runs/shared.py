@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.load import LoadedRun, load_run
-from fastadmm.runs.plan import Plan, format_bytes, make_plan
+from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
@@ -33,7 +34,7 @@ from fastadmm.solver.solver import least_of
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.party_file import PartyData
-from fastadmm.store.streamed import block_of
+from fastadmm.store.streamed import block_of, read_party
 from fastadmm.version import __version__
 
 __all__ = ["exit_code_of", "follow_run", "leading", "load_shared"]
@@ -216,7 +217,8 @@ def _load(
     own = share.problem.own_lambda
     factors = [1.0] * len(parts) if own is None else own.factors
     blocks = [
-        block_of(comm.agreed(part.load), part.name, factor, engine) for part, factor in zip(parts, factors)
+        block_of(comm.agreed(partial(read_party, part, there.streamed)), part.name, factor, engine)
+        for part, there, factor in zip(parts, plan.parties, factors, strict=True)
     ]
     problem = replace(share.problem, blocks=blocks, test=whole.problem.test if whole else None)
     provenance = {} if whole is None else whole.provenance
@@ -276,22 +278,19 @@ def _planned(
 ) -> Plan:
     """The plan of this worker's rows, and of the test rows on rank 0, with what follows from that of all."""
     comm = engine.comm
-    limit, _ = memory_limit(config, workers_here(comm))
-    n = parts[0].n_samples
-    plan = make_plan(parts, tests, n, config, n_outputs, limit=limit, n_threads=engine.n_threads)
-    shortest = min(comm.share(plan.history))
-    plan = replace(plan, history=shortest, reduced=any(comm.share(plan.reduced)))
+    limit, free = memory_limit(config, workers_here(comm))
 
-    def check() -> None:
-        if any(party.streamed for party in plan.parties):
-            raise ConfigError(
-                f"memory: {format_bytes(limit or 0)} for a worker is too little for its rows, "
-                f"{format_bytes(plan.total)} as planned; rows of a shared run are not streamed yet: "
-                f"start more workers{', or leave the test rows to evaluate' if tests else ''}"
-            )
+    def planned(config: RunConfig) -> Plan:
+        n = parts[0].n_samples
+        return make_plan(parts, tests, n, config, n_outputs, limit=limit, n_threads=engine.n_threads)
 
-    comm.agreed(check)
-    display.note(f"each worker: {plan.sentence()}")
+    plan = planned(config)
+    reduced, shortest = any(comm.share(plan.reduced)), min(comm.share(plan.history))
+    if reduced:
+        plan = replace(planned(replace(config, history=shortest)), reduced=True)
+    comm.agreed(lambda: check_limit(plan, config.memory is not None, free, shown(config.data), comm.size))
+    for line in plan.lines() if plan.limited else [plan.sentence()]:
+        display.note(f"each worker: {line}")
     return plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import ContentDigest, RowDigest
 from fastadmm.store.elements import make_csr
 from fastadmm.store.label_file import LabelData, check_labels
 from fastadmm.store.party_file import PartyData
+from fastadmm.store.row_reader import RowReader
 
 __all__ = ["JoinedLabels", "JoinedParty"]
 
@@ -84,10 +86,15 @@ class JoinedParty(PartyData):
         return np.concatenate([part.ids() for part in self.parts])
 
     def row_pointers(self) -> np.ndarray:
-        raise ConfigError(
-            f"{shown(self.path)}: shards are not streamed together: give more --memory-limit, a worker "
-            "for each, or the whole partition"
-        )
+        pointers, filled = [np.zeros(1, dtype=np.int64)], 0
+        for part in self.parts:
+            own = part.row_pointers()
+            pointers.append(own[1:] + (filled - own[0]))
+            filled = int(pointers[-1][-1])
+        return np.concatenate(pointers)
+
+    def reader(self, keys: tuple[str, ...]) -> RowReader:
+        return _JoinedReader(self, keys)
 
     def load(self) -> np.ndarray | csr_array:
         if self.nnz is None:
@@ -133,6 +140,39 @@ class JoinedParty(PartyData):
                 f"{shown(self.path)}: party {self.name}: the shards' rows together are not what was cut; cut "
                 "them anew by 'fastadmm convert --shards'"
             )
+
+
+class _JoinedReader(RowReader):
+    """Reads rows or entries of all shards, as those of one file."""
+
+    direct = False
+
+    def __init__(self, party: JoinedParty, keys: tuple[str, ...]) -> None:
+        self.path = party.path
+        self._readers = [part.reader(keys) for part in party.parts]
+        first = self._readers[0]
+        self.dtypes, self.row_items = first.dtypes, first.row_items
+        if any(reader.dtypes != first.dtypes for reader in self._readers):
+            raise FormatError(f"{shown(party.path)}: party {party.name}: shards store numbers of other types")
+        begins = [part.first_row if part.nnz is None else part.first_entry for part in party.parts]
+        counts = [part.n_samples if part.nnz is None else part.nnz for part in party.parts]
+        self._ranges = list(zip(begins, itertools.pairwise(itertools.accumulate(counts, initial=0))))
+
+    def check_unchanged(self) -> None:
+        for reader in self._readers:
+            reader.check_unchanged()
+
+    def read_into(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
+        flat, items = out.reshape(-1), self.row_items[key]
+        for reader, (begin, (first, last)) in zip(self._readers, self._ranges):
+            own = max(start, first), min(stop, last)
+            if own[0] < own[1]:
+                there = flat[(own[0] - start) * items : (own[1] - start) * items]
+                reader.read_into(key, own[0] - first + begin, own[1] - first + begin, there)
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
 
 
 @dataclass(frozen=True, eq=False)

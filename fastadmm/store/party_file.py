@@ -40,6 +40,7 @@ from fastadmm.store.elements import (
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.row_reader import RowReader
 from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
@@ -447,9 +448,11 @@ class PartyData:
         Of the row ids (verified when opened) and of the block with its names (see :meth:`verify`).
     first_row : int
         Row of the file that is row 0 here: see :meth:`of_rows`.
+    first_entry : int
+        The same for entries of a CSR block.
     """
 
-    first_row = 0
+    first_row = first_entry = 0
 
     def __init__(self, path: str | os.PathLike[str], check_ids: bool = True) -> None:
         self.path = Path(path)
@@ -517,8 +520,12 @@ class PartyData:
                 first, last = (
                     int(read_block(ends, k, k + 1)[0]) for k in (own.first_row, self.first_row + stop)
                 )
-            own.nnz = max(0, last - first)
+            own.nnz, own.first_entry = max(0, last - first), first
         return own
+
+    def reader(self, keys: tuple[str, ...]) -> RowReader:
+        """Open datasets of the file, whose rows or entries are those of the whole file."""
+        return RowReader(self.path, keys, PARTY_TYPE, PARTY_VERSIONS)
 
     def __repr__(self) -> str:
         return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
@@ -582,10 +589,9 @@ class PartyData:
         return block
 
     def row_pointers(self) -> np.ndarray:
-        """Read and check where each row of a CSR block begins: int64, shape (N + 1,)."""
+        """Read and check where in the file each row of a CSR block begins: int64, shape (N + 1,)."""
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
-            indptr = read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
-            return indptr - indptr[0]
+            return read_indptr(open_csr(file, "X"), self.first_row, self.first_row + self.n_samples)
 
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         """Read the block in consecutive pieces, in constant memory.

@@ -8,13 +8,10 @@ results are those of the block in memory, to the last bit.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -24,242 +21,30 @@ from fastadmm.blocks.block import (
     FeatureBlock,
     as_block,
     fours,
+    mostly_zero,
     split_fours,
+    tell_of_all,
     unsigned_indices,
 )
 from fastadmm.blocks.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, tile_rows
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import StorageError
-from fastadmm.files.atomic import shown
-from fastadmm.store.party_file import PARTY_TYPE, PARTY_VERSIONS, PartyData
-from fastadmm.store.row_reader import RowReader
+from fastadmm.store.party_file import PartyData
+from fastadmm.store.stream import BATCH_TILES, BufferPool, Kernel, Place, Stream
 
 __all__ = [
     "BufferPool",
+    "CompressedRows",
     "StreamedCSR",
     "StreamedDense",
     "block_of",
     "buffer_bytes",
     "load_block",
+    "read_party",
     "stream_block",
 ]
 
-_Tile = TypeVar("_Tile")
-
-#: Takes a place's arguments, first and last row; returns the first row that it could not read.
-_Kernel = Callable[..., int]
-
 #: Row pointers, indices and values of some rows.
 _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-#: Page-aligned buffers spare the system a partial page at both ends.
-_ALIGNMENT = 4096
-
-#: Tiles that a kernel reads and computes in one call, and that the system fetches ahead.
-BATCH_TILES = 16
-
-
-class BufferPool:
-    """Buffers for streaming; there are as many as were ever in use at once.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of all buffers.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: list[np.ndarray] = []
-        self.nbytes = 0
-
-    def take(self, size: int) -> np.ndarray:
-        """A buffer of at least ``size`` bytes."""
-        with self._lock:
-            fitting = [k for k, buffer in enumerate(self._free) if buffer.nbytes >= size]
-            if fitting:
-                return self._free.pop(min(fitting, key=lambda k: self._free[k].nbytes))
-            if self._free:  # too small for this one: replaced, so that their number cannot grow
-                self.nbytes -= self._free.pop().nbytes
-            size = -(-size // _ALIGNMENT) * _ALIGNMENT
-            self.nbytes += size
-        whole = np.empty(size + _ALIGNMENT, dtype=np.uint8)
-        start = -whole.ctypes.data % _ALIGNMENT
-        return whole[start : start + size]
-
-    def give(self, buffer: np.ndarray) -> None:
-        """Return a buffer."""
-        with self._lock:
-            self._free.append(buffer)
-
-
-_POOL = BufferPool()
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A buffer that kernels of :mod:`fastadmm.kernels.file_rows` read rows into, and what they need."""
-
-    arguments: tuple[Any, ...]
-    #: Reads the tile from a row to another at the latest in another way, which tells why it failed.
-    read: Callable[[int, int], None]
-
-
-class _Stream:
-    """What both kinds of block share: an open file, and reading it ahead."""
-
-    def __init__(self, party: PartyData, keys: tuple[str, ...], pool: BufferPool | None = None) -> None:
-        self.reader = RowReader(party.path, keys, PARTY_TYPE, PARTY_VERSIONS)
-        self.direct = self.reader.direct
-        self._pool = pool or _POOL
-        self._lock = threading.Lock()
-        self._thread: ThreadPoolExecutor | None = None
-        self._owner = 0
-
-    def read(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
-        """Read rows into a buffer, in one call where the file is read past HDF5."""
-        if self.direct:
-            from fastadmm.kernels.file_rows import read_range
-
-            row_bytes = self.reader.dtypes[key].itemsize * self.reader.row_items[key]
-            place = self.reader.place(key)
-            if read_range(self.reader.descriptor, *place, row_bytes, start, stop, out.view(np.uint8)):
-                return
-        self.reader.read_into(key, start, stop, out)
-
-    def _executor(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._thread is None or self._owner != os.getpid():  # threads do not survive a fork
-                self._owner = os.getpid()
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="fastadmm-read")
-            return self._thread
-
-    @contextmanager
-    def buffer(self, size: int) -> Iterator[np.ndarray]:
-        """Lend a buffer of so many bytes."""
-        buffer = self._pool.take(size)
-        try:
-            yield buffer
-        finally:
-            self._pool.give(buffer)
-
-    def tiles(
-        self,
-        ranges: Iterable[Rows],
-        size: int,
-        read: Callable[[Rows, np.ndarray], _Tile],
-        advise: Callable[[Rows], None],
-    ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Read ranges in turn.
-
-        Parameters
-        ----------
-        ranges : iterable of (int, int)
-            Consecutive.
-        size : int
-            Bytes of a buffer.
-        read : callable
-            Reads a range into a buffer and returns the tile in it.
-        advise : callable
-            Tells the system that a range will be read.
-
-        Yields
-        ------
-        rows : (int, int)
-        tile
-            Valid until the next one is asked for.
-        """
-        self.reader.check_unchanged()
-        return self._by_caller(ranges, size, read, advise) if self.direct else self._ahead(ranges, size, read)
-
-    def _by_caller(
-        self,
-        ranges: Iterable[Rows],
-        size: int,
-        read: Callable[[Rows, np.ndarray], _Tile],
-        advise: Callable[[Rows], None],
-    ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Each when it is asked for; the system has been told and fetches it from the disk meanwhile.
-
-        A thread that reads ahead would leave a tile in the cache of another
-        core, and take longer to wake than a tile takes to copy.
-        """
-        with self.buffer(size) as buffer:
-            for rows in self.told(list(ranges), advise):
-                yield rows, read(rows, buffer)
-
-    @staticmethod
-    def told(ranges: Sequence[Rows], advise: Callable[[Rows], None]) -> Iterator[Rows]:
-        """The ranges; the system has been told of each but the first some time before."""
-        told = 1
-        for k, rows in enumerate(ranges):
-            if told < len(ranges) and told - k <= BATCH_TILES // 2:
-                until = min(k + 1 + BATCH_TILES, len(ranges))
-                advise((ranges[told][0], ranges[until - 1][1]))
-                told = until
-            yield rows
-
-    def _ahead(
-        self, ranges: Iterable[Rows], size: int, read: Callable[[Rows, np.ndarray], _Tile]
-    ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Each by a thread, into one of two buffers while the other is in use: HDF5 decompresses them."""
-        ranges = iter(ranges)
-        pending: Future[_Tile] | None = None
-        with self.buffer(size) as one, self.buffer(size) as other:
-            try:
-                rows = next(ranges, None)
-                while rows is not None:
-                    tile = read(rows, one) if pending is None else pending.result()
-                    pending = None
-                    following = next(ranges, None)
-                    if following is not None:
-                        one, other = other, one
-                        pending = self._executor().submit(read, following, one)
-                    yield rows, tile
-                    rows = following
-            finally:
-                if pending is not None and not pending.cancel():
-                    pending.exception()  # the thread still writes to the buffer
-
-    def run(
-        self, batches: Sequence[Rows], place: _Place, kernel: _Kernel, advise: Callable[[Rows], None]
-    ) -> None:
-        """Let a kernel read and compute batch after batch.
-
-        Between two of them the interpreter has its turn: an interrupt is noticed.
-
-        Parameters
-        ----------
-        batches : sequence of (int, int)
-            Consecutive ranges of rows.
-        place : _Place
-        kernel : callable
-            Takes the place's arguments and a range, and returns the first row that it could not read.
-        advise : callable
-            As in :meth:`tiles`.
-
-        Raises
-        ------
-        FormatError, InputError, StorageError
-            As in :meth:`RowReader.read_into`.
-        """
-        self.reader.check_unchanged()
-        for k, rows in enumerate(batches):
-            if k + 1 < len(batches):
-                advise(batches[k + 1])
-            (row, stop), failed = rows, -1
-            while (row := kernel(*place.arguments, row, stop)) < stop:
-                place.read(row, stop)  # tells why
-                if row == failed:  # and yet it can be read
-                    raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
-                failed = row
-
-    def close(self) -> None:
-        """Close the file and stop the thread."""
-        if self._thread is not None and self._owner == os.getpid():
-            self._thread.shutdown()
-        self._thread = None
-        self.reader.close()
 
 
 class StreamedDense(DenseBlock):
@@ -268,19 +53,31 @@ class StreamedDense(DenseBlock):
     Parameters
     ----------
     party : PartyData
-        Of kind "dense", already validated (:func:`stream_block`).
+        Of kind "dense", already validated (:func:`read_party`).
     pool : BufferPool, optional
+
+    Attributes
+    ----------
+    entries : ndarray of int64, shape (N + 1,), or None
+        Entries before each row that are not zero, until it is known whether most of them are.
     """
 
     in_memory = False
+    entries: np.ndarray | None = None
 
     def __init__(self, party: PartyData, pool: BufferPool | None = None) -> None:
         self.shape = (party.n_samples, party.n_features)
         self.nbytes = 0
         self.density = 1.0
-        self.stream = _Stream(party, ("X",), pool)
+        self.stream = Stream(party, ("X",), pool)
         self.factor = 1.0
-        self._dtype = party.dtype
+        self.digest = party.content_digest
+        self._dtype, self._first = party.dtype, party.first_row
+
+    def of_rows(self, start: int, stop: int) -> StreamedDense:
+        own = copy(self)
+        own.shape, own._first = (stop - start, self.shape[1]), self._first + start
+        return own
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         d = self.shape[1]
@@ -297,14 +94,18 @@ class StreamedDense(DenseBlock):
         def read(part: Rows, buffer: np.ndarray) -> np.ndarray:
             count = (part[1] - part[0]) * d
             stored, values = self._views(buffer, count)
-            self.stream.read("X", *part, stored)
+            self.stream.read("X", *self._in_file(part), stored)
             if values is not stored:
                 values[:] = stored
             return _multiply(values, self.factor).reshape(-1, d)
 
-        return self.stream.tiles(ranges, size, read, self._advise)
+        return self.stream.tiles(ranges, size, read, lambda part: self._advise(self._in_file(part)))
+
+    def _in_file(self, rows: Rows) -> Rows:
+        return rows[0] + self._first, rows[1] + self._first
 
     def _advise(self, rows: Rows) -> None:
+        """Of rows as the file counts them."""
         self.stream.reader.advise("X", *rows)
 
     def _views(self, buffer: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -313,7 +114,7 @@ class StreamedDense(DenseBlock):
         return stored, _widened(stored, buffer, _aligned(stored.nbytes))
 
     @contextmanager
-    def _place(self, step: int) -> Iterator[_Place]:
+    def _place(self, step: int) -> Iterator[Place]:
         """A buffer of so many rows."""
         d, reader = self.shape[1], self.stream.reader
         with self.stream.buffer(_buffer_size(step * d, self._dtype.itemsize)) as buffer:
@@ -324,13 +125,17 @@ class StreamedDense(DenseBlock):
                 reader.read_into("X", row, row + count, stored[: count * d])
 
             arguments = (reader.descriptor, *reader.place("X"), stored, values, self.factor, step)
-            yield _Place(arguments, read)
+            yield Place(arguments, read)
 
-    def _pass(self, rows: Rows, kernel: _Kernel) -> None:
-        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
+    def _pass(self, rows: Rows, kernel: Kernel) -> None:
+        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range.
+
+        It is told rows as the file counts them.
+        """
         d = self.shape[1]
         with self._place(tile_rows(d)) as place:
-            self.stream.run(list(dense_tiles(rows, d, BATCH_TILES)), place, kernel, self._advise)
+            batches = [self._in_file(part) for part in dense_tiles(rows, d, BATCH_TILES)]
+            self.stream.run(batches, place, kernel, self._advise)
 
     def product_into(self, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
         if not self.stream.direct:
@@ -338,10 +143,10 @@ class StreamedDense(DenseBlock):
             return
         from fastadmm.kernels.file_rows import dense_product_from_file
 
-        x = np.ascontiguousarray(x)
+        x, first = np.ascontiguousarray(x), self._first
 
         def kernel(*place: Any) -> int:
-            return dense_product_from_file(x, out[place[-2] : place[-1]], *place)
+            return dense_product_from_file(x, out[place[-2] - first : place[-1] - first], *place)
 
         def work(rows: Rows) -> None:
             self._pass(rows, kernel)
@@ -353,11 +158,14 @@ class StreamedDense(DenseBlock):
             return super().transposed_products(vectors, engine)
         from fastadmm.kernels.file_rows import dense_transposed_from_file
 
+        first = self._first
+
         def work(rows: Rows) -> np.ndarray:
             totals = np.zeros((len(vectors), self.shape[1]))
 
             def kernel(*place: Any) -> int:
-                return dense_transposed_from_file(_stacked(vectors, *place[-2:]), totals, *place)
+                own = _stacked(vectors, place[-2] - first, place[-1] - first)
+                return dense_transposed_from_file(own, totals, *place)
 
             self._pass(rows, kernel)
             return totals
@@ -372,9 +180,9 @@ class StreamedCSR(CSRBlock):
     Parameters
     ----------
     party : PartyData
-        Of kind "csr", already validated (:func:`stream_block`).
+        Of kind "csr", already validated (:func:`read_party`).
     indptr : ndarray of int64, shape (N + 1,)
-        Checked row pointers.
+        Checked row pointers, as the file counts entries.
     pool : BufferPool, optional
     """
 
@@ -384,11 +192,19 @@ class StreamedCSR(CSRBlock):
         self.shape = (party.n_samples, party.n_features)
         self.indptr = indptr
         self.nbytes = indptr.nbytes
-        self.density = int(indptr[-1]) / (self.shape[0] * self.shape[1])
-        self.stream = _Stream(party, ("X/data", "X/indices"), pool)
+        self.n_entries = int(indptr[-1] - indptr[0])
+        self.density = self.n_entries / (self.shape[0] * self.shape[1])
+        self.stream = Stream(party, ("X/data", "X/indices"), pool)
         self.factor = 1.0
+        self.digest = party.content_digest
         # A tile holds as many entries as are meant, or one long row.
-        self._longest = min(max(TILE_ENTRIES, int(np.diff(indptr).max())), int(indptr[-1]))
+        self._longest = min(max(TILE_ENTRIES, int(np.diff(indptr).max())), self.n_entries)
+
+    def of_rows(self, start: int, stop: int) -> StreamedCSR:
+        own = copy(self)
+        own.shape, own.indptr = (stop - start, self.shape[1]), self.indptr[start : stop + 1]
+        own.nbytes, own.n_entries = own.indptr.nbytes, int(own.indptr[-1] - own.indptr[0])
+        return own
 
     def to_scipy(self) -> Any:
         raise TypeError("a streamed block is never whole in memory")
@@ -434,7 +250,7 @@ class StreamedCSR(CSRBlock):
         return indices, stored, _widened(stored, buffer, begin + _aligned(stored.nbytes))
 
     @contextmanager
-    def _place(self, most: int) -> Iterator[_Place]:
+    def _place(self, most: int) -> Iterator[Place]:
         """A buffer of so many entries."""
         reader, indptr = self.stream.reader, self.indptr
         offsets, chunk_rows = zip(*[reader.place(key) for key in ("X/indices", "X/data")])
@@ -459,9 +275,9 @@ class StreamedCSR(CSRBlock):
                 self.factor,
                 indptr,
             )
-            yield _Place(arguments, read)
+            yield Place(arguments, read)
 
-    def _pass(self, rows: Rows, kernel: _Kernel) -> None:
+    def _pass(self, rows: Rows, kernel: Kernel) -> None:
         """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
         with self._place(self._longest) as place:
             self.stream.run(list(csr_tiles(rows, self.indptr, BATCH_TILES)), place, kernel, self._advise)
@@ -507,6 +323,57 @@ class StreamedCSR(CSRBlock):
             return [engine.sums(alone, self._leaves(engine, self.shape[1]), size=self.shape[1])]
         size = len(vectors) * self.shape[1]
         return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
+
+
+class CompressedRows(CSRBlock):
+    """A dense block most of whose entries are zero: compressed, as it would be in memory, while it is read.
+
+    Parameters
+    ----------
+    dense : StreamedDense of shape (N, d)
+    indptr : ndarray of int64, shape (N + 1,)
+        Entries before each row that are not zero.
+    factor : float
+        What every entry is multiplied by.
+    entries : int
+        That are not zero, of the rows of all workers.
+    """
+
+    in_memory = False
+
+    def __init__(self, dense: StreamedDense, indptr: np.ndarray, factor: float, entries: int) -> None:
+        self.dense, self.indptr, self.factor = dense, indptr, factor
+        self.shape, self.nbytes, self.all_rows = dense.shape, indptr.nbytes, dense.all_rows
+        self.density = entries / (dense.whole_shape[0] * dense.shape[1])
+        self.largest, self.digest = dense.largest, dense.digest
+
+    def of_rows(self, start: int, stop: int) -> CompressedRows:
+        own = copy(self)
+        own.dense = self.dense.of_rows(start, stop)
+        own.indptr = self.indptr[start : stop + 1]
+        own.shape, own.nbytes = own.dense.shape, own.indptr.nbytes
+        return own
+
+    def to_scipy(self) -> Any:
+        raise TypeError("a streamed block is never whole in memory")
+
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
+        from fastadmm.kernels.dense import dense_compress
+
+        indices, data = np.empty(0, dtype=np.uint16), np.empty(0)
+        for start, stop in csr_tiles(rows, self.indptr):
+            own = self.indptr[start : stop + 1] - self.indptr[start]
+            if own[-1] > len(data):
+                indices, data = np.empty(own[-1], dtype=np.uint16), np.empty(own[-1])
+            for (first, last), part in self.dense.tiles((start, stop)):
+                dense_compress(part, own[first - start : last - start + 1], indices, data, 0, last - first)
+            if self.factor != 1.0:
+                with np.errstate(over="ignore"):  # squares that overflow are refused with their column
+                    data[: own[-1]] *= self.factor
+            yield (start, stop), (own, indices, data)
+
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
+        return self.tiles(rows)
 
 
 def _stacked(vectors: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
@@ -556,12 +423,14 @@ def buffer_bytes(party: PartyData, n_threads: int) -> int:
     return 2 * n_threads * size
 
 
-def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlock:
-    """Validate a party's file in one pass and open it for streaming.
+def read_party(party: PartyData, streamed: bool, pool: BufferPool | None = None) -> Any:
+    """What :func:`block_of` makes a block of: a party's matrix, or its file, validated and open.
 
     Parameters
     ----------
     party : PartyData
+    streamed : bool
+        Whether the block stays on disk.
     pool : BufferPool, optional
         Where buffers come from; one of the process by default.
 
@@ -569,13 +438,26 @@ def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlo
     ------
     FormatError, InputError, StorageError
         As from :meth:`PartyData.load`: checksums, row pointers, order of the
-        columns and finite values are all checked, once.
+        columns and finite values are all checked, in one pass.
     """
-    for _ in party.iter_rows():
-        pass
-    if party.nnz is None:
-        return StreamedDense(party, pool)
-    return StreamedCSR(party, party.row_pointers(), pool)
+    if not streamed:
+        return party.load()
+    if party.nnz is not None:
+        for _ in party.iter_rows():
+            pass
+        return StreamedCSR(party, party.row_pointers(), pool)
+    entries = np.zeros(party.n_samples + 1, dtype=np.int64)
+    for start, part in party.iter_rows():
+        assert isinstance(part, np.ndarray)  # that is what dense means
+        entries[start + 1 : start + 1 + len(part)] = np.count_nonzero(part, axis=1)
+    block = StreamedDense(party, pool)
+    block.entries = np.cumsum(entries, out=entries)
+    return block
+
+
+def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlock:
+    """A party's block that stays on disk; ``party`` and ``pool`` as of :func:`read_party`."""
+    return block_of(read_party(party, True, pool), party.name)
 
 
 def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) -> FeatureBlock:
@@ -589,21 +471,16 @@ def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) ->
     factor : float
         Factor of every column, applied after conversion to float64; positive.
     """
-    if streamed:
-        block = stream_block(party)
-        assert isinstance(block, StreamedDense | StreamedCSR)  # there is no other kind
-        block.factor = factor
-        return block
-    return block_of(party.load(), party.name, factor)
+    return block_of(read_party(party, streamed), party.name, factor)
 
 
 def block_of(matrix: Any, name: str, factor: float = 1.0, engine: Engine | None = None) -> FeatureBlock:
-    """The block in memory of what a party's file holds.
+    """The block of what a party's file holds.
 
     Parameters
     ----------
-    matrix : ndarray or scipy.sparse.csr_array, of shape (N, d)
-        From :meth:`PartyData.load`.
+    matrix : ndarray, scipy.sparse.csr_array or open file, of shape (N, d)
+        From :func:`read_party`.
     name : str
         Of the party.
     factor : float
@@ -611,8 +488,26 @@ def block_of(matrix: Any, name: str, factor: float = 1.0, engine: Engine | None 
     engine : Engine, optional
         As in :func:`fastadmm.blocks.block.as_block`.
     """
+    if isinstance(matrix, StreamedDense | StreamedCSR):
+        return _open_block(matrix, factor, engine)
     block = as_block(matrix, name, engine)
     assert isinstance(block, DenseBlock | CSRBlock)
     _multiply(block.matrix if isinstance(block, DenseBlock) else block.data, factor)
     block.largest *= factor
+    return block
+
+
+def _open_block(block: StreamedDense | StreamedCSR, factor: float, engine: Engine | None) -> FeatureBlock:
+    """An open file as a block of the kind that its rows would be in memory."""
+    if isinstance(block, StreamedCSR):
+        block.factor = factor
+        if engine is not None:
+            tell_of_all(block, engine, block.n_entries)
+        return block
+    entries, block.entries = block.entries, None
+    assert entries is not None  # counted when the file was opened
+    of_all = int(entries[-1]) if engine is None else tell_of_all(block, engine, int(entries[-1]))
+    if mostly_zero(block, of_all):
+        return CompressedRows(block, entries, factor, of_all)
+    block.factor = factor
     return block

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.problem.regularizers import ElasticNet
-from fastadmm.store.streamed import StreamedCSR, StreamedDense
 
 __all__ = ["fit_pooled"]
 
@@ -100,7 +99,7 @@ def _estimator(problem: Problem) -> Any:
 
 def _joined(blocks: list[FeatureBlock]) -> Any:
     """All parties' columns side by side."""
-    if any(isinstance(block, StreamedDense | StreamedCSR) for block in blocks):
+    if any(isinstance(block, DenseBlock | CSRBlock) and not block.in_memory for block in blocks):
         raise _NoModel("the columns do not fit in memory side by side: some are streamed")
     matrices = []
     for block in blocks:

@@ -1,0 +1,133 @@
+"""Workers that stream their rows, because memory is short: the weights are those of one process."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fastadmm.cluster.engine import rows_of
+from fastadmm.cluster.rows import solve_rows
+from fastadmm.problem.problem import make_problem
+from fastadmm.runs.plan import make_plan
+from fastadmm.runs.shared import follow_run
+from fastadmm.runs.train import start_run
+from fastadmm.settings.run import RunConfig
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import solve
+from fastadmm.store import open_partition
+from fastadmm.store.cutting import cut_partition
+from fastadmm.store.streamed import load_block
+
+from run_tools import Notes
+from test_cluster_run import N, classes, data, result_in, resumed, shared, weights_in
+from workers import mpi_command, on_workers
+
+__all__ = ["classes", "data"]  # fixtures
+
+#: Tiles so small that buffers take less than the blocks.
+TILES = {"TILE_BYTES": 8192, "TILE_ENTRIES": 600}
+MODULES = ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed")
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    for module in MODULES:
+        for name, size in TILES.items():
+            monkeypatch.setattr(f"{module}.{name}", size, raising=False)
+
+
+def limit_of(config, workers, outputs=1):
+    """Memory of a worker that has room for all but half of its blocks."""
+    parties = open_partition(config.data).parties
+    plans = []
+    for rank in range(workers):
+        rows = rows_of(N, rank, workers)
+        own = [party.of_rows(*rows) for party in parties]
+        plans.append(make_plan(own, [], rows[1] - rows[0], config, outputs, n_threads=2))
+    return str(max(plan.total - plan.data // 2 for plan in plans))
+
+
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize(("workers", "threads"), [(1, 2), (2, 1), (2, 2), (4, 1), (4, 2)])
+def test_a_model_is_that_of_one_process_in_memory(data, tmp_path, workers, threads):
+    config = RunConfig(str(data), threads=threads, gap=1e-8, class_weight="balanced")
+    start_run(replace(config, threads=1), tmp_path / "one")
+    tight, notes = replace(config, memory=limit_of(config, workers)), Notes()
+
+    def work(comm):
+        if comm.rank:
+            return follow_run(comm, tight)
+        return start_run(tight, tmp_path / "run", display=notes, comm=comm)
+
+    found = on_workers(workers, work)
+    assert found[1:] == ["converged"] * (workers - 1)
+    assert any(", streamed, " in line for line in notes.lines)
+    assert not any("fewer than usual" in line for line in notes.lines)
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize(
+    "settings", [{"regularizer": "l1"}, {"loss": "multinomial"}, {"loss": "hinge"}], ids=str
+)
+def test_a_run_goes_on_with_other_workers(data, classes, tmp_path, settings):
+    multi = settings.get("loss") == "multinomial"
+    place, outputs = (classes, 3) if multi else (data, 1)
+    config = RunConfig(str(place), threads=1, gap=1e-12, rounds=3, **settings)
+    shared(replace(config, memory=limit_of(config, 4, outputs)), tmp_path / "run", 4)
+    resumed(tmp_path / "run", 1, rounds=4, memory=limit_of(config, 1, outputs))  # streamed
+    resumed(tmp_path / "run", 2, rounds=5, memory=limit_of(config, 2, outputs))
+    resumed(tmp_path / "run", 3, rounds=6, memory="2GB")
+    start_run(replace(config, rounds=6), tmp_path / "whole")
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
+
+
+def test_shards_are_streamed_as_the_whole(data, tmp_path):
+    config = RunConfig(str(data), threads=1, gap=1e-8)
+    start_run(config, tmp_path / "one")
+    cut_partition(data, tmp_path / "cut.parts", 3)
+    config = replace(config, data=str(tmp_path / "cut.parts"))
+    shared(replace(config, memory=limit_of(config, 2)), tmp_path / "run", 2)
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+def test_blocks_of_rows_from_python(data):
+    partition = open_partition(data)
+    options = SolverOptions(gap=1e-8, n_threads=1)
+
+    def problem(streamed):
+        blocks = [load_block(party, streamed) for party in partition.parties]
+        return make_problem(blocks, partition.labels.y, lam=1e-3)
+
+    expected = solve(problem(False), options)
+    for found in on_workers(2, lambda comm: solve_rows(problem(True), comm, options)):
+        for own, other in zip(found.weights, expected.weights, strict=True):
+            np.testing.assert_array_equal(own, other)
+
+
+def test_each_worker_may_have_its_own_limit(data, tmp_path):
+    config = RunConfig(str(data), threads=1, gap=1e-8)
+    start_run(config, tmp_path / "one")
+    tight = replace(config, memory=limit_of(config, 2))
+    shared([replace(tight, memory="2GB"), tight], tmp_path / "run", 2)
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
+
+
+@pytest.mark.repeats
+def test_under_mpiexec(data, tmp_path):
+    small = "".join(
+        f"import {module}; {module}.{name} = {size}; " for module in MODULES for name, size in TILES.items()
+    )
+    program = [sys.executable, "-c", f"{small}from fastadmm.cli.app import main; main()", "train", str(data)]
+    memory = limit_of(RunConfig(str(data), threads=1), 2)
+    done = mpi_command(
+        2, [*program, "--cluster", "mpi", "--threads", "1", "--memory", memory, "-o", "run"], cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert ", streamed, " in done.stderr
+    start_run(RunConfig(str(data), threads=1), tmp_path / "one")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "one"))
