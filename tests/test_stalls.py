@@ -13,6 +13,7 @@ from fastadmm.coordinator import stall_watch
 from fastadmm.coordinator.stall_watch import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
+from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
@@ -52,6 +53,7 @@ def test_badly_scaled_columns_leave_directions_orthonormal(
         (5163, 30),  # a ball that is far larger than the weights
         (1413, 20),  # searches that pass the bounds of everything that is free
         (5206, 100),  # one bound after another
+        (556, 30),  # weights of 1e-62, left of rounding, that counted as free
         # Several classes, whose loss hardly bends where a search comes to.
         pytest.param(5027, 60, marks=pytest.mark.repeats),
     ],
@@ -65,6 +67,29 @@ def test_columns_of_very_different_sizes_are_certified(
     case = generate(seed)
     options = SolverOptions(gap=GAP, max_rounds=rounds, n_threads=1)
     assert solve(make_problem(case.blocks, case.y, **case.arguments), options).status is Status.CONVERGED
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "loss", "lam"),
+    [
+        (40, 100, "squared", 1e-4),
+        pytest.param(50, 150, "squared", 1e-3, marks=pytest.mark.repeats),
+        pytest.param(50, 150, "huber", 1e-4, marks=pytest.mark.repeats),
+    ],
+)
+def test_wide_tables_that_l1_interpolates_are_certified(n: int, width: int, loss: str, lam: float) -> None:
+    """About as many weights are free as there are rows: two parties need more than 64 directions each."""
+    rng = np.random.default_rng(1)
+    X = scale(rng.normal(size=(n, 2 * width)))
+    x = np.zeros(2 * width)
+    x[rng.choice(2 * width, 15, replace=False)] = rng.normal(size=15)
+    y = scale(X @ x + 0.1 * rng.normal(size=n))
+    problem = make_problem(
+        [X[:, :width], X[:, width:]], y, loss=loss, lam=lam, regularizer="l1", fit_intercept=True
+    )
+    solver = Solver(problem, SolverOptions(max_rounds=200, n_threads=1))
+    assert run_rounds(solver).status is Status.CONVERGED
+    assert len(solver.coordinator.shared) > 2 * 64
 
 
 def test_a_gap_is_to_fall_in_so_many_rounds() -> None:

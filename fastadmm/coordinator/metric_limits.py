@@ -10,7 +10,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 
-__all__ = ["directions_per_party", "directions_worth", "drift_share", "raised"]
+__all__ = ["directions_for_faces", "directions_per_party", "directions_worth", "drift_share", "raised"]
 
 #: Samples whose curvature is a smaller share of the mean get this share.
 _FLOOR = 1e-6
@@ -18,10 +18,33 @@ _FLOOR = 1e-6
 #: Root mean square of log(curvature / metric) beyond which the parties factorise again.
 _METRIC_DRIFT = 0.5
 
+#: Directions of all parties together: their small problems grow with the cube of it.
+_MOST_TOGETHER = 512
+
+#: Numbers that the messages of a party may hold, without being many.
+_FEW_NUMBERS = 1 << 18
+
 
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; beyond it some are merged or forgotten."""
-    return max(8, min(64, 512 // n_parties))
+    return max(8, min(64, _MOST_TOGETHER // n_parties))
+
+
+def directions_for_faces(n_parts: int, n_samples: int) -> int:
+    """Most directions a party keeps where weights are held: each that is held takes a dimension away.
+
+    As many directions are needed as weights are free in the end: on wide data about as many as there are
+    rows. Where rows are few, more of them cost little, and with fewer proposals lose what they had found.
+
+    Parameters
+    ----------
+    n_parts : int
+        Parties, times classes.
+    n_samples : int
+        N, of all workers.
+    """
+    small = min(_MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
+    return max(directions_per_party(n_parts), small)
 
 
 #: Numbers of messages and directions that a round may read for every stored entry.

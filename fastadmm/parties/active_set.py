@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
+from fastadmm.engine.singular import least_squares, singular
 from fastadmm.parties.direction_span import ROUNDING, DirectionSpan, sum_without_rounding
 
 __all__ = ["ActiveSet", "Face", "Held"]
@@ -138,7 +138,7 @@ class ActiveSet:
         rows = span.directions[:, held] * span.scale[held]
         if rows.size == 0:
             return np.eye(len(rows)), np.empty((len(rows), 0)), np.empty((0, rows.shape[1]))
-        left, sizes, _ = scipy.linalg.svd(rows, full_matrices=rows.shape[0] > rows.shape[1])
+        left, sizes, _ = singular(rows, whole=rows.shape[0] > rows.shape[1])
         rank = int((sizes > _KEPT).sum())
         return left[:, rank:], left[:, :rank], left[:, :rank].T @ rows
 
@@ -215,7 +215,7 @@ class ActiveSet:
             basis, others, images = more._kept()
             wanted = goal[held] * span.scale[held]
             missing = wanted - (coefficients @ span.directions[:, held]) * span.scale[held]
-            move, *_ = np.linalg.lstsq(images.T, missing, rcond=None)
+            move = least_squares(images.T, missing)
             left = float(np.abs(images.T @ move - missing).max())
             if left <= ROUNDING * max(float(np.abs(wanted).max()), float(np.abs(missing).max())):
                 return Held(more, sum_without_rounding(coefficients, others, move), basis)

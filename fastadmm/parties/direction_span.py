@@ -25,6 +25,9 @@ ROUNDING = 1e-11
 #: The same of a sum of terms that are rounded themselves: a position on a segment is a quotient of sums.
 _LAST_DIGITS = 1e-14
 
+#: Columns contribute less than this share of all contributions together by rounding alone.
+_LAST_DIGIT = 1e-16
+
 
 def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
     """``start + columns @ factors``, zero where only rounding is left.
@@ -67,7 +70,10 @@ class DirectionSpan:
     def combine(self, coefficients: Array) -> Array:
         """Weights for coefficients of shape (K,), zero where they are only rounding."""
         x = coefficients @ self.directions
-        x[np.abs(x) <= ROUNDING * (np.abs(coefficients) @ np.abs(self.directions))] = 0.0
+        terms = ROUNDING * (np.abs(coefficients) @ np.abs(self.directions))
+        # Directions themselves are zero at a held weight up to the rounding of their length only.
+        length = _LAST_DIGIT * float(np.linalg.norm(coefficients)) / self.scale
+        x[np.abs(x) <= np.maximum(terms, length)] = 0.0
         return x
 
     def weights(self, coefficients: Array) -> Array:

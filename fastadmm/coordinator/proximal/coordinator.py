@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.certificate import (
@@ -19,7 +18,7 @@ from fastadmm.coordinator.certificate import (
     primal_value,
 )
 from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
+from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place
@@ -31,6 +30,7 @@ from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_po
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import singular
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
@@ -91,7 +91,7 @@ class ProximalCoordinator:
         said of parties below is said of parts: see :mod:`fastadmm.coordinator.proximal.parts`.
     engine : Engine
     directions : int, optional
-        Most directions a party keeps; :func:`directions_per_party` by default.
+        Most directions a party keeps; :func:`directions_for_faces` by default.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class ProximalCoordinator:
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.n_parts = problem.n_parties * problem.n_outputs
-        self.limit = directions_per_party(self.n_parts)
+        self.limit = directions_for_faces(self.n_parts, engine.all_rows(problem.n_samples))
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
@@ -532,7 +532,7 @@ class ProximalCoordinator:
                 self.steps.forget()
             points = self._points()
             used = np.array([point.coefficients[oldest] for point in points])
-            _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
+            _, sizes, right = singular(used, whole=False)
             rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
             rotation = right[: max(rank, 1)]
             yield Exchange([Call(m, "recombine", {"rotation": rotation})], Pace.SHORT)

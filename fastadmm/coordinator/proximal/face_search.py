@@ -29,6 +29,7 @@ from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.singular import singular
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
 from fastadmm.problem.problem import Problem
@@ -387,7 +388,7 @@ def common_subspace(basis: Array, other: Array) -> Array:
     """
     if basis.shape[1] == 0 or other.shape[1] == 0:
         return basis[:, :0]
-    _, sines, right = scipy.linalg.svd(basis - other @ (other.T @ basis))
+    _, sines, right = singular(basis - other @ (other.T @ basis), whole=True)
     n_apart = int((sines > _SAME_POSITION).sum())
     common: Array = basis @ right[n_apart:].T
     return common

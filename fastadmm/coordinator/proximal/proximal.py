@@ -62,7 +62,7 @@ class ProximalMethod(Method):
         A loss with kinks is smoothed, ever less: see :mod:`fastadmm.coordinator.subspace.smoothed`.
     engine : Engine
     directions : int, optional
-        Most directions a party keeps, at least 4; :func:`directions_per_party` by default.
+        Most directions a party keeps, at least 4; :func:`directions_for_faces` by default.
     """
 
     name = "proximal"

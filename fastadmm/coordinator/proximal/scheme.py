@@ -38,9 +38,9 @@ class Proximal(Scheme):
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions per party, however short memory is."""
-        from fastadmm.coordinator.metric_limits import directions_per_party
+        from fastadmm.coordinator.metric_limits import directions_for_faces
 
-        most = directions_per_party(shape.n_parties * shape.n_outputs)
+        most = directions_for_faces(shape.n_parties * shape.n_outputs, shape.n_samples)
         return most, most
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:

@@ -1,0 +1,46 @@
+"""Singular values that are found even where LAPACK's quick method gives up."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+__all__ = ["least_squares", "singular"]
+
+
+def singular(matrix: np.ndarray, whole: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Singular value decomposition, U, s and V' with ``matrix = U diag(s) V'``.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (m, n)
+        Finite.
+    whole : bool
+        Whether U and V are square; else they have min(m, n) columns.
+
+    Returns
+    -------
+    left : ndarray of shape (m, m) or (m, min(m, n))
+    values : ndarray of shape (min(m, n),)
+        From large to small.
+    right : ndarray of shape (n, n) or (min(m, n), n)
+    """
+    try:
+        return scipy.linalg.svd(matrix, full_matrices=whole)
+    except np.linalg.LinAlgError:  # divide and conquer, on some matrices with many equal singular values
+        return scipy.linalg.svd(matrix, full_matrices=whole, lapack_driver="gesvd")
+
+
+def least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The shortest of the vectors x of shape (n,) for which ``matrix x`` is nearest to a target.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (m, n)
+        Finite.
+    target : ndarray of shape (m,)
+    """
+    try:
+        return np.linalg.lstsq(matrix, target, rcond=None)[0]
+    except np.linalg.LinAlgError:
+        return scipy.linalg.lstsq(matrix, target, lapack_driver="gelss")[0]

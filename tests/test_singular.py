@@ -1,0 +1,35 @@
+"""Singular values where LAPACK's quick method gives up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from fastadmm.engine.singular import least_squares, singular
+
+
+def gives_up(*args: Any, **settings: Any) -> None:
+    raise np.linalg.LinAlgError("SVD did not converge")
+
+
+def test_another_method_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    matrix, target = rng.normal(size=(9, 4)) @ np.diag([1.0, 1.0, 1e-3, 0.0]), rng.normal(size=9)
+    expected = singular(matrix, whole=True)[1], least_squares(matrix, target)
+    quick = scipy.linalg.svd
+
+    def svd(*args: Any, lapack_driver: str = "gesdd", **settings: Any) -> Any:
+        return (gives_up if lapack_driver == "gesdd" else quick)(
+            *args, lapack_driver=lapack_driver, **settings
+        )
+
+    monkeypatch.setattr(scipy.linalg, "svd", svd)
+    monkeypatch.setattr(np.linalg, "lstsq", gives_up)
+    for whole in (True, False):
+        left, values, right = singular(matrix, whole)
+        assert left.shape == ((9, 9) if whole else (9, 4))
+        np.testing.assert_allclose(values, expected[0], atol=1e-14)
+        np.testing.assert_allclose(left[:, :4] * values @ right, matrix, atol=1e-14)
+    np.testing.assert_allclose(least_squares(matrix, target), expected[1], atol=1e-12)
