@@ -156,7 +156,10 @@ def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_history_adapts_and_is_written_down(folder: Path, tmp_path: Path) -> None:
+def test_history_adapts_and_is_written_down(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastadmm.engine.spilled.CAN_SPILL", False)  # else messages go to a scratch file
     config = configuration(folder, rounds=20)
     parties = open_partition(config.data).parties
     free = make_plan(parties, [], N, config, n_threads=2)

@@ -472,7 +472,7 @@ def test_history_is_obeyed(history):
     values = [solver.round().objective for _ in range(9)]
     limit = 10 * max(2, history)
     assert len(solver.coordinator.messages) == 2 * min(limit, 32)
-    assert len(solver.coordinator._store) == 2 * min(limit + 10, 32)
+    assert len(solver.coordinator.store.rows) == 2 * min(limit + 10, 32)
     assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,8 @@ class SharedSolver(RowSolver):
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         with self._led("restore", saved, parties):
-            rows = self.comm.agreed(lambda: saved["rows"].read(*self.engine.rows, self.engine.n_rows))
+            here, place = (*self.engine.rows, self.engine.n_rows), self.method.place
+            rows = self.comm.agreed(lambda: saved["rows"].read(*here, place))
             own = {**saved, "method": with_rows(saved["method"], rows), "rows": None}
             self.comm.agreed(lambda: super(SharedSolver, self).restore(own, parties))
 
@@ -149,7 +151,7 @@ def follow(comm: Comm, follower: Any) -> Any:
             follower.solver.close()
 
 
-def new_solver(comm: Comm, make: Callable[[], SharedSolver]) -> SharedSolver:
+def new_solver(comm: Comm, make: Callable[[Path], SharedSolver], run: Path) -> SharedSolver:
     """Make a solver on every worker; called by rank 0.
 
     Parameters
@@ -157,9 +159,12 @@ def new_solver(comm: Comm, make: Callable[[], SharedSolver]) -> SharedSolver:
     comm : Comm
     make : callable
         Makes that of rank 0.
+    run : Path
+        Run directory.
     """
-    comm.first(("new", ()))
-    return make()
+    run = run.absolute()
+    comm.first(("new", (run,)))
+    return make(run)
 
 
 def end(comm: Comm, told: Any) -> None:

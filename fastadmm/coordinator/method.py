@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,16 @@ class Method(ABC):
     #: Of methods that change something where the gap stands still.
     watch: StallWatch | None = None
 
-    @property
-    def room(self) -> int:
-        """Rows to leave behind the ``messages`` that :meth:`restore` takes over."""
-        return 0
+    def spill(self, directory: Path) -> None:
+        """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
+        raise NotImplementedError
+
+    def place(self, count: int) -> np.ndarray | None:
+        """Where so many ``messages`` are read to, for :meth:`restore` to take over; None for anywhere.
+
+        Of shape (``count`` or more, N).
+        """
+        return None
 
     @property
     def remark(self) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.rows import NUMBA_THREADS, over_rows, over_sums
+from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, halves_of, leaves_of, sum_leaves
 
 __all__ = ["Engine", "default_threads", "even_ranges", "row_ranges"]
@@ -283,6 +284,8 @@ class Engine:
     ----------
     few_leaves : int
         So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
+    spilled : SpilledRows or None
+        Vectors in a scratch file: jobs that may read them take few leaves at a time, as memory allows.
 
     Notes
     -----
@@ -293,6 +296,7 @@ class Engine:
     """
 
     few_leaves = 4
+    spilled: SpilledRows | None = None
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
@@ -360,6 +364,17 @@ class Engine:
         *arguments
             C-contiguous arrays and numbers.
         """
+        spilled = self._spilled_among(*arguments)
+        if spilled is None:
+            self._over_rows(kernel, ranges, arguments)
+        else:
+            spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
+
+    def _spilled_among(self, *things: Any) -> SpilledRows | None:
+        """The vectors in a scratch file, if a job's arguments or functions know one of them."""
+        return self.spilled if self.spilled is not None and self.spilled.among(things) else None
+
+    def _over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
         threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
         if threads == 1 and len(ranges) <= self.few_leaves:
             for rows in ranges:
@@ -413,10 +428,15 @@ class Engine:
         room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
         group = min(len(leaves), self._at_once(numbers))
+        spilled = self._spilled_among(*arguments)
+        if spilled is not None:
+            group = min(group, spilled.portion(leaves, self.n_threads))
 
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
             own = np.zeros((len(part), *room))
+            if spilled is not None:
+                spilled.ask_for(part)
             threads = self._threads_for(part)
             if threads == 1 and len(part) <= self.few_leaves:
                 for place, rows in zip(own, part):
@@ -425,6 +445,8 @@ class Engine:
                 over_sums(threads, kernel, _bounds(part), own, *arguments)
             else:
                 self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
+            if spilled is not None:
+                spilled.let_go(part)
             return self._folded(own)
 
         if group == len(leaves):
@@ -491,6 +513,23 @@ class Engine:
     def _node_sum(
         self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
     ) -> Any:
+        spilled = self._spilled_among(function)
+        if spilled is None:
+            return self._part_sum(function, leaves, light, size)
+        most = spilled.portion(leaves, self.n_threads)
+
+        def group(part: tuple[int, int]) -> Any:
+            own = leaves[slice(*part)]
+            spilled.ask_for(own)
+            found = self._part_sum(function, own, light, size)
+            spilled.let_go(own)
+            return found
+
+        return sum_leaves(group, halved(len(leaves), max(1, len(leaves) // most)))
+
+    def _part_sum(
+        self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
+    ) -> Any:
         if len(leaves) == 1:
             return function(leaves[0])
         # Handing over takes the interpreter, which one thread has at a time: so many that all are busy.
@@ -526,6 +565,13 @@ class Engine:
         function, ranges, light
             As in :meth:`sums`.
         """
+        spilled = self._spilled_among(function)
+        if spilled is None:
+            self._by_leaf(function, ranges, light)
+        else:
+            spilled.by_portions(lambda part: self._by_leaf(function, part, light), ranges, self.n_threads)
+
+    def _by_leaf(self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool) -> None:
         pieces = _pieces(ranges, light)
 
         def work(part: tuple[int, int]) -> None:

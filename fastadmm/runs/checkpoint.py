@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.retry import retried
 from fastadmm.files.seal import check_files, digest_of_files
 from fastadmm.solver.run import Run
-from fastadmm.store.compression import refuse_packed
+from fastadmm.store.compression import refuse_oversized, refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, h5_errors, read_h5
 
@@ -39,6 +40,7 @@ __all__ = [
 _COORDINATOR = "coordinator.h5"
 _DIGESTS = "digests.json"
 _ROWS = "fastadmm-rows-checkpoint"
+_MESSAGES = "messages"
 
 #: Arrays of rows that have one dimension, also where there are several numbers for a row.
 _FLAT = ("total", "metric", "span_reference", "curvature", "z", "u", "last_residual", "last_image")
@@ -141,7 +143,9 @@ class Rows:
     digests: dict[str, str]
     keys: tuple[str, ...]
 
-    def read(self, start: int, stop: int, n_rows: int, room: int = 0) -> dict[str, np.ndarray]:
+    def read(
+        self, start: int, stop: int, n_rows: int, place: Callable[[int], np.ndarray | None]
+    ) -> dict[str, np.ndarray]:
         """Some rows of every array that is there.
 
         Parameters
@@ -150,57 +154,92 @@ class Rows:
             Range of rows.
         n_rows : int
             All of them.
-        room : int
-            Messages to leave room for behind those of the coordinator's file.
+        place : callable
+            Of how many messages there are: where they are read to, or None for anywhere.
 
         Returns
         -------
         dict of str to ndarray
             Of shape (..., stop - start), or flat.
         """
-        parts, reached = [], start
+        parts, reached, held = [], start, _Held(start, place)
         for path in sorted(self.path.glob("rows-*.h5")):
             with read_h5(path, _ROWS) as file:
                 ends = read_attribute(file, "start", int), read_attribute(file, "stop", int)
                 first, last = max(start, ends[0]), min(stop, ends[1])
                 if first < last and first == reached:
                     check_files(self.path, {path.name: self.digests[path.name]})
-                    parts.append(self._arrays(file, ends, (first, last)))
+                    parts.append(self._arrays(file, ends, (first, last), held))
                     reached = last
         if not parts:
             with read_h5(self.path / _COORDINATOR, "fastadmm-checkpoint") as file:
-                parts.append(self._arrays(require_group(file, "method"), (0, n_rows), (start, stop), room))
+                parts.append(self._arrays(require_group(file, "method"), (0, n_rows), (start, stop), held))
                 reached = stop
         if reached != stop or any(part.keys() != parts[0].keys() for part in parts):
             raise FormatError(f"{shown(self.path)}: what workers wrote does not have all rows; damaged")
         found = {}
         for key in sorted(parts[0]):
             own = [part.pop(key) for part in parts]
+            if key == _MESSAGES and held.rows is not None:
+                found[key] = held.rows
+                continue
             together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
             found[key] = together.reshape(-1) if key.rpartition("/")[2] in _FLAT else together
         return found
 
     def _arrays(
-        self, group: Any, ends: tuple[int, int], rows: tuple[int, int], room: int = 0
+        self, group: Any, ends: tuple[int, int], rows: tuple[int, int], held: _Held
     ) -> dict[str, np.ndarray]:
-        own = slice(rows[0] - ends[0], rows[1] - ends[0])
-        width = ends[1] - ends[0]
-        return {
-            key: _columns(group, key, width, own, room if key == "messages" else 0)
-            for key in self.keys
-            if key in group
-        }
+        own, width, found = slice(rows[0] - ends[0], rows[1] - ends[0]), ends[1] - ends[0], {}
+        for key in self.keys:
+            if key in group:
+                there = held.of(group, rows) if key == _MESSAGES else None
+                if there is None:
+                    found[key] = _columns(group, key, width, own)
+                else:
+                    _read_rows(group, key, width, own, there)
+                    found[key] = there
+        return found
 
 
-def _columns(group: Any, key: str, width: int, own: slice, room: int = 0) -> np.ndarray:
+class _Held:
+    """Where messages are read to, once it is known how many there are."""
+
+    def __init__(self, start: int, place: Callable[[int], np.ndarray | None]) -> None:
+        self.start, self.place = start, place
+        self.rows: np.ndarray | None = None
+
+    def of(self, group: Any, rows: tuple[int, int]) -> np.ndarray | None:
+        """Their place for some rows of all."""
+        count = array_dataset(group, _MESSAGES).shape[0]
+        if self.rows is None:
+            self.rows = self.place(count)
+        if self.rows is None:
+            return None
+        return self.rows[:count, rows[0] - self.start : rows[1] - self.start]
+
+
+def _read_rows(group: Any, key: str, width: int, own: slice, out: np.ndarray) -> None:
+    """Read columns of an array whose last axis is so long, chunk by chunk: it may be larger than memory."""
+    item = array_dataset(group, key)
+    refuse_packed(item)
+    refuse_oversized(item)
+    if item.shape != (len(out), width) or item.dtype.kind != "f":
+        place = f"{shown(group.file.filename)}: key {key!r}"
+        raise FormatError(f"{place}: shape {item.shape} instead of {(len(out), width)}")
+    step = item.chunks[0] if item.chunks else 1
+    for k in range(0, len(out), step):
+        with h5_errors(group.file.filename, key):
+            out[k : k + step] = item[k : k + step, own]
+        let_go(out)
+
+
+def _columns(group: Any, key: str, width: int, own: slice) -> np.ndarray:
     """Some columns of an array whose last axis is so long, or of a flat one."""
     item = array_dataset(group, key)
     refuse_packed(item)
     if item.size == 0 or own == slice(0, width):
-        try:
-            return read_array(group, key, room=room)
-        except MemoryError:  # more than the system has
-            return read_array(group, key)
+        return read_array(group, key)
     if item.size % width:
         place = f"{shown(group.file.filename)}: key {key!r}"
         raise FormatError(f"{place}: {item.shape[-1]} rows instead of {width}")

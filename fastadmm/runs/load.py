@@ -60,6 +60,7 @@ class LoadedRun:
     problem: Problem
     start: StartingPoint | None
     early: EarlyStopping | None
+    spilled: bool
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver for the run.
@@ -71,7 +72,10 @@ class LoadedRun:
             Its directory.
         run_id : str
         """
-        return make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
+        made = make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
+        if self.spilled:
+            made.spill(run)
+        return made
 
 
 def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
@@ -199,7 +203,7 @@ def load_run(
         if own is not None:
             start = replace(start, weights=own.scaled(start.weights))
         provenance["warm_start"] = model_digest(model)
-    return LoadedRun(partition, provenance, problem, start, early)
+    return LoadedRun(partition, provenance, problem, start, early, plan.spilled > 0)
 
 
 def _validation_rows(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.coordinator.scheme import Shape
+from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import parse_loss
@@ -87,6 +88,8 @@ class Plan:
         Anderson history.
     limit : int or None
         What the run may take; None where neither the user nor the system says.
+    spilled : int
+        Messages in a scratch file, at most; ``state`` has what of them is in memory at a time.
     history : int
         Directions per party, or differences of the acceleration.
     reduced : bool
@@ -119,6 +122,7 @@ class Plan:
     streamed_tests: list[bool] = field(default_factory=list)
     kept: str = ""
     span_work: float = 0.0
+    spilled: int = 0
 
     @property
     def total(self) -> int:
@@ -128,7 +132,7 @@ class Plan:
     @property
     def limited(self) -> bool:
         """Whether the limit changes how the run works."""
-        return self.reduced or self.test_streamed or any(p.streamed for p in self.parties)
+        return self.reduced or self.spilled > 0 or self.test_streamed or any(p.streamed for p in self.parties)
 
     @property
     def round_bytes(self) -> int:
@@ -158,6 +162,10 @@ class Plan:
                 f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}; "
                 f"{p.passes} passes of {format_bytes(p.pass_bytes)} a round"
                 + ("" if p.lam is None else f"; lambda {p.lam:g}")
+            )
+        if self.spilled:
+            lines.append(
+                f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
             )
         if self.reduced:
             lines.append(f"{self.history} {self.kept}, fewer than usual, to stay within the limit")
@@ -264,18 +272,23 @@ def make_plan(
         reduced=False,
     )
 
-    def place(history: int) -> tuple[Plan, list[bool]]:
+    def place(history: int, spill: bool) -> tuple[Plan, list[bool]]:
         state, acceleration = scheme.state_bytes(shape, history)
         state += 8 * (_WORK_VECTORS + shape.n_parties) * shape.message_size
-        return _placed(
-            replace(whole, state=state, acceleration=acceleration, history=history), blocks, n_threads
-        )
+        spilled = scheme.spilled_bytes(shape, config, history) if spill else 0
+        if spilled:
+            state += resident_bytes(spilled // (8 * n_samples), n_samples, n_threads) - spilled
+        made = replace(whole, state=state, acceleration=acceleration, history=history, spilled=spilled)
+        return _placed(made, blocks, n_threads)
 
-    history = most
-    placed, streamed = place(history)
+    history, spill = most, False
+    placed, streamed = place(history, spill)
+    if limit is not None and placed.total > limit:
+        spill = config.privacy.mode == "none" and not config.path
+        placed, streamed = place(history, spill)
     while limit is not None and placed.total > limit and history > least:
         history = max(least, scheme.shorter(history))
-        placed, streamed = place(history)
+        placed, streamed = place(history, spill)
     own, streamed_tests = config.party_lambda, streamed[len(parties) :]
     updates = scheme.updates(shape, config)
     return replace(

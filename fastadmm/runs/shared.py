@@ -74,11 +74,14 @@ class _SharedRun(LoadedRun):
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
         """A new solver here, on rank 0, and on every other worker."""
-        return new_solver(self.engine.comm, lambda: self.own_solver(config))
+        return new_solver(self.engine.comm, partial(self.own_solver, config), run)
 
-    def own_solver(self, config: RunConfig) -> SharedSolver:
+    def own_solver(self, config: RunConfig, run: Path) -> SharedSolver:
         """A new solver of this worker."""
-        return SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
+        made = SharedSolver(self.problem, solver_options(config), self.engine, self.least, self.start)
+        if self.spilled:
+            made.spill(run)
+        return made
 
 
 @contextmanager
@@ -185,9 +188,9 @@ class _Follower:
             config = replace(config, data=self.given.data, threads=self.given.threads)
         self.config, self.loaded = _load(config, self.comm, Silent(), self.given)
 
-    def new(self) -> None:
+    def new(self, run: Path) -> None:
         """Make a solver."""
-        self.solver = self.loaded.own_solver(self.config)
+        self.solver = self.loaded.own_solver(self.config, run)
 
 
 def _load(
@@ -210,6 +213,7 @@ def _load(
     )
     tests = opened[1].parties if opened and opened[1] else []
     plan = _planned(config, parts, tests, n_outputs, engine, display)
+    spilled = plan.spilled > 0
     config = replace(config, history=plan.history) if plan.reduced else config
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]
     whole = comm.agreed(lambda: _whole(config, CheckedRun(*opened, plan), elsewhere) if opened else None)
@@ -222,7 +226,9 @@ def _load(
     ]
     problem = replace(share.problem, blocks=blocks, test=whole.problem.test if whole else None)
     provenance = {} if whole is None else whole.provenance
-    return config, _SharedRun(_slim(partition), provenance, problem, share.start, None, engine, share.least)
+    return config, _SharedRun(
+        _slim(partition), provenance, problem, share.start, None, spilled, engine, share.least
+    )
 
 
 #: Settings that a shared run has not yet, and what it is then.

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -348,7 +349,7 @@ class Solver(Run):
         with self.engine.limited():
             rows = saved.get("rows")
             n = self.problem.n_samples
-            own = {} if rows is None else rows.read(0, n, n, self.method.room)
+            own = {} if rows is None else rows.read(0, n, n, self.method.place)
             self.method.restore(with_rows(saved["method"], own))
             if self.driver.local:
                 self.method.restore_parties(parties)
@@ -398,6 +399,9 @@ class Solver(Run):
         if self._checkable:
             record = self._of_model(record, weights, watch.intercept)
         return weights, watch.intercept, record
+
+    def spill(self, directory: Path) -> None:
+        self.method.spill(directory)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fastadmm.engine.spilled import let_go
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options, refuse_oversized, require_filters
@@ -161,6 +162,7 @@ class GrowingArray:
         start = self._dataset.shape[0]
         self._dataset.resize(start + rows.shape[0], axis=0)
         self._dataset[start:] = rows
+        let_go(rows)
 
     def _create(self, shape: tuple[int, ...], chunk_rows: int) -> h5py.Dataset:
         return self._group.create_dataset(
@@ -402,16 +404,15 @@ def array_dataset(
     return item
 
 
-def read_block(dataset: h5py.Dataset, start: int, stop: int, room: int = 0) -> np.ndarray:
-    """Read the rows ``start:stop``, C-contiguous and in native byte order, with room for more behind them."""
+def read_block(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+    """Read the rows ``start:stop``, C-contiguous and in native byte order."""
     dtype = dataset.dtype.newbyteorder("=")
     if dtype.kind in "fiu" and dtype.metadata is None:
         dtype = np.dtype(dtype.type)  # not only equal to NumPy's own, which copies what is not
-    out = np.empty((stop - start + room, *dataset.shape[1:]), dtype=dtype)
-    read = out[: stop - start]
-    if read.size:
+    out = np.empty((stop - start, *dataset.shape[1:]), dtype=dtype)
+    if out.size:
         with h5_errors(dataset.file.filename, dataset.name.strip("/")):
-            dataset.read_direct(read, np.s_[start:stop])
+            dataset.read_direct(out, np.s_[start:stop])
     return out
 
 
@@ -423,7 +424,6 @@ def read_array(
     length: int | None = None,
     kind: str | None = None,
     compressed: bool = False,
-    room: int = 0,
 ) -> np.ndarray:
     """Read an ``array`` element.
 
@@ -439,8 +439,6 @@ def read_array(
         Allowed numpy kinds, for example ``"f"`` or ``"iu"``; None: boolean, integer or real.
     compressed : bool
         Whether the format lets it take more memory than its file has bytes.
-    room : int
-        Rows behind those of the file: what nothing is written to takes no memory.
 
     Returns
     -------
@@ -455,7 +453,7 @@ def read_array(
     item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
     if not compressed:
         refuse_oversized(item)
-    return read_block(item, 0, item.shape[0], room) if item.ndim else np.asarray(item[()])
+    return read_block(item, 0, item.shape[0]) if item.ndim else np.asarray(item[()])
 
 
 class CsrParts:

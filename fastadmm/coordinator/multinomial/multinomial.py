@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fastadmm.coordinator.class_certificate import (
     multinomial_of,
     shifted,
 )
+from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
@@ -102,7 +104,7 @@ class MultinomialCoordinator:
         self.problem, self.engine = problem, engine
         self.most_directions = directions
         classes = problem.n_outputs
-        self._store = np.empty((0, problem.n_samples))
+        self.store = MessageStore(problem.n_samples, engine)
         self.owner = np.empty(0, dtype=np.int64)
         self.point = ClassSpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
         self.metric: Array | None = None
@@ -116,7 +118,7 @@ class MultinomialCoordinator:
     @property
     def messages(self) -> Array:
         """V of shape (K, N)."""
-        return self._store[: len(self.owner)]
+        return self.store.rows[: len(self.owner)]
 
     def start(self) -> PrimalValue:
         """Evaluate the current point with its best intercepts."""
@@ -141,7 +143,8 @@ class MultinomialCoordinator:
 
     def adopt(self, messages: Array, owner: Array) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
-        self._store, self.owner = messages, owner
+        self.store.adopt(messages)
+        self.owner = owner
 
     def coefficients(self, m: int) -> Array:
         """Coefficients of party m, of shape (C, K_m), oldest direction first."""
@@ -226,12 +229,8 @@ class MultinomialCoordinator:
 
     def _append(self, m: int, message: Array) -> None:
         k, r = len(self.owner), len(message)
-        if k + r > len(self._store):
-            # For all that there can be, at once: memory is taken when it is written to, and nothing is moved.
-            grown = np.empty((max(k + r, self.most_messages), self.problem.n_samples))
-            grown[:k] = self._store[:k]
-            self._store = grown
-        self._store[k : k + r] = message
+        self.store.make_room(k, k + r, self.most_messages)
+        self.store.rows[k : k + r] = message
         self.owner = np.append(self.owner, np.full(r, m))
         self.point.coefficients = np.pad(self.point.coefficients, ((0, 0), (0, r)))
 
@@ -256,16 +255,14 @@ class MultinomialCoordinator:
     def _merge(self, rotation: Array, rows: Array, stay: Array) -> None:
         """Put combinations of rows of V in the first of their places, and close the gaps of those that go."""
         self.hessian.span.recombine(rotation, rows, stay)
-        kept, first = np.flatnonzero(stay), rows[: len(rotation)]
+        first, store = rows[: len(rotation)], self.store.rows
 
         def piece(part: tuple[int, int]) -> None:
             for begin, end in row_blocks(part, len(rows)):
-                self._store[first, begin:end] = rotation @ self._store[rows, begin:end]
+                store[first, begin:end] = rotation @ store[rows, begin:end]
 
-        self.engine.by_leaf(piece, self.engine.leaves(self._store.shape[1]), light=True)
-        for place, k in enumerate(kept.tolist()):
-            if place != k:
-                self._store[place] = self._store[k]
+        self.engine.by_leaf(piece, self.engine.leaves(store.shape[1]), light=True)
+        self.store.keep(np.flatnonzero(stay).tolist())
 
 
 class MultinomialMethod(Method):
@@ -378,9 +375,11 @@ class MultinomialMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
-    @property
-    def room(self) -> int:
-        return self.coordinator.most_messages
+    def spill(self, directory: Path) -> None:
+        self.coordinator.store.directory = directory
+
+    def place(self, count: int) -> Array:
+        return self.coordinator.store.place(count, self.coordinator.most_messages)
 
     def restore(self, saved: dict[str, Any]) -> None:
         coordinator, problem = self.coordinator, self.problem
@@ -388,11 +387,13 @@ class MultinomialMethod(Method):
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
         # Taken over where it can be: all messages twice may not fit.
-        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
+        messages = saved["messages"]
+        if messages is not coordinator.store.rows:
+            messages = np.require(messages, np.float64, ["C", "O", "W"])
         point = ClassSpanPoint(
             np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
         )
-        read = (k, n) if messages.shape == (k + self.room, n) else messages.shape
+        read = (k, n) if messages.shape == (k + coordinator.most_messages, n) else messages.shape
         shapes = (read, point.coefficients.shape, point.intercept.shape, point.total.shape)
         if shapes != ((k, n), (classes, k), (classes,), (classes * n,)):
             raise ValueError("messages")

@@ -108,6 +108,21 @@ class Subspace(Scheme):
         columns = _kept(shape, history) + shape.n_parties * shape.n_outputs
         return 8 * columns * shape.n_samples, 0
 
+    def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
+        """All messages of smooth losses: rows near kinks are copied, and rounded messages looked through.
+
+        ``shape``, ``options`` and ``history`` as of the method that this overrides.
+        """
+        from fastadmm.engine.spilled import CAN_SPILL
+
+        traits = shape.traits
+        if not (CAN_SPILL and traits.smooth and traits.convex) or options.secrecy != "none":
+            return 0
+        if choose_directions(traits, options, elsewhere=False)[0]:
+            return 0
+        in_file = _kept(shape, history) + (0 if traits.vector else shape.n_parties)
+        return 8 * in_file * shape.n_samples
+
     def updates(self, shape: Shape, options: Options) -> list[str]:
         """Solvers of a metric."""
         from fastadmm.parties.direction import choose_metric_solver

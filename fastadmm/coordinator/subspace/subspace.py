@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from fastadmm.coordinator.certificate import (
     penalty_unit,
     primal_value,
 )
+from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
@@ -139,7 +141,7 @@ class SubspaceCoordinator:
         self.rounding_is_left = self.few_bend = self.repaired = False
         self.idle = 0
         n = problem.n_samples
-        self._store = np.empty((0, n))
+        self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
         self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
         self.metric: np.ndarray | None = None
@@ -154,7 +156,7 @@ class SubspaceCoordinator:
     @property
     def messages(self) -> np.ndarray:
         """V of shape (K, N)."""
-        return self._store[: len(self.owner)]
+        return self.store.rows[: len(self.owner)]
 
     def start(self, intercept: float = 0.0) -> PrimalValue:
         """Evaluate the current point with its best intercept."""
@@ -191,7 +193,8 @@ class SubspaceCoordinator:
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
-        self._store, self.owner = messages, owner
+        self.store.adopt(messages)
+        self.owner = owner
 
     def coefficients(self, m: int) -> np.ndarray:
         """Coefficients of party m, in the order of its directions."""
@@ -365,7 +368,7 @@ class SubspaceCoordinator:
         k, sent = len(self.owner), [m for m, answer in enumerate(answers) if "message" in answer]
         for row, m in enumerate(sent):
             if answers[m]["message"] is not places[row]:
-                self._store[k + row] = answers[m]["message"]
+                self.store.rows[k + row] = answers[m]["message"]
         self.owner = np.append(self.owner, np.array(sent, dtype=np.int64))
         self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
         return answers
@@ -373,32 +376,15 @@ class SubspaceCoordinator:
     def _places(self, parties: int) -> np.ndarray:
         """Room behind the messages, of shape (parties, N), for one of each party."""
         k = len(self.owner)
-        if k + parties > len(self._store):
-            self._grow(k)
-        return self._store[k : k + parties]
+        self.store.make_room(k, k + parties, self.most_messages)
+        return self.store.rows[k : k + parties]
 
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
-        if k == len(self._store):
-            self._grow(k)
-        self._store[k] = message
+        self.store.make_room(k, k + 1, self.most_messages)
+        self.store.rows[k] = message
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
-
-    def _grow(self, k: int) -> None:
-        """Make room behind k messages for all that may come: what nothing is written to takes no memory."""
-        n, parties = self.problem.n_samples, self.problem.n_parties
-        rows, least = self.most_messages, k + parties
-        while True:
-            try:
-                room = np.empty((max(rows, least), n))
-                break
-            except MemoryError:  # more than the system has
-                if rows <= least:
-                    raise
-                rows //= 2
-        room[:k] = self._store[:k]
-        self._store = room
 
     @property
     def most_messages(self) -> int:
@@ -422,7 +408,7 @@ class SubspaceCoordinator:
             yield Exchange(calls, Pace.SHORT)
             if self.rounded is not None:
                 for m, mine in zip(crowded.tolist(), places):
-                    self.rounded.mix(m, self._store, mine, self.engine)
+                    self.rounded.mix(m, self.store.rows, mine, self.engine)
             turns = [reflection(own) for own in gone]
             for mine, (unit, _) in zip(places, turns):
                 self.moves.reflect(unit, mine)
@@ -432,18 +418,16 @@ class SubspaceCoordinator:
         """Turn each party's directions, in these places, and drop one, as the party does; return which."""
         from fastadmm.kernels.directions import reflect_rows
 
-        c, leaves, dropped = self.point.coefficients, self.engine.leaves(self._store.shape[1]), []
+        c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
         for mine, (unit, row) in zip(places, turns):
             self.hessian.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
-            self.engine.over_rows(reflect_rows, leaves, self._store, mine[turned], unit[turned])
+            self.engine.over_rows(reflect_rows, leaves, self.store.rows, mine[turned], unit[turned])
             c[mine] -= 2.0 * float(c[mine] @ unit) * unit
             dropped.append(int(mine[row]))
         self.hessian.drop(dropped)
         stay = np.delete(np.arange(len(c)), dropped)
-        for k, place in enumerate(stay.tolist()):  # one by one: NumPy would copy all of them first
-            if k != place:
-                self._store[k] = self._store[place]
+        self.store.keep(stay.tolist())
         self.point.coefficients, self.owner = c[stay], self.owner[stay]
         return dropped
 
@@ -590,17 +574,22 @@ class SubspaceMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
-    @property
-    def room(self) -> int:
-        return self.coordinator.most_messages
+    def spill(self, directory: Path) -> None:
+        self.coordinator.store.directory = directory
+
+    def place(self, count: int) -> np.ndarray:
+        return self.coordinator.store.place(count, self.coordinator.most_messages)
 
     def restore(self, saved: dict[str, Any]) -> None:
         coordinator, n = self.coordinator, self.problem.n_samples
         # Taken over where it can be: all messages twice may not fit.
-        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
+        messages = saved["messages"]
+        if messages is not coordinator.store.rows:
+            messages = np.require(messages, np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
-        if messages.shape not in ((k, n), (k + self.room, n)) or saved["total"].shape != (n,):
+        room = coordinator.most_messages
+        if messages.shape not in ((k, n), (k + room, n)) or saved["total"].shape != (n,):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         # A run goes on as it began, whatever would be chosen today.
