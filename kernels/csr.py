@@ -20,8 +20,13 @@ __all__ = [
     "csr_column_squares",
     "csr_fill",
     "csr_product",
+    "csr_products",
     "multiply_csr_rows",
+    "multiply_csr_rows_of_each",
 ]
+
+#: Rows whose entries a cache keeps from one product to the next.
+_KEPT_ROWS = 64
 
 
 @inline
@@ -31,6 +36,15 @@ def multiply_csr_rows(indptr, base, indices, data, x, offset, out, start, stop):
     for i in range(start, stop):
         begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
         out[i - offset] = row_product(data, indices, x, begin, end, readable)
+
+
+@inline
+def multiply_csr_rows_of_each(indptr, indices, data, x, out, start, stop):
+    """Write ``D x`` of several x, of shape (C, d), to ``out`` of shape (C, N): D is read from memory once."""
+    for begin in range(start, stop, _KEPT_ROWS):
+        end = min(begin + _KEPT_ROWS, stop)
+        for k in range(len(x)):
+            multiply_csr_rows(indptr, 0, indices, data, x[k], 0, out[k], begin, end)
 
 
 @inline
@@ -68,6 +82,22 @@ def csr_product(indptr, indices, data, x, out, start, stop):
         Row range.
     """
     multiply_csr_rows(indptr, 0, indices, data, x, 0, out, start, stop)
+
+
+@kernel
+def csr_products(indptr, indices, data, x, out, start, stop):
+    """Write ``D x`` of several x for the rows of a range, each to the bit as :func:`csr_product`.
+
+    Parameters
+    ----------
+    indptr, indices, data : ndarray
+        As in :func:`csr_product`.
+    x : ndarray of shape (C, d)
+    out : ndarray of shape (C, N)
+    start, stop : int
+        Row range.
+    """
+    multiply_csr_rows_of_each(indptr, indices, data, x, out, start, stop)
 
 
 @kernel

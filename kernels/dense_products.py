@@ -17,7 +17,11 @@ __all__ = [
     "dense_accumulate_images",
     "dense_accumulate_transposed",
     "dense_product",
+    "dense_products",
 ]
+
+#: Numbers of the matrix that the first cache keeps from one product to the next.
+_KEPT = 2048
 
 
 @kernel
@@ -35,6 +39,27 @@ def dense_product(matrix, x, out, start, stop):
         Row range.
     """
     multiply_rows(matrix[start:stop], x, out[start:stop])
+
+
+@kernel
+def dense_products(matrix, x, out, start, stop):
+    """Write ``D x`` of several x for the rows of a range: D is read from memory once.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+        C-contiguous.
+    x : ndarray of shape (C, d)
+    out : ndarray of shape (C, N)
+        Each to the bit as :func:`dense_product` writes it.
+    start, stop : int
+        Row range.
+    """
+    step = 4 + _KEPT // max(1, matrix.shape[1]) // 4 * 4
+    for begin in range(start, stop, step):
+        end = min(begin + step, stop)
+        for k in range(len(x)):
+            multiply_rows(matrix[begin:end], x[k], out[k, begin:end])
 
 
 @inline

@@ -7,13 +7,14 @@ bit, from two bytes an entry instead of ten.
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows
+from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows, multiply_csr_rows_of_each
 from fastadmm.kernels.policy import kernel
 
 __all__ = [
     "pattern_accumulate_gram",
     "pattern_accumulate_transposed",
     "pattern_product",
+    "pattern_products",
 ]
 
 
@@ -31,6 +32,12 @@ def pattern_product(indptr, indices, x, out, start, stop):
         Row range.
     """
     multiply_csr_rows(indptr, 0, indices, None, x, 0, out, start, stop)
+
+
+@kernel
+def pattern_products(indptr, indices, x, out, start, stop):
+    """As :func:`pattern_product` for several x, of shape (C, d), and ``out`` of shape (C, N)."""
+    multiply_csr_rows_of_each(indptr, indices, None, x, out, start, stop)
 
 
 @kernel

@@ -350,7 +350,10 @@ def test_the_log_says_what_parties_answer_and_why(tmp_path, capsys):
     data = write_blocks(
         tmp_path / "d.parts", [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))], np.arange(40) % 2
     )
-    for asked, said in ((in_file(directions="both"), "both directions (asked for)"), ([], "one direction (")):
+    for asked, said in (
+        (in_file(directions="both"), "both directions (asked for)"),
+        ([], "both directions while"),
+    ):
         assert run("train", data, "-o", tmp_path / f"run{len(asked)}", *asked) == 0
         shown = " ".join(capsys.readouterr().err.split())
         assert f"answers of a round: {said}" in shown

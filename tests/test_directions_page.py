@@ -47,7 +47,11 @@ def test_the_default_variant_is_the_scheme_itself(bench: ModuleType) -> None:
     with Engine(1) as engine:
         rounds = bench.rounds_needed(problem, engine)
         exact = bench.rounds_needed(problem, engine, exact=True)
-    assert rounds == exact == len(solve(problem, SolverOptions(scheme="subspace", gap=1e-6)).history)
+    assert (
+        rounds
+        == exact
+        == len(solve(problem, SolverOptions(scheme="subspace", gap=1e-6, directions="one")).history)
+    )
 
 
 def test_a_combination_of_gradients_bounds_the_optimum_better_than_each(bench: ModuleType) -> None:

@@ -36,7 +36,7 @@ from federation_tools import Parties, begin_run, federated
 from rounds_tools import NAMES, begin, data_of, separate, train
 from run_tools import run
 
-TIGHT = {"lambda": 1e-3, "gap": 1e-10}
+TIGHT = {"lambda": 1e-3, "gap": 1e-13}
 
 
 def problem(

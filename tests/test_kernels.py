@@ -19,11 +19,13 @@ from fastadmm.kernels.csr import (
     csr_accumulate_transposed,
     csr_column_squares,
     csr_product,
+    csr_products,
 )
 from fastadmm.kernels.dense_products import (
     dense_accumulate_images,
     dense_accumulate_transposed,
     dense_product,
+    dense_products,
 )
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.file_rows import (
@@ -35,7 +37,7 @@ from fastadmm.kernels.file_rows import (
     read_range,
 )
 from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
-from fastadmm.kernels.pattern import pattern_accumulate_transposed, pattern_product
+from fastadmm.kernels.pattern import pattern_accumulate_transposed, pattern_product, pattern_products
 from fastadmm.kernels.short_rows import short_accumulate_transposed, short_product
 from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
 from hypothesis import given, settings
@@ -348,6 +350,10 @@ def test_csr_rows_of_every_length(ones):
         out = np.full(n, -99.0)
         product(*parts, x, out, start, stop)
         np.testing.assert_array_equal(out[start:stop], expected[start:stop])
+        several = np.full((2, n), -99.0)
+        (pattern_products if ones else csr_products)(*parts, np.array([x, -2.0 * x]), several, start, stop)
+        np.testing.assert_array_equal(several[:, start:stop], [out[start:stop], -2.0 * out[start:stop]])
+        assert (np.delete(several, np.arange(start, stop), axis=1) == -99.0).all()
         sums = np.zeros((4, d))
         for i in range(start, stop):
             for k in range(indptr[i], indptr[i + 1]):
@@ -430,8 +436,8 @@ def test_csr_rows_keep_to_themselves(bad):
 
 
 @pytest.mark.representatives(3)
-@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (41, 17), (5, 60), (38, 64)])
-def test_dense_kernels(shape):
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (41, 600), (5, 60), (38, 64)])
+def test_dense_kernels(shape):  # (41, 600): products of several vectors in groups of rows
     rng = np.random.default_rng(shape[0])
     n, d = shape
     matrix, x, v = rng.normal(size=shape), rng.normal(size=d), rng.normal(size=n)
@@ -447,6 +453,13 @@ def test_dense_kernels(shape):
     for i in range(start, stop):  # a row's bits do not depend on how rows are grouped
         dense_product(matrix, np.repeat(x, 2)[::2], alone, i, i + 1)
     np.testing.assert_allclose(alone, out, rtol=0 if COMPILED else 1e-14, atol=0 if COMPILED else 1e-14)
+
+    several, among = np.full((3, n), -99.0), np.array([x, 0.5 * x, -x])
+    dense_products(matrix, among, several, start, stop)
+    assert (np.delete(several, np.arange(n)[rows], axis=1) == -99.0).all()
+    np.testing.assert_allclose(
+        several[:, rows], np.outer([1.0, 0.5, -1.0], out[rows]), rtol=0 if COMPILED else 1e-14
+    )
 
     out = np.ones(d)
     dense_accumulate_transposed(matrix, v, out, start, stop)

@@ -33,8 +33,8 @@ def build(loss="logistic", seed=0, widths=(6, 9, 4), **arguments):
     return blocks, make_problem(given, y, **options)
 
 
-def start(problem):
-    return Solver(problem, SolverOptions(scheme="subspace", gap=0.0))
+def start(problem, directions="auto"):
+    return Solver(problem, SolverOptions(scheme="subspace", gap=0.0, directions=directions))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -60,7 +60,7 @@ def test_messages_are_images_of_orthonormal_directions_and_weights_their_combina
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_the_first_direction_is_the_block_newton_direction_and_the_second_the_gradient(loss):
     blocks, problem = build(loss)
-    solver = start(problem)
+    solver = start(problem, "one")
     solver.prepare()
     z = problem.offset + solver.intercept
     h = naive.loss_curvature(loss, z, problem.weight)
@@ -83,6 +83,23 @@ def test_the_first_direction_is_the_block_newton_direction_and_the_second_the_gr
         d = -(D.T @ g + problem.regularization * w)
         d -= (d @ first) * first
         np.testing.assert_allclose(party.directions[1], d / np.linalg.norm(d), atol=1e-8)
+
+
+def test_parties_of_one_process_send_both_directions_while_messages_are_few():
+    blocks, problem = build()
+    pairs, one = start(problem), start(problem, "one")
+    pairs.round()
+    one.round()
+    for party, other, D in zip(pairs.parties, one.parties, blocks):
+        np.testing.assert_array_equal(party.directions[0], other.directions[0])
+        g = naive.loss_gradient("logistic", problem.offset, problem.y, problem.weight)
+        first, d = party.directions[0], D.T @ g
+        d -= (d @ first) * first
+        np.testing.assert_allclose(party.directions[1], -d / np.linalg.norm(d), atol=1e-9)
+    assert pairs.last_record.objective < one.last_record.objective
+    entries = sum(D.shape[1] * block.density for D, block in zip(blocks, problem.blocks))
+    pairs.coordinator.owner = np.zeros(1 + int(16 + entries), dtype=np.int64)  # as if there were so many
+    assert not pairs.coordinator._pairs_pay()
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -131,7 +148,7 @@ def test_the_objective_never_increases_also_when_directions_are_merged(lam, limi
 
 def test_merging_changes_neither_weights_nor_messages(monkeypatch):
     blocks, problem = build(widths=(12, 11, 10))
-    free, bound = start(problem), start(problem)
+    free, bound = start(problem, "one"), start(problem, "one")
     for _ in range(4):
         free.round()
         bound.round()
@@ -170,7 +187,7 @@ def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
     empty = np.empty
 
     def refusing(shape, **options):
-        if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == N and shape[0] > 9:
+        if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == N and shape[0] > 18:
             raise MemoryError
         return empty(shape, **options)
 
@@ -186,10 +203,10 @@ def test_kernel_side_and_gram_side_send_the_same_directions(monkeypatch):
     wide = [rng.normal(size=(30, 45)), rng.normal(size=(30, 50))]
     y = (rng.random(30) > 0.5).astype(float)
     problem = make_problem(wide, y, lam=1e-2)
-    kernel = start(problem)
+    kernel = start(problem, "one")
     assert [party.kind for party in kernel.parties] == ["kernel", "kernel"]
     monkeypatch.setattr(direction_party, "choose_metric_solver", lambda *shape: ("gram", "forced"))
-    gram = start(problem)
+    gram = start(problem, "one")
     for _ in range(6):
         a, b = kernel.round(), gram.round()
         assert a.objective == pytest.approx(b.objective, rel=1e-10)

@@ -103,6 +103,11 @@ class FeatureBlock(ABC):
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         """Write ``D x`` to ``out`` of shape (N,)."""
 
+    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
+        """Write ``D x`` for each row x of an array of shape (C, d) to ``out`` of shape (C, N), as if alone."""
+        for weights, message in zip(x, out):
+            self.product_into(weights, message, engine)
+
     def transposed_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
         return self.images([v], engine)[0]
@@ -218,6 +223,20 @@ class DenseBlock(FeatureBlock):
         def work(rows: Rows) -> None:
             for (start, stop), part in self.once(rows):
                 dense_product(part, x, out[start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+
+    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
+        from fastadmm.kernels.dense_products import dense_products
+
+        x = np.ascontiguousarray(x)
+        if self.in_memory:
+            engine.over_rows(dense_products, self._leaves(engine), self.matrix, x, out)
+            return
+
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.once(rows):
+                dense_products(part, x, out[:, start:stop], 0, stop - start)
 
         engine.by_leaf(work, self._leaves(engine))
 
@@ -424,17 +443,27 @@ class CSRBlock(FeatureBlock):
 
         engine.by_leaf(work, self._leaves(engine))
 
-    def matrix_product(self, x: Array, engine: Engine) -> Array:
-        from fastadmm.kernels.csr import csr_product
+    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
+        from fastadmm.kernels.csr import csr_products
+        from fastadmm.kernels.pattern import pattern_products
 
-        out = np.empty((len(x), self.shape[0]))
+        if self.in_memory:
+            if len(self.data) <= _SHORT_ROWS * self.shape[0]:
+                super().products_into(x, out, engine)
+                return
+            kernel, arrays = self._kernel(csr_products, pattern_products)
+            engine.over_rows(kernel, self._leaves(engine), *arrays, np.ascontiguousarray(x), out)
+            return
 
         def work(rows: Rows) -> None:
             for (start, stop), tile in self.tiles(rows):
-                for weights, message in zip(x, out):
-                    csr_product(*tile, weights, message[start:stop], 0, stop - start)
+                csr_products(*tile, x, out[:, start:stop], 0, stop - start)
 
         engine.by_leaf(work, self._leaves(engine))
+
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        out = np.empty((len(x), self.shape[0]))
+        self.products_into(x, out, engine)
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:

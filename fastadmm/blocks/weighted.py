@@ -33,6 +33,10 @@ class WeightedBlock(FeatureBlock):
         self.inner.product_into(x, out, engine)
         out *= self.root
 
+    def products_into(self, x: Array, out: Array, engine: Engine) -> None:
+        self.inner.products_into(x, out, engine)
+        out *= self.root
+
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         return self.inner.transposed_products([self.root * v for v in vectors], engine)
 

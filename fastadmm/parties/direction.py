@@ -165,6 +165,7 @@ class DirectionParty(Answering):
         self._columns: np.ndarray | None = None
         self._column_sizes: np.ndarray | float | None = None
         self._factor: np.ndarray | None = None
+        self._known: tuple[np.ndarray | None, np.ndarray] = None, np.empty(0)
 
     @property
     def directions(self) -> np.ndarray:
@@ -245,28 +246,32 @@ class DirectionParty(Answering):
             This party's coefficients, which give its weights.
         newton : bool
             Newton direction where the party can; else the negative gradient.
-        out : ndarray of shape (N,), optional
-            Where the message is to be written.
+        out : ndarray of shape (1, N) or (2, N), optional
+            Where the message is to be written. Where there is room for two, a party with a Gram matrix
+            sends its Newton direction and the negative gradient, whatever ``newton`` says.
 
         Returns
         -------
         dict
             ``squared_residual``, :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
             the gap share is this over :math:`2 \lambda W`; and ``message`` of shape (N,), ``D d`` for a
-            unit vector d orthogonal to all earlier ones, unless there is nothing new to send.
+            unit vector d orthogonal to all earlier ones, unless there is nothing new to send; and
+            ``second``, the same for another d.
         """
         residual, squared = self._residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": squared}
-        if newton and self._can_newton():
-            direction = self._keep(-self._newton(residual))
-        else:
-            direction = self._keep(-residual / self._sizes() if self.by_size else -residual)
-        if direction is None:
-            return answer
-        if out is None:
-            return {**answer, "message": self.block.product(direction, self.engine)}
-        self.block.product_into(direction, out, self.engine)
-        return {**answer, "message": out}
+        pair = out is not None and len(out) > 1 and self.kind == "gram"
+        newton = bool(newton or pair) and self._can_newton()
+        wanted = [-self._newton(residual)] if newton else []
+        if pair or not newton:
+            wanted.append(-residual / self._sizes() if self.by_size else -residual)
+        kept = sum(self._keep(vector) is not None for vector in wanted)
+        messages = (np.empty((kept, self.block.shape[0])) if out is None else out)[:kept]
+        if kept == 2:
+            self.block.products_into(self.directions[-kept:], messages, self.engine)
+        elif kept:
+            self.block.product_into(self.directions[-1], messages[0], self.engine)
+        return {**answer, **dict(zip(("message", "second"), messages))}
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""Answer a loss gradient with block Newton direction and block gradient.
@@ -383,13 +388,20 @@ class DirectionParty(Answering):
         from fastadmm.kernels.directions import add_weights
 
         self._own(coefficients)
-        residual = self.block.transposed_product(gradient, self.engine)
+        known, image = self._known
+        residual = image.copy() if known is gradient else self.block.transposed_product(gradient, self.engine)
         return residual, add_weights(self.directions, coefficients, self.regularization, residual)
 
-    def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
-        r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`; arguments as in :meth:`respond`."""
-        residual = self.residual(gradient, coefficients)
-        return {"squared_residual": float(residual @ residual)}
+    def squared_residual(
+        self, gradient: np.ndarray, coefficients: np.ndarray, again: bool = False
+    ) -> dict[str, Any]:
+        r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`; arguments as in :meth:`respond`.
+
+        ``again``: the same array ``gradient`` may be asked about next, unchanged.
+        """
+        if again:
+            self._known = gradient, self.block.transposed_product(gradient, self.engine)
+        return {"squared_residual": self._residual(gradient, coefficients)[1]}
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":

@@ -358,7 +358,8 @@ class RunConfig:
             "`both` of its directions in single precision: "
             "[solver.md](solver.md#both-directions-in-a-round). auto is `both` [by "
             "files](rounds-by-files.md) and [between processes](federation.md), with a smooth convex loss, "
-            "one predictor per sample and a gap of at least 1e-9, otherwise `one`",
+            "one predictor per sample and a gap of at least 1e-9, otherwise `one`; in one process, both in "
+            "double precision while messages are few, then one",
             choices=DIRECTIONS,
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},

@@ -74,19 +74,22 @@ class Subspace(Scheme):
         if method is not SubspaceMethod:
             return super().make(problem, options, engine, elsewhere)
         # What is asked for is the same wherever parties are, so nothing that shows columns.
-        cheap = options.directions == "auto" and not elsewhere
+        cheap = _at_hand(options, elsewhere)
         history = options.history
         if history is None and cheap:
             shapes = [block.whole_shape for block in problem.blocks]
             history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
         made = SubspaceMethod(problem, engine, history, both)
-        made.by_size = cheap
+        made.by_size = made.coordinator.at_hand = cheap
+        made.coordinator.forecast.wanted = options.gap
         return made
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
         both, why = choose_directions(traits, options, elsewhere)
         if not traits.convex:
             return []
+        if traits.smooth and not traits.vector and _at_hand(options, elsewhere):
+            return ["answers of a round: both directions while messages are few, then one (in one process)"]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
@@ -146,6 +149,11 @@ class Subspace(Scheme):
         return 2.0 * shape.n_samples * float(_kept(shape, history)) ** 2
 
 
+def _at_hand(options: Options, elsewhere: bool) -> bool:
+    """Whether a round costs arithmetic alone, and may show what an exchange between machines must not."""
+    return options.directions == "auto" and not elsewhere
+
+
 def _worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
     from fastadmm.coordinator.metric_limits import directions_worth
 
@@ -192,4 +200,4 @@ def choose_directions(traits: Traits, options: Options, elsewhere: bool) -> tupl
         return False, "the gap is too small for messages in single precision"
     if elsewhere:
         return True, "a round is an exchange: two directions in single precision are no more bytes"
-    return False, "rounds are cheap in one process: fewer directions are less arithmetic"
+    return False, "in one process messages need not be short"

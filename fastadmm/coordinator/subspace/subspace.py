@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
 from fastadmm.coordinator.certificate import (
     PrimalValue,
     dual_bound,
@@ -34,6 +34,7 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
+from fastadmm.coordinator.subspace.gap_forecast import GapForecast
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
@@ -64,6 +65,10 @@ _SPAN_KEEPS = 0.1
 
 #: Messages are restated in double precision once the gap is this share of what their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
+
+#: Parties of this process send two directions in a round while there are at most so many messages for each
+#: number that a row costs otherwise: its entries, and what the coordinator does with it.
+_PAIRS_WHILE, _ROW_NUMBERS = 1.0, 16.0
 
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
@@ -123,6 +128,10 @@ class SubspaceCoordinator:
         Of the coefficients, in the last rounds.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
+    at_hand : bool
+        Whether the parties are of this process, where an exchange costs less than arithmetic.
+    forecast : GapForecast
+        Of the next round, where they are.
     idle : int
         Rounds in a row that gained nothing of the objective.
     repaired : bool
@@ -149,6 +158,10 @@ class SubspaceCoordinator:
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.directions = DirectionChoice()
+        self.at_hand = False
+        self.forecast = GapForecast()
+        entries = sum(block.shape[1] * block.density for block in problem.blocks)
+        self._row_numbers = _ROW_NUMBERS + entries
         self.moves = Moves()
         self.primal: PrimalValue | None = None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
@@ -221,6 +234,10 @@ class SubspaceCoordinator:
         """
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
+        if self.at_hand and primal.dual_feasible and self.forecast.expects(before):
+            squared = yield from self._squared_residuals(primal.gradient)
+            if self.forecast.proves(self._gap(squared), before):
+                return squared
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
@@ -228,11 +245,12 @@ class SubspaceCoordinator:
         if self.rounded is not None:
             return (yield from self._round_of_pairs(primal, self.rounded))
         self.correction = Correction()
-        newton = self.directions.newton()
-        answers = yield from self._ask(primal.gradient, newton)
+        newton, pairs = self.directions.newton(), self._pairs_pay()
+        answers = yield from self._ask(primal.gradient, newton, pairs)
         squared = [float(answer["squared_residual"]) for answer in answers]
         old = self.point.coefficients
-        gap = self._descend(sum(squared), before)
+        gap = self._descend(squared, before)
+        self.forecast.take(gap)
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
@@ -273,7 +291,7 @@ class SubspaceCoordinator:
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
         start = np.pad(old, (0, len(self.owner) - len(old)))
-        gap = self._descend(sum(squared), primal.loss + self.regulariser(), errors)
+        gap = self._descend(squared, primal.loss + self.regulariser(), errors)
         self.start(self.point.intercept)
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
@@ -306,9 +324,13 @@ class SubspaceCoordinator:
         products: np.ndarray = self.engine.dot(self.messages, gradient)
         return products
 
-    def _descend(self, squared: float, objective: float, tilt: np.ndarray | None = None) -> float:
+    def _gap(self, squared: Sequence[float]) -> float:
+        """What the parties' residuals add up to, summed scaling."""
+        return sum(squared) / (2.0 * self.problem.regularization)
+
+    def _descend(self, squared: Sequence[float], objective: float, tilt: np.ndarray | None = None) -> float:
         """Minimise over the span after the parties' answers; the gap that they certified."""
-        gap = squared / (2.0 * self.problem.regularization)
+        gap = self._gap(squared)
         complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
         self.point = self._minimise(span_tolerance(gap, objective, complete), tilt)
         return gap
@@ -358,26 +380,42 @@ class SubspaceCoordinator:
         self.n_factorisations += 1
         return True
 
-    def _ask(self, gradient: np.ndarray, newton: bool) -> Talk[Answers]:
-        """Every party's answer, whose message is taken in; those at hand write it where it will stay."""
+    def _pairs_pay(self) -> bool:
+        """Whether parties of this process send both directions: fewer rounds, and as many messages more."""
+        if not self.at_hand:
+            return False
+        parties, k = self.problem.n_parties, len(self.owner)
+        # The second one has the room that is left for a round.
+        room = np.bincount(self.owner, minlength=parties).max(initial=0) < self._most_per_party(parties)
+        return bool(room) and k <= _PAIRS_WHILE * self._row_numbers
+
+    def _squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
+        asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
+        answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
+        return [float(answer["squared_residual"]) for answer in answers]
+
+    def _ask(self, gradient: np.ndarray, newton: bool, pairs: bool) -> Talk[Answers]:
+        """Every party's answer, with its messages taken in; those at hand write them where they will stay."""
         asked = [
             {"gradient": gradient, "coefficients": own, "newton": newton} for own in self.each_coefficients()
         ]
-        places = list(self._places(len(asked)))
+        places = self._places((1 + pairs) * len(asked)).reshape(len(asked), 1 + pairs, -1)
         answers = yield self._exchange("respond", asked, [{"out": place} for place in places])
-        k, sent = len(self.owner), [m for m, answer in enumerate(answers) if "message" in answer]
-        for row, m in enumerate(sent):
-            if answers[m]["message"] is not places[row]:
-                self.store.rows[k + row] = answers[m]["message"]
+        k, sent = len(self.owner), []
+        for m, answer in enumerate(answers):
+            for name in ("message", "second"):
+                if name in answer:
+                    put(answer[name], self.store.rows[k + len(sent)])
+                    sent.append(m)
         self.owner = np.append(self.owner, np.array(sent, dtype=np.int64))
         self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
         return answers
 
-    def _places(self, parties: int) -> np.ndarray:
-        """Room behind the messages, of shape (parties, N), for one of each party."""
+    def _places(self, count: int) -> np.ndarray:
+        """Room behind the messages, of shape (count, N), for so many."""
         k = len(self.owner)
-        self.store.make_room(k, k + parties, self.most_messages)
-        return self.store.rows[k : k + parties]
+        self.store.make_room(k, k + count, self.most_messages)
+        return self.store.rows[k : k + count]
 
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
@@ -555,6 +593,7 @@ class SubspaceMethod(Method):
             "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
             "idle": coordinator.idle,
+            "gaps": coordinator.forecast.gaps,
             "repaired": coordinator.repaired,
         }
         if coordinator.rounded is not None:
@@ -616,6 +655,7 @@ class SubspaceMethod(Method):
             coordinator.watch.restore(saved["metric_watch"])
         coordinator.restart()
         coordinator.idle = int(saved.get("idle", 0))
+        coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
         if saved.get("repaired", False):
             coordinator.repair()
 

@@ -1,0 +1,53 @@
+"""Whether the next answers will prove the gap that is wanted: then nothing but the proof is asked for.
+
+A round asks for directions and for the duality gap of the point where it starts. In a run's last round the
+directions are of no use any more. Gaps fall by about the same factor from one round to the next, so that
+the round that ends a run can be told beforehand. A wrong forecast costs one exchange, which is little where
+parties are of this process, and no pass over their data.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+__all__ = ["GapForecast"]
+
+#: The proof is asked for first where the gap is expected to be at most this many times what is wanted.
+_NEAR = 3.0
+
+
+class GapForecast:
+    """The gaps of the last two rounds.
+
+    Attributes
+    ----------
+    wanted : float
+        Relative gap that ends the run; 0 for none.
+    gaps : ndarray of shape (2,)
+        Older first, summed scaling; infinite before there are any.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = 0.0
+        self.gaps = np.array([math.inf, math.inf])
+
+    def take(self, gap: float) -> None:
+        """Take in the gap of the point where a round started, summed scaling."""
+        self.gaps = np.array([self.gaps[1], gap])
+
+    def expects(self, objective: float) -> bool:
+        """Whether the gap of the point with this objective is likely to be small enough.
+
+        Parameters
+        ----------
+        objective : float
+            Summed scaling.
+        """
+        older, last = self.gaps.tolist()
+        return last < older < math.inf and last * (last / older) <= _NEAR * self.wanted * abs(objective)
+
+    def proves(self, gap: float, objective: float) -> bool:
+        """Whether a gap is what was wanted, relative to the lower bound that it gives."""
+        return 0.0 < gap <= self.wanted * (objective - gap)
