@@ -104,7 +104,7 @@ class FeatureBlock(ABC):
         """Write ``D x`` to ``out`` of shape (N,)."""
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
-        """Write ``D x`` for each row x of an array of shape (C, d) to ``out`` of shape (C, N), as if alone."""
+        """Write ``D x`` for each row x of an array (C, d) to ``out`` of shape (C, N), to the bit as alone."""
         for weights, message in zip(x, out):
             self.product_into(weights, message, engine)
 
