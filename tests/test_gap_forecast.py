@@ -73,7 +73,7 @@ def test_the_last_round_asks_for_no_message(intercept: bool) -> None:
     asked.coordinator.forecast.wanted = 0.0
     for _ in rounds:
         other = asked.round()
-    assert other.gap <= record.gap
+    assert other.gap <= record.gap + 1e-15
     assert other.objective == pytest.approx(record.objective, rel=1e-6)
 
 

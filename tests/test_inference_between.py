@@ -36,7 +36,7 @@ from federation_tools import Parties, begin_run, federated
 from rounds_tools import NAMES, begin, data_of, separate, train
 from run_tools import run
 
-TIGHT = {"lambda": 1e-3, "gap": 1e-13}
+TIGHT = {"lambda": 1e-3, "gap": 1e-10}
 
 
 def problem(
@@ -242,10 +242,11 @@ def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference
     shown = pd.concat([*tables, own.to_frame()], ignore_index=True)
     expected = whole.to_frame()
     assert shown.feature.tolist() == expected.feature.tolist()
+    # Two models, each within the gap: weights differ by up to the root of it.
     numbers = ["weight", "standard_error", "statistic", "p_value", "low", "high"]
-    np.testing.assert_allclose(shown[numbers], expected[numbers], rtol=1e-8, atol=1e-14)
+    np.testing.assert_allclose(shown[numbers], expected[numbers], rtol=1e-6, atol=1e-14)
     assert own.fit.bic == pytest.approx(whole.fit.bic, rel=1e-10)
-    assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-8)
+    assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 
 def test_by_files(

@@ -88,11 +88,13 @@ def test_the_first_direction_is_the_block_newton_direction_and_the_second_the_gr
 def test_parties_of_one_process_send_both_directions_while_messages_are_few():
     blocks, problem = build()
     pairs, one = start(problem), start(problem, "one")
+    pairs.prepare()
+    intercept = pairs.intercept
     pairs.round()
     one.round()
     for party, other, D in zip(pairs.parties, one.parties, blocks):
         np.testing.assert_array_equal(party.directions[0], other.directions[0])
-        g = naive.loss_gradient("logistic", problem.offset, problem.y, problem.weight)
+        g = naive.loss_gradient("logistic", problem.offset + intercept, problem.y, problem.weight)
         first, d = party.directions[0], D.T @ g
         d -= (d @ first) * first
         np.testing.assert_allclose(party.directions[1], -d / np.linalg.norm(d), atol=1e-9)

@@ -247,7 +247,7 @@ def test_a_missing_library_is_one_line_and_nothing_is_trained(
 def test_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "run"
     arguments = ("train", data / "a.parts", "-o", place, "-q", "--log-to", f"tensorboard={tmp_path / 'logs'}")
-    arguments += ("--gap", 1e-12)
+    arguments += ("--gap", 0)
     assert run(*arguments, "--rounds", 3) == 7
     assert set(scalars(tmp_path / "logs")["objective"]) == {1, 2, 3}
     assert run("resume", place, "-q", "--rounds", 5) == 7
