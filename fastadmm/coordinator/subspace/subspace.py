@@ -401,7 +401,7 @@ class SubspaceCoordinator:
         ]
         places = self._places((1 + pairs) * len(asked)).reshape(len(asked), 1 + pairs, -1)
         answers = yield self._exchange("respond", asked, [{"out": place} for place in places])
-        k, sent = len(self.owner), []
+        k, sent = len(self.owner), list[int]()
         for m, answer in enumerate(answers):
             for name in ("message", "second"):
                 if name in answer:
