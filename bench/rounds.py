@@ -115,9 +115,8 @@ def measure(data: Path, known: list[dict[str, Any]], again: tuple[str, ...]) -> 
                 optimum = min(objectives)
                 case: dict[str, Any] = {"data": name, "parties": parties, "lambda": lam, "rounds": {}}
                 case["certified"] = [first_below(gaps, level) for level in LEVELS]
-                for key, directions in (("both", "both"), ("auto", "auto")):
-                    _, gaps = run(problem, LIMIT, directions=directions)
-                    case[key] = [first_below(gaps, level) for level in LEVELS]
+                _, gaps = run(problem, LIMIT, directions="both")
+                case["both"] = [first_below(gaps, level) for level in LEVELS]
                 for scheme in SCHEMES:
                     if scheme not in ("subspace", *again) and (name, parties, lam) in earlier:
                         case["rounds"][scheme] = earlier[name, parties, lam][scheme]
@@ -227,9 +226,8 @@ def block(measured: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     rows = [
-        ("`subspace` with one direction, until *certified*", [c["certified"] for c in cases]),
+        ("`subspace`, until *certified*", [c["certified"] for c in cases]),
         ("the same with both directions in a round", [c["both"] for c in cases]),
-        ("the same in one process, by default", [c["auto"] for c in cases]),
     ]
     rows += [(f"`{s}`", [c["rounds"][s] for c in cases]) for s in SCHEMES]
     for name, counts in rows:
