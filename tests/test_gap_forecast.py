@@ -97,6 +97,16 @@ def test_a_wrong_forecast_costs_no_pass_over_the_data(monkeypatch: pytest.Monkey
         assert count == len(passes)
 
 
+def test_a_proof_that_does_not_end_the_run_is_followed_by_a_whole_round() -> None:
+    """As where the objective of the weights themselves is above that of the messages."""
+    solver = Solver(problem(), SolverOptions(gap=1e-6))
+    assert calls_of(solver)[-1] == ["squared_residual"]
+    carry, names = solver.driver.carry, []
+    solver.driver.carry = lambda exchange: (names.append(exchange.calls[0].name), carry(exchange))[1]  # type: ignore[method-assign]
+    solver.round()
+    assert "respond" in names
+
+
 def test_no_proof_is_asked_for_between_machines_or_where_one_direction_is() -> None:
     assert all(
         names[-1] == "respond" for names in calls_of(Solver(problem(), SolverOptions(directions="one")))

@@ -102,6 +102,27 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
     there.stream.close()
 
 
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("kind", ["dense", "csr", "short rows", "ones"])
+def test_products_of_several_vectors_have_the_bits_of_each(tmp_path, kind, direct):
+    values = matrix("dense" if kind == "dense" else "csr")
+    if kind == "short rows":  # of an entry or two: they have kernels of their own
+        values = sp.csr_array(values * (np.random.default_rng(2).random((N, D)) < 0.4))
+        values.eliminate_zeros()
+    if kind == "ones":
+        values.data[:] = 1.0
+    party = open_party(write(tmp_path / "p.h5", values))
+    x, out = np.random.default_rng(0).normal(size=(3, D)), np.full((3, N), -99.0)
+    here, there = load_block(party), load_block(party, streamed=True)
+    there.stream.direct = direct
+    with Engine(2) as engine:
+        for block in (here, there):
+            block.products_into(x, out, engine)
+            np.testing.assert_array_equal(out, [here.product(each, engine) for each in x])
+    there.stream.close()
+
+
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -165,7 +165,8 @@ class DirectionParty(Answering):
         self._columns: np.ndarray | None = None
         self._column_sizes: np.ndarray | float | None = None
         self._factor: np.ndarray | None = None
-        self._known: tuple[np.ndarray | None, np.ndarray] = None, np.empty(0)
+        #: Of the last gradient that will be asked about again: it, the residual and its squared norm.
+        self._known: tuple[np.ndarray, np.ndarray, float] | None = None
 
     @property
     def directions(self) -> np.ndarray:
@@ -388,8 +389,10 @@ class DirectionParty(Answering):
         from fastadmm.kernels.directions import add_weights
 
         self._own(coefficients)
-        known, image = self._known
-        residual = image.copy() if known is gradient else self.block.transposed_product(gradient, self.engine)
+        known, self._known = self._known, None
+        if known is not None and known[0] is gradient:
+            return known[1:]
+        residual = self.block.transposed_product(gradient, self.engine)
         return residual, add_weights(self.directions, coefficients, self.regularization, residual)
 
     def squared_residual(
@@ -397,11 +400,11 @@ class DirectionParty(Answering):
     ) -> dict[str, Any]:
         r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`; arguments as in :meth:`respond`.
 
-        ``again``: the same array ``gradient`` may be asked about next, unchanged.
+        ``again``: :meth:`respond` may be called next, with the same array and coefficients.
         """
-        if again:
-            self._known = gradient, self.block.transposed_product(gradient, self.engine)
-        return {"squared_residual": self._residual(gradient, coefficients)[1]}
+        residual, squared = self._residual(gradient, coefficients)
+        self._known = (gradient, residual, squared) if again else None
+        return {"squared_residual": squared}
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":

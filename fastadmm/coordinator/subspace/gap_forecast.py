@@ -31,11 +31,15 @@ class GapForecast:
 
     def __init__(self) -> None:
         self.wanted = 0.0
-        self.gaps = np.array([math.inf, math.inf])
+        self.forget()
 
     def take(self, gap: float) -> None:
         """Take in the gap of the point where a round started, summed scaling."""
         self.gaps = np.array([self.gaps[1], gap])
+
+    def forget(self) -> None:
+        """Expect nothing before two more whole rounds."""
+        self.gaps = np.array([math.inf, math.inf])
 
     def expects(self, objective: float) -> bool:
         """Whether the gap of the point with this objective is likely to be small enough.

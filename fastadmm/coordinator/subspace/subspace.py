@@ -66,9 +66,9 @@ _SPAN_KEEPS = 0.1
 #: Messages are restated in double precision once the gap is this share of what their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
 
-#: Parties of this process send two directions in a round while there are at most so many messages for each
-#: number that a row costs otherwise: its entries, and what the coordinator does with it.
-_PAIRS_WHILE, _ROW_NUMBERS = 1.0, 16.0
+#: Parties of this process send two directions in a round while there are at most as many messages as numbers
+#: of a row that it works on otherwise: its entries, and about so many of the coordinator's.
+_ROW_NUMBERS = 16.0
 
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
@@ -237,6 +237,8 @@ class SubspaceCoordinator:
         if self.at_hand and primal.dual_feasible and self.forecast.expects(before):
             squared = yield from self._squared_residuals(primal.gradient)
             if self.forecast.proves(self._gap(squared), before):
+                # Should the run not end here, as where weights are rounded, nothing has moved: not twice.
+                self.forecast.forget()
                 return squared
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
@@ -387,7 +389,7 @@ class SubspaceCoordinator:
         parties, k = self.problem.n_parties, len(self.owner)
         # The second one has the room that is left for a round.
         room = np.bincount(self.owner, minlength=parties).max(initial=0) < self._most_per_party(parties)
-        return bool(room) and k <= _PAIRS_WHILE * self._row_numbers
+        return bool(room) and k <= self._row_numbers
 
     def _squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
         asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
