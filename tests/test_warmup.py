@@ -256,7 +256,7 @@ def test_warmup_and_message(tmp_path: Path) -> None:
 
     code, out, err = run_process("warmup", env=env)
     assert (code, err) == (0, "")
-    assert "logistic.logistic_evaluate" in out
+    assert "logistic.logistic_advance" in out  # and within it what it calls
     assert f"kept in {tmp_path / 'cache'}" in out
     code, out, _ = run_process("warmup", "--json", env=env)
     assert (code, json.loads(out)["compiled"]) == (0, [])
@@ -275,7 +275,10 @@ def test_warmup_all_leaves_no_kernel_out(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", "from fastadmm.cli.app import main; main()"]
     command += ["warmup", "--all", "--json"]
     finished = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    compiled = {entry["kernel"] for entry in json.loads(finished.stdout)["compiled"]}
+    told = {entry["kernel"] for entry in json.loads(finished.stdout)["compiled"]}
+    # A kernel that another one calls is compiled, and kept, as a part of it.
+    compiled = {path.name.rpartition("-")[0] for path in tmp_path.rglob("*.nbi")}
+    assert told <= compiled
     text = """
 import importlib, pkgutil
 import fastadmm.kernels
@@ -286,4 +289,4 @@ for found in pkgutil.iter_modules(fastadmm.kernels.__path__):
             if value.targetoptions.get("nogil"):
                 print(f"{found.name}.{name}")
 """
-    assert compiled == set(program(text).split())
+    assert set(program(text).split()) <= compiled

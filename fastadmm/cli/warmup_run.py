@@ -99,19 +99,22 @@ def _default_path(folder: Path) -> None:
 
 
 def _forms() -> None:
-    """Forms of a block that depend on how much of it is zero."""
+    """What depends on how much of a block is zero, and on how long a run is."""
     import scipy.sparse as sp
 
     from fastadmm.blocks.block import as_block
     from fastadmm.engine.engine import Engine
+    from fastadmm.kernels.directions import reflect_rows
 
     engine = Engine(1)
     as_block(np.eye(100))
     as_block(sp.csr_array(np.ones((2, 100)))).gram(engine)
-    for entries in (1, 6):  # a row; their number decides who multiplies
-        block = as_block(sp.csr_array(np.full((2, entries), 2.0)))
+    for entries, value in ((1, 2.0), (6, 2.0), (6, 1.0)):  # of a row: they decide who multiplies
+        block = as_block(sp.csr_array(np.full((2, entries), value)))
         block.product(np.ones(entries), engine)
+        block.products_into(np.ones((2, entries)), np.empty((2, 2)), engine)
         block.transposed_product(np.ones(2), engine)
+    reflect_rows(np.eye(2), np.arange(2), np.ones(2), 0, 2)  # long runs forget directions
 
 
 def _other_runs(folder: Path) -> None:
@@ -256,8 +259,6 @@ def _rest() -> None:
     uniform(key, nonce, out, 0, 4)
     chacha_blocks(key, nonce, 0, np.empty((16, 16), dtype=np.uint32))
     indicators, one = CSRBlock(np.ones((3, 2))), Engine(1)
-    indicators.product(np.ones(2), one)
-    indicators.transposed_products([np.ones(3)], one)
     indicators.gram(one)
     three = np.ones(3)
     bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
