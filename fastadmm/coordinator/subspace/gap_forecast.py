@@ -29,6 +29,8 @@ class GapForecast:
         Older first, summed scaling; infinite before there are any.
     """
 
+    gaps: np.ndarray
+
     def __init__(self) -> None:
         self.wanted = 0.0
         self.forget()
