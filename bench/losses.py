@@ -129,7 +129,7 @@ def counted() -> Iterator[Counter[str]]:
         changed.append((owner, attribute, before))
         setattr(owner, attribute, counting)
 
-    products = ("product", "product_into", "matrix_product", "transposed_products")
+    products = ("product", "product_into", "products_into", "matrix_product", "transposed_products")
     for owner in (FeatureBlock, CSRBlock, DenseBlock):
         for attribute in (*products, "transposed_product", "transposed_matrix_product", "gram"):
             count(owner, attribute, "reads", nested=False)
