@@ -80,7 +80,7 @@ def _fits(cases: list[dict[str, Any]]) -> str:
     slower = sum(case["seconds"]["fastadmm"] > best_peer(case)[1] for case in cases)
     verdict = (
         f"The target is a ratio of at most {TARGET:g}. It is met in {met} of {len(cases)} cases (the others "
-        f"are in bold). fastadmm is slower than the fastest peer in {slower} cases."
+        f"are in bold). fastadmm is slower than the fastest peer in {slower} of the {len(cases)}."
     )
     return _table(header, rows, right_from=7) + "\n\n" + verdict + "\n\n" + _peers(cases)
 

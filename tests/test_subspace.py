@@ -104,6 +104,14 @@ def test_parties_of_one_process_send_both_directions_while_messages_are_few():
     assert not pairs.coordinator._pairs_pay()
 
 
+@pytest.mark.parametrize(("rows", "pairs"), [(1 << 14, True), ((1 << 14) + 1, False)])
+def test_many_sparse_rows_send_one_direction(rows, pairs):
+    sparse = sp.random_array((rows, 12), density=0.2, rng=np.random.default_rng(0), format="csr")
+    y, dense = (np.arange(rows) % 2).astype(float), np.ones((rows, 2))
+    assert start(make_problem([sparse, dense], y)).coordinator._pairs_pay() == pairs
+    assert start(make_problem([dense, dense], y)).coordinator._pairs_pay()
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_the_span_is_minimised(loss, intercept):

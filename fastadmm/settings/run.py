@@ -359,7 +359,7 @@ class RunConfig:
             "[solver.md](solver.md#both-directions-in-a-round). auto is `both` [by "
             "files](rounds-by-files.md) and [between processes](federation.md), with a smooth convex loss, "
             "one predictor per sample and a gap of at least 1e-9, otherwise `one`; in one process, both in "
-            "double precision while messages are few, then one",
+            "double precision where that is less work",
             choices=DIRECTIONS,
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},

@@ -89,7 +89,7 @@ class Subspace(Scheme):
         if not traits.convex:
             return []
         if traits.smooth and not traits.vector and _at_hand(options, elsewhere):
-            return ["answers of a round: both directions while messages are few, then one (in one process)"]
+            return ["answers of a round: both directions where that is less work, else one (in one process)"]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:

@@ -70,6 +70,10 @@ _ROUNDING_IS_LEFT = 0.1
 #: of a row that it works on otherwise: its entries, and about so many of the coordinator's.
 _ROW_NUMBERS = 16.0
 
+#: Of rows that are mostly sparse a second product costs as much as the first, and only where there are few of
+#: them do the calls of a round cost more.
+_FEW_ROWS, _DENSE = 1 << 14, 0.5
+
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
 
@@ -160,8 +164,10 @@ class SubspaceCoordinator:
         self.directions = DirectionChoice()
         self.at_hand = False
         self.forecast = GapForecast()
-        entries = sum(block.shape[1] * block.density for block in problem.blocks)
-        self._row_numbers = _ROW_NUMBERS + entries
+        entries = [block.shape[1] * block.density for block in problem.blocks]
+        dense = sum(e for e, block in zip(entries, problem.blocks) if block.density == 1.0)
+        suited = dense > _DENSE * sum(entries) or engine.all_rows(n) <= _FEW_ROWS
+        self._row_numbers = _ROW_NUMBERS + sum(entries) if suited else -1.0
         self.moves = Moves()
         self.primal: PrimalValue | None = None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
