@@ -148,7 +148,8 @@ class LibsvmSource:
         if width is None:
             width = int(indices[:count].max()) + 1 if count else 0
         X = make_csr(values[:count], indices[:count], indptr[: rows + 1], (rows, width))
-        return X, labels[:rows], lines
+        # Labels outlive the rows, and a view would keep the whole buffer.
+        return X, labels[:rows].copy(), lines
 
     def _parse_fast(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
         from sklearn.datasets import load_svmlight_file

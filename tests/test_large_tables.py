@@ -233,3 +233,12 @@ def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: A
                 parts = (X.data, X.indices, X.indptr, block.labels)
                 seen.append(repr([X.shape, *(part.tolist() for part in parts)]))
             assert seen[0] == seen[1], text
+
+
+def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path: Path, monkeypatch: Any) -> None:
+    # Labels are kept until all rows are read: as views of the parser's buffers they kept four bytes for each of text.
+    monkeypatch.setattr(libsvm, "LARGE", 0)
+    (tmp_path / "a.svm").write_text("1 1:2 3:4\n" * 1000)
+    for block in libsvm.LibsvmSource(SourceFile(tmp_path / "a.svm")).blocks():
+        whole = block.labels if block.labels.base is None else block.labels.base
+        assert whole.nbytes == 8 * len(block.labels)

@@ -10,6 +10,9 @@ __all__ = ["StackedRows"]
 
 Array = np.ndarray
 
+#: Bytes that a cache holds: copying so few costs less than a call for each vector.
+_CHEAP_COPY = 1 << 20
+
 
 class StackedRows:
     """Inner products and combinations of vectors of several times N numbers.
@@ -26,8 +29,12 @@ class StackedRows:
 
     def dot(self, u: Array, v: Array) -> Array:
         """``u @ v`` for u of shape (K, s N) or (s N,) and v of shape (s N,)."""
-        found: Array = self.engine.dot(u.reshape(*u.shape[:-1], -1, self.n_rows), v.reshape(-1, self.n_rows))
-        return found
+        given = v.reshape(-1, self.n_rows)
+        if u.ndim == 1 or u.nbytes <= _CHEAP_COPY:
+            found: Array = self.engine.dot(u.reshape(*u.shape[:-1], -1, self.n_rows), given)
+            return found
+        # Parts of longer vectors would be copied to lie together.
+        return np.array([self.engine.dot(own.reshape(-1, self.n_rows), given) for own in u])
 
     def norm(self, v: Array) -> float:
         """Euclidean norm of v, of shape (s N,)."""
