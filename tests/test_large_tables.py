@@ -236,7 +236,7 @@ def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: A
 
 
 def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path: Path, monkeypatch: Any) -> None:
-    # Labels are kept until all rows are read: as views of the parser's buffers they kept four bytes for each of text.
+    # Labels stay until all rows are read: views of the parser's buffers held four bytes for each of text.
     monkeypatch.setattr(libsvm, "LARGE", 0)
     (tmp_path / "a.svm").write_text("1 1:2 3:4\n" * 1000)
     for block in libsvm.LibsvmSource(SourceFile(tmp_path / "a.svm")).blocks():
