@@ -1,7 +1,8 @@
 r"""Coordinate descent on a Gram matrix: party problems with kinks and bounds, in time independent of N.
 
-Minimises :math:`\tfrac12 x^\top G x - b^\top x + h(x)`, where G is the Gram
-matrix of a block and :math:`b = D^\top w`. Cyclic order, so results are
+Minimises :math:`\tfrac12 (x - o)^\top G (x - o) + s^\top x + h(x)`, where G is the Gram
+matrix of a block: with an origin of zero and :math:`s = -D^\top w` that is least squares, and around
+a point o with the slope s there it keeps the digits of small moves. Cyclic order, so results are
 deterministic. A pass costs :math:`d` operations per weight that moves.
 """
 
@@ -13,13 +14,16 @@ from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["gram_descent", "group_descent"]
 
+#: No violation is asked for below this share of what rounds: ``G_jj |x_j|``, in units of the tolerance.
+_ROUNDED = 1e-3
+
 #: Passes over the moving weights between two passes over all.
 _INNER_PASSES = 50
 
 
 @inline
 def _coordinate(gram, gradient, j, l1, l2, low, high, x):
-    """Minimise over one weight; keep the gradient G x - b up to date; return the violation it removed.
+    """Minimise over one weight; keep the gradient up to date; return the violation it removed.
 
     The violation is over the root of the curvature, so that the unit of a column does not matter.
     """
@@ -43,15 +47,15 @@ def _coordinate(gram, gradient, j, l1, l2, low, high, x):
 
 
 @kernel
-def gram_descent(gram, right, l1, l2, low, high, x, gradient, tolerance, max_passes):
+def gram_descent(gram, slope, origin, l1, l2, low, high, x, gradient, tolerance, max_passes):
     r"""Minimise with :math:`h(x) = l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2` on a box, in place.
 
     Parameters
     ----------
     gram : ndarray of shape (d, d)
         G, symmetric.
-    right : ndarray of shape (d,)
-        b.
+    slope, origin : ndarray of shape (d,)
+        s and o.
     l1, l2 : float
         Not negative.
     low, high : float
@@ -59,10 +63,10 @@ def gram_descent(gram, right, l1, l2, low, high, x, gradient, tolerance, max_pas
     x : ndarray of shape (d,)
         In: warm start. Out: the minimiser.
     gradient : ndarray of shape (d,)
-        Out: ``G x - b``.
+        Out: ``G (x - o) + s``.
     tolerance : float
         Largest violation of a column's optimality condition that is left,
-        relative to the largest of ``|b_j| + G_jj |x_j| + l1``, each over the
+        relative to the largest of ``|s_j| + G_jj |x_j - o_j| + l1``, each over the
         root of the column's curvature.
     max_passes : int
         Limit of passes over the columns.
@@ -78,13 +82,15 @@ def gram_descent(gram, right, l1, l2, low, high, x, gradient, tolerance, max_pas
         x[j] = min(max(x[j], low), high)
         curvature = gram[j, j] + l2
         if curvature > 0.0:
-            size = abs(right[j]) + gram[j, j] * abs(x[j]) + l1
+            size = abs(slope[j]) + gram[j, j] * abs(x[j] - origin[j]) + l1
+            size = max(size, _ROUNDED * gram[j, j] * abs(x[j]))
             scale = max(scale, size / math.sqrt(curvature))
-        gradient[j] = -right[j]
+        gradient[j] = slope[j]
     for j in range(d):
-        if x[j] != 0.0:
+        move = x[j] - origin[j]
+        if move != 0.0:
             for k in range(d):
-                gradient[k] += x[j] * gram[j, k]
+                gradient[k] += move * gram[j, k]
     limit = tolerance * scale
     passes = 0
     while passes < max_passes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from fastadmm.coordinator.proximal.chord_newton import Passes
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found, common_subspace
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
@@ -116,6 +119,45 @@ def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None
     proposal = solver.coordinator.proposal
     at = objective(solver, proposal.coefficients, proposal.intercept)
     assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
+
+
+def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = a_run("l1", "all", "logistic", 8)
+    coordinator = solver.coordinator
+    search = coordinator._search(coordinator._model_faces, coordinator._value(coordinator.model), 0.0)
+    Passes(coordinator.problem, coordinator.shared, coordinator.engine).at(coordinator.model)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(coordinator.problem.loss), "advance", None)
+        assert search.advance(draft=True)
+    draft = search.reached
+    assert not np.array_equal(draft, coordinator.model.coefficients)
+    search.advance()
+    move = np.linalg.norm(search.reached - coordinator.model.coefficients)
+    assert np.linalg.norm(search.reached - draft) <= 0.1 * move
+
+
+def test_faces_that_a_search_began_on_are_known_again() -> None:
+    coordinator = a_run("l1", "all", "logistic", 4).coordinator
+    faces = coordinator._model_faces
+    search = coordinator._search(faces, coordinator._value(coordinator.model), 0.0)
+    again = [replace(face, basis=face.basis.copy(), slope=face.slope.copy()) for face in faces]
+    assert search.began_on(again)
+    assert not search.began_on([replace(again[0], slope=again[0].slope + 1.0), *again[1:]])
+    assert not search.began_on([*again[:-1], replace(again[-1], basis=again[-1].basis[:, :-1])])
+
+
+def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again() -> None:
+    """An end of the wider loss is not the least of the narrower: taken for it, runs went on for longer."""
+    solver = a_run("l1", "all", "quantile", 3)
+    coordinator = solver.coordinator
+    faces, value = coordinator._model_faces, coordinator._value(coordinator.model)
+    search = coordinator._search(faces, value, 0.0)
+    assert search.advance()
+    search.know(coordinator.problem, value, coordinator._tolerance(value))
+    assert search.began_on(faces)
+    solver.method._set_width(0.5 * solver.method.width)
+    search.know(coordinator.problem, value, coordinator._tolerance(value))
+    assert not search.began_on(faces)
 
 
 @pytest.mark.parametrize("common", [0, 1, 3])

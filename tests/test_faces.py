@@ -94,7 +94,7 @@ def test_a_basis_keeps_what_is_held_and_nothing_else_does(
     pair: tuple[Regularizer, Constraint], seed: int
 ) -> None:
     active, anchor = a_face(seed, pair)
-    span, basis, held = active.span, active.basis(), active.held
+    span, basis, held = active.span, active.basis, active.held
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
     moved = span.combine(anchor + basis @ np.random.default_rng(seed).normal(size=basis.shape[1]))
     assert np.abs(span.scale * (moved - span.weights(anchor)))[held].max(initial=0.0) <= 1e-11
@@ -110,7 +110,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
     pair: tuple[Regularizer, Constraint], seed: int
 ) -> None:
     active, anchor = a_face(seed, pair)
-    basis, span = active.basis(), active.span
+    basis, span = active.basis, active.span
     if basis.shape[1] == 0:
         return
     face, norm, x = active.face(anchor), pair[0].norm, span.weights(anchor)
@@ -133,7 +133,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
 def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer: Regularizer, seed: int) -> None:
     active, anchor = a_face(seed, (regularizer, AllSpace()))
     face, span = active.face(anchor), active.span
-    basis, at = active.basis(), regularizer.norm(span.weights(anchor))
+    basis, at = active.basis, regularizer.norm(span.weights(anchor))
     assert anchor @ face.stiffness @ anchor == pytest.approx(at, rel=1e-11, abs=1e-12)
     for w in np.random.default_rng(seed).normal(size=(5, basis.shape[1])):
         c = anchor + basis @ w
@@ -162,7 +162,7 @@ def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
 @few
 def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constraint], seed: int) -> None:
     active, anchor = a_face(seed, pair)
-    span, basis = active.span, active.basis()
+    span, basis = active.span, active.basis
     rng = np.random.default_rng(seed)
     end = anchor + basis @ (2.0 * rng.normal(size=basis.shape[1]))
     x, y = span.weights(anchor), span.combine(end)
@@ -188,7 +188,7 @@ def test_what_a_point_has_crossed_is_held_at_the_nearest_point(
     pair: tuple[Regularizer, Constraint], seed: int
 ) -> None:
     active, anchor = a_face(seed, pair)
-    span, basis = active.span, active.basis()
+    span, basis = active.span, active.basis
     end = anchor + basis @ (2.0 * np.random.default_rng(seed).normal(size=basis.shape[1]))
     x, y = span.weights(anchor), span.combine(end)
     every = brute_crossing(active, x, y)

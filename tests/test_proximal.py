@@ -108,7 +108,7 @@ def test_a_tiny_move_stays_on_the_face() -> None:
         np.testing.assert_allclose(party.weights(coefficients), moved, rtol=1e-13, atol=1e-14)
         assert (party.weights(coefficients)[~free] == 0.0).all()
         # As many combinations of directions hold what is held as dimensions allow.
-        assert ActiveSet(party.span, weights, ~free, weights).basis().shape[
+        assert ActiveSet(party.span, weights, ~free, weights).basis.shape[
             1
         ] == before + 1 - np.linalg.matrix_rank(scaled[:before, ~free])
         weights = moved

@@ -152,7 +152,7 @@ def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: t
     block[:, rng.integers(5)] = 0.0
     gram, right = block.T @ block, block.T @ rng.standard_normal(12)
     x, gradient = np.zeros(5), np.empty(5)
-    assert gram_descent(gram, right, *h, *box, x, gradient, 1e-13, 100_000)
+    assert gram_descent(gram, -right, np.zeros(5), *h, *box, x, gradient, 1e-13, 100_000)
     twin = np.clip(np.zeros(5), *box)
     for _ in range(2000):
         before = twin.copy()
@@ -165,6 +165,10 @@ def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: t
             break
     assert np.allclose(x, twin, atol=1e-9)
     assert np.allclose(gradient, gram @ x - right, atol=1e-11)
+    origin, around = rng.standard_normal(5), np.zeros(5)  # the same problem, told from another point
+    assert gram_descent(gram, gram @ origin - right, origin, *h, *box, around, gradient, 1e-13, 100_000)
+    assert np.allclose(around, x, atol=1e-9)
+    assert np.allclose(gradient, gram @ x - right, atol=1e-9)
 
 
 @pytest.mark.representatives(12)

@@ -58,15 +58,19 @@ def test_hulls(loss: str, intercept: bool) -> None:
     start = HullPoint(first, 0.0, shared.combined(points[0]))
     for _ in range(4):  # a call takes few steps
         start = minimise_over_hull(problem, model, start, 1e-13, engine)
-    passes = Passes(problem, shared, engine)
-    found, value = minimise_over_shared_hull(
-        passes, points, linear, square, owner, first, known, 0.0, 1e-13, np.inf
-    )
-    np.testing.assert_allclose(found.coefficients, start.coefficients @ points, atol=1e-5)
-    np.testing.assert_allclose(found.total, found.coefficients @ shared.messages, atol=1e-12)
     z = problem.offset + start.total + start.intercept
     loss_there = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
-    assert value == pytest.approx(loss_there + model.penalty(start.coefficients), rel=1e-9)
+    least = loss_there + model.penalty(start.coefficients)
+    passes = Passes(problem, shared, engine)
+    given = passes, points, linear, square, owner, first, known, 0.0, 1e-13
+    found, value = minimise_over_shared_hull(*given, least)  # nothing is gained on that: it goes to the end
+    np.testing.assert_allclose(found.coefficients, start.coefficients @ points, atol=1e-5)
+    np.testing.assert_allclose(found.total, found.coefficients @ shared.messages, atol=1e-12)
+    assert value == pytest.approx(least, rel=1e-9)
+    gained = 10.0 * abs(least)
+    early, more = minimise_over_shared_hull(*given, least + gained)
+    assert least * (1.0 - 1e-9) <= more <= least + 0.1 * gained
+    np.testing.assert_allclose(early.total, early.coefficients @ shared.messages, atol=1e-12)
 
 
 def test_directions_that_are_combined_keep_their_hessian() -> None:

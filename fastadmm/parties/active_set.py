@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -114,16 +115,18 @@ class ActiveSet:
         loose = directions * np.sqrt(np.where(self.held, 0.0, regularizer.stiffness(self.signs)))
         return Face(
             anchor,
-            self.basis(),
+            self.basis,
             slope,
             None if regularizer.separable else curvature,
             loose @ loose.T,
         )
 
+    @property
     def basis(self) -> Array:
         """Orthonormal columns, shape (K, K'): combinations that vanish at held weights."""
-        return self._kept()[0]
+        return self._kept[0]
 
+    @cached_property
     def _kept(self) -> tuple[Array, Array, Array]:
         """Singular vectors of the directions' part in held weights: those of nothing first, then the others.
 
@@ -203,7 +206,7 @@ class ActiveSet:
         span, penalty = self.span, self.span.penalty
         at, value = penalty.crossings(self.signs, span.combine(coefficients))
         crossing = np.flatnonzero((at < 1.0) & ~self.held)
-        free = self.basis().shape[1]
+        free = self.basis.shape[1]
         if len(crossing) == 0 or free == 0:
             return None
         goal = np.where(self.held, self.goal, value)
@@ -212,7 +215,7 @@ class ActiveSet:
             first = crossing[np.argsort(at[crossing], kind="stable")[:n]]
             held[penalty.regularizer.together(first, len(held))] = True
             more = replace(self, held=held, goal=goal)
-            basis, others, images = more._kept()
+            basis, others, images = more._kept
             wanted = goal[held] * span.scale[held]
             missing = wanted - (coefficients @ span.directions[:, held]) * span.scale[held]
             move = least_squares(images.T, missing)

@@ -30,7 +30,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan
 from fastadmm.parties.proximal import penalty_of
-from fastadmm.parties.xupdate.base import XUpdate
+from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
@@ -88,6 +88,8 @@ class FaceParty(Answering):
         self._root = np.ones(0)
         #: Weights last answered.
         self._answer = np.zeros(width)
+        #: Faces of the answer and of models, as long as directions and answer are these: a round asks again.
+        self._faces: dict[bytes | None, ActiveSet] = {}
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
@@ -113,7 +115,7 @@ class FaceParty(Answering):
 
     @directions.setter
     def directions(self, directions: Array) -> None:
-        self.span = replace(self.span, directions=directions)
+        self.span, self._faces = replace(self.span, directions=directions), {}
 
     def feasible_start(self) -> dict[str, Any]:
         """The feasible point nearest to zero.
@@ -170,22 +172,29 @@ class FaceParty(Answering):
         end = model if proposal is None else self._own(proposal)
         y = self.span.combine(end)
         slope = self.block.transposed_product(gradient, self.engine)
-        target = self._root * self.block.product(y, self.engine) - gradient / self._root
-        new = solver.solve(target, self.regularization, penalty.prox(y, 0.0), self.engine)
+        start, scale = penalty.prox(y, 0.0), self.regularization
+        if isinstance(solver, PenalisedUpdate):
+            new = solver.minimise_around(y, slope, scale, start, self.engine)
+        else:
+            target = self._root * self.block.product(y, self.engine) - gradient / self._root
+            new = solver.solve(target, scale, start, self.engine)
         new = self._within_reach(x, y, new)
         answer = self.describe(new, end)
-        self._answer = new
+        self._answer, self._faces = new, {}
         norm = penalty.regularizer.norm
         answer["norms"] = np.array([norm(x), norm(new)])
         if proposal is not None:
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
-        face = self._face_of_answer().face(answer["coefficients"])
+        face = self._face_of_answer.face(answer["coefficients"])
         return {**answer, **face.values(), **self._dual(slope, y)}
 
+    @property
     def _face_of_answer(self) -> ActiveSet:
-        anchor, held = self.span.coefficients(self._answer), self.penalty.held(self._answer)
-        return ActiveSet.of(self.span, anchor, self._answer, held)
+        if None not in self._faces:
+            anchor, held = self.span.coefficients(self._answer), self.penalty.held(self._answer)
+            self._faces[None] = ActiveSet.of(self.span, anchor, self._answer, held)
+        return self._faces[None]
 
     def _own(self, coefficients: Array) -> Array:
         if len(coefficients) != len(self.directions):
@@ -268,11 +277,13 @@ class FaceParty(Answering):
 
     def _face_of_model(self, model: Array) -> ActiveSet:
         """What model and last answer both hold is held, the model's signs come first."""
-        x, answer, penalty = self.weights(model), self._answer, self.penalty
-        held = penalty.held(x)
-        signs = np.where(held, answer, x)
-        held &= penalty.held(answer)
-        return ActiveSet.of(self.span, model, signs, held)
+        if (key := model.tobytes()) not in self._faces:
+            x, answer, penalty = self.weights(model), self._answer, self.penalty
+            held = penalty.held(x)
+            signs = np.where(held, answer, x)
+            held &= penalty.held(answer)
+            self._faces[key] = ActiveSet.of(self.span, model, signs, held)
+        return self._faces[key]
 
     def hold_crossed(
         self, answer_ends: Array | None = None, model: Array | None = None, model_end: Array | None = None
@@ -308,13 +319,13 @@ class FaceParty(Answering):
         found: dict[str, Any] = {"model_crosses": bool(at < 1.0)}
         if at < 1.0:
             met, held = active.holding_met(model, end, at), active.holding_crossed(end)
-            found["met_position"], found["met_basis"] = float(at), met.basis()
+            found["met_position"], found["met_basis"] = float(at), met.basis
             if held is not None:
                 found["model_anchor"], found["model_basis"] = held.anchor, held.basis
         return found
 
     def _held_on_answer(self, ends: Array) -> dict[str, Any]:
-        active, held = self._face_of_answer(), None
+        active, held = self._face_of_answer, None
         for end in ends:
             held = active.holding_crossed(self._own(end))
             crosses = active.first_crossing(self.span.coefficients(self._answer), end) < 1.0
@@ -363,6 +374,6 @@ class FaceParty(Answering):
         n, d = self.block.shape
         scale = checked(saved, "scale", (d,))
         self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
-        self._answer = checked(saved, "answer", (d,))
+        self._answer, self._faces = checked(saved, "answer", (d,)), {}
         if "metric" in saved:
             self.set_metric(checked(saved, "metric", (n,)))

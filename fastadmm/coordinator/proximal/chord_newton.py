@@ -25,7 +25,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Passes", "Place", "SharedFace", "minimise_on_shared_face"]
+__all__ = ["Passes", "Place", "SharedFace", "draft_on_shared_face", "minimise_on_shared_face"]
 
 Array = np.ndarray
 
@@ -49,7 +49,7 @@ _SAME = 1e-14
 #: A search ends where it leaves this share of what it gained on the model, or this much less than its
 #: tolerance: where columns differ in size, an end that leaves more of directions that hardly bend costs
 #: rounds.
-_LEFT, _SHARPER = 1e-3, 1e-6
+_LEFT, _LAST_LEFT, _SHARPER = 1e-3, 1e-5, 1e-6
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class SharedFace:
         Positive semidefinite.
     value : float
         At the model, which searches are to gain on.
+    last : bool
+        Whether the search passes no kink, and goes to the end.
     """
 
     anchor: Array
@@ -73,6 +75,7 @@ class SharedFace:
     linear: Array
     square: Array
     value: float = -math.inf
+    last: bool = False
 
 
 @dataclass
@@ -89,6 +92,8 @@ class Place:
         Slope of the loss in the intercept, if there is one.
     total, gradient : ndarray of shape (N,), or of shape (0,)
         Sum of messages; gradient of the loss. Of a place that the Hessian leads to they are not known.
+    sums : tuple of float
+        Of the gradient and of its absolute values.
     """
 
     intercept: float
@@ -97,6 +102,12 @@ class Place:
     rises: Array
     total: Array = field(default_factory=lambda: np.empty(0))
     gradient: Array = field(default_factory=lambda: np.empty(0))
+    sums: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def known(self) -> bool:
+        """Whether the loss was taken here, and not by a Hessian from elsewhere."""
+        return len(self.total) > 0
 
 
 class Passes:
@@ -151,11 +162,14 @@ class Passes:
             self.prepare(place)
         return place
 
-    def reach(self, c: Array, intercept: float) -> HullPoint:
-        """The combination of messages with coefficients of shape (K,), whose place is kept."""
-        place = self._place(c, np.zeros(self.problem.n_samples), intercept)
+    def there(self, c: Array, intercept: float) -> Place:
+        """The place of coefficients of shape (K,), summed up afresh."""
+        return self._place(c, np.zeros(self.problem.n_samples), intercept)
+
+    def kept(self, c: Array, place: Place) -> HullPoint:
+        """The point of coefficients of shape (K,), whose place searches are to begin at."""
         self._keep(place)
-        return HullPoint(c, intercept, place.total)
+        return HullPoint(c, place.intercept, place.total)
 
     def _keep(self, place: Place) -> None:
         self.shared.known = self.problem.loss, place
@@ -176,7 +190,7 @@ class Passes:
         loss, products, sums = problem.loss.advance(
             self.shared.messages, *given, total, z, gradient, self.engine
         )
-        return Place(intercept, loss, products, np.full(self.lead, sums[0]), total, gradient)
+        return Place(intercept, loss, products, np.full(self.lead, sums[0]), total, gradient, sums)
 
     def prepare(self, here: Place) -> bool:
         """Take new messages into the Hessian; whether it is that of this very place."""
@@ -279,7 +293,8 @@ def minimise_on_shared_face(
     """
     search = _Search(passes, face, reach)
     here, fresh = search.start(starts, near)
-    solve, before, share = search.solver(), math.inf, _LEFT if passes.expands else 0.0
+    solve, before, share = search.solver(), math.inf, _LAST_LEFT if face.last else _LEFT
+    share *= passes.expands
     for _ in range(_MAX_STEPS):
         newton = solve(here.slope)
         left = float(here.slope @ newton)
@@ -313,6 +328,33 @@ def minimise_on_shared_face(
         solve.learn(step, trial.slope - here.slope)
         here, fresh, before = trial, False, decrease
     return here.w, here.place
+
+
+def draft_on_shared_face(
+    passes: Passes, face: SharedFace, known: HullPoint, near: tuple[Array, Place], reach: float
+) -> tuple[Array, Place]:
+    """Where the Hessian says that the least value on a face is; no pass is made.
+
+    Parameters
+    ----------
+    passes : Passes
+    face : SharedFace
+    known : HullPoint
+        Whose place the Hessian is extended at.
+    near : tuple of ndarray of shape (K,) and Place
+        Coefficients of the nearest place, which may be a draft's itself.
+    reach : float
+        Longest step.
+
+    Returns
+    -------
+    ndarray of shape (K',)
+        w
+    Place
+        There, as far as the Hessian knows.
+    """
+    passes.prepare(passes.at(known))
+    return _Search(passes, face, reach).draft(*near)
 
 
 @dataclass
@@ -369,6 +411,13 @@ class _Search:
         move = move + self.face.basis @ step[self.lead :]
         there = passes.step(place, move, rise)
         return self._point(w, there), passes.right(place, there, move, rise)
+
+    def draft(self, c: Array, place: Place) -> tuple[Array, Place]:
+        """The least value that the Hessian knows of, from a place beside the face or on it."""
+        passes, (w, move) = self.passes, self._beside(c)
+        step = self.shortened(-self.solver()(self._point(w, passes.expanded(place, move, 0.0)).slope))
+        rise, w = float(step[: self.lead].sum()), w + step[self.lead :]
+        return w, passes.expanded(place, move + self.face.basis @ step[self.lead :], rise)
 
     def _at(self, w: Array, c: Array, place: Place) -> _Point:
         move = self.face.anchor + self.face.basis @ w - c

@@ -201,18 +201,27 @@ class ProximalCoordinator:
             gradient = self.repaired
         self.primal = PrimalValue(value, gradient, point.intercept, feasible)
 
-    def evaluate(self) -> PrimalValue:
-        """Loss and gradient at the proposal, with the best intercept."""
+    def evaluate(self, place: Place | None = None) -> PrimalValue:
+        """Loss and gradient at the proposal, whose place may be known, with the best intercept."""
         point = self.proposal
-        self.primal = self.primal_of(self.problem, point)
+        self.primal = self.primal_of(self.problem, point, place=place)
         point.intercept = self.primal.intercept
         return self.primal
 
-    def primal_of(self, problem: Problem, point: HullPoint, intercept: Any = None) -> PrimalValue:
+    def primal_of(
+        self, problem: Problem, point: HullPoint, intercept: Any = None, place: Place | None = None
+    ) -> PrimalValue:
         """Loss and gradient at a point, with the best intercept, looked for from its own or another."""
         start = point.intercept if intercept is None else intercept
-        found = class_primal_value if problem.loss.vector else primal_value
-        return found(problem, point.total, start, self.engine)
+        if problem.loss.vector:
+            return class_primal_value(problem, point.total, start, self.engine)
+        if place is None:
+            place = self.shared.place_of(point, problem.loss)
+        if place is None:
+            return primal_value(problem, point.total, start, self.engine)
+        gradient = place.gradient.copy() if problem.fit_intercept else place.gradient
+        known = place.loss, gradient, place.sums
+        return primal_value(problem, point.total, place.intercept, self.engine, known)
 
     def _of_part(self, m: int, v: Array) -> Array:
         """What a part sees of a vector of shape (N,) or (C N,)."""
@@ -348,7 +357,12 @@ class ProximalCoordinator:
                     answer.to_proposal.positions, answer.to_proposal.norms, square, *self.shares[m]
                 )
             )
-        best = best_position(self.problem, self.model, self.proposal, penalties, self.engine)
+        place = self.shared.place_of(self.model, self.problem.loss)
+        known = (
+            None if place is None else place.gradient,
+            None if self.stepping or self.primal is None else self.primal.gradient,
+        )
+        best = best_position(self.problem, self.model, self.proposal, penalties, self.engine, known)
         if self.stepping:  # towards answers, not towards a search's end
             return best
         if best < _SHORT and self.promised > tolerance:
@@ -421,7 +435,7 @@ class ProximalCoordinator:
                 self.stiffness = 0.0
             self.n_bad = 0
         if not self.stepping:
-            primal = self.evaluate()
+            primal = self.evaluate(None if found is None else found.place)
             if found is None:
                 search = self._search(self._model_faces, self._value(self.model), 0.0)
                 self.repaired = search.repaired(self.model, primal.gradient)
@@ -441,6 +455,8 @@ class ProximalCoordinator:
         goes_on = ahead is not None and ahead.hold(self._held, "answer")
         found = None if ahead is None or goes_on else ahead.found()
         enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
+        if ahead is not None and found is not None and found.exact:
+            enough = enough or ahead.began_on(self._model_faces)  # there is nothing else to find
         on_model = None if enough else self._advanced(self._model_faces, value, known=ahead)
         if not goes_on and on_model is None:
             return found if self._can_be_true(found) else None
@@ -502,7 +518,7 @@ class ProximalCoordinator:
             search = self._search(faces, value, stiffness)
             if known is not None:
                 search.learn(known)
-            if not search.advance(*starts):
+            if not search.advance(*starts, draft=True):
                 return None
             if self.steps is None or stiffness >= _STIFFEST or self._can_be_true(search.found()):
                 return search
@@ -614,7 +630,7 @@ class ProximalCoordinator:
             }
         place = self.shared.place_of(self.model, self.problem.loss)
         if place is not None:
-            known = {"loss": place.loss, "products": place.products, "rises": place.rises}
+            known = {"loss": place.loss, "products": place.products, "sums": np.array(place.sums)}
             saved["model"] = {**saved["model"], "known": known}
         if self.metric is not None:
             saved["metric"], saved["usual"] = self.metric, self.usual
@@ -627,13 +643,15 @@ class ProximalCoordinator:
     def _restore_place(self, saved: dict[str, Any]) -> None:
         """What was known of the model: where its loss is taken decides on last digits."""
         problem, model = self.problem, self.model
-        products, rises = (np.array(saved[key], dtype=np.float64) for key in ("products", "rises"))
-        if len(products) > len(self.shared) or len(rises) != int(problem.fit_intercept):
+        products, sums = (np.array(saved[key], dtype=np.float64) for key in ("products", "sums"))
+        if len(products) > len(self.shared) or sums.shape != (2,):
             raise ValueError("known")
         gradient = np.empty(problem.n_samples)
         z = problem.offset + model.total + model.intercept
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        place = Place(model.intercept, float(saved["loss"]), products, rises, model.total, gradient)
+        rises = sums[: int(problem.fit_intercept)]
+        known = float(sums[0]), float(sums[1])
+        place = Place(model.intercept, float(saved["loss"]), products, rises, model.total, gradient, known)
         self.shared.known = problem.loss, place
 
     def restore(self, saved: dict[str, Any], original: Problem) -> None:
@@ -648,7 +666,7 @@ class ProximalCoordinator:
             return HullPoint(np.array(part["coefficients"]), intercept, np.array(part["total"]))
 
         self.model = point("model")
-        if "known" in saved["model"]:  # runs that began without it
+        if "sums" in saved["model"].get("known", {}):  # runs that began without them
             self._restore_place(saved["model"]["known"])
         self.proposal = self.model if int(saved["plain"]) else point("proposal")
         self.gap, self.promised = float(saved["gap"]), float(saved["promised"])

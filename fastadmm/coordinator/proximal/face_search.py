@@ -18,10 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
-from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face
+from fastadmm.coordinator.proximal.chord_newton import (
+    Passes,
+    Place,
+    SharedFace,
+    draft_on_shared_face,
+    minimise_on_shared_face,
+)
 from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import classes_of, lifted
@@ -68,11 +73,14 @@ class Found:
     exact : bool
         Whether the parties have seen that no weight passes a kink or bound: then the promise is exact but
         for a bent norm.
+    place : Place or None
+        The point's, where the loss was taken there.
     """
 
     point: HullPoint
     promised: float
     exact: bool
+    place: Place | None = None
 
 
 class FaceSearch:
@@ -114,9 +122,10 @@ class FaceSearch:
         self.model, self.value, self.tolerance = model, value, tolerance
         self.numbers = [shared.of(m) for m in range(len(faces))]
         self._order = np.argsort(np.concatenate(self.numbers))
+        self._began = problem.loss, faces
         self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
         self.reached, self.intercept = model.coefficients, model.intercept
-        self.exact = self._sharp = False
+        self.exact = self._sharp = self._drafted = False
         # What is known of the end reached, and of earlier ends.
         self._near: list[tuple[Array, Place]] = []
         self._ends: list[tuple[Array, Place]] = []
@@ -142,15 +151,17 @@ class FaceSearch:
         sizes = (model.coefficients, np.concatenate(self.anchors))
         self._reach = _REACH * max(float(np.linalg.norm(c)) for c in sizes)
 
-    def advance(self, *starts: Array) -> bool:
+    def advance(self, *starts: Array, draft: bool = False) -> bool:
         """Newton's method over the current faces, to ``reached``; False without any freedom.
 
         Parameters
         ----------
         *starts : ndarray of shape (K,)
             Coefficients on the faces, beside the anchors.
+        draft : bool
+            Whether it will do to go where the Hessian leads, for parties to say what is met on the way.
         """
-        q = scipy.linalg.block_diag(*self.bases)[self._order]
+        q = self._whole_basis()
         if q.shape[1] == 0:
             return False
         shared, anchor = self.shared, self._joined(self.anchors)
@@ -158,17 +169,24 @@ class FaceSearch:
         if self.problem.n_outputs == 1:
             passes = Passes(self.problem, shared, self.engine)
             own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
-            value = -math.inf if self._sharp else self.value - self._added - own
-            face = SharedFace(anchor, q, linear, square, value)
-            near = [*self._ends, *(self._near or [(self.model.coefficients, passes.at(self.model))])]
-            projected = [(start - anchor) @ q for start in (anchor, *starts)]
-            w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
+            face = SharedFace(anchor, q, linear, square, self.value - self._added - own, self._sharp)
+            drafts = draft and passes.expands
+            known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
+            near = [*self._ends, *(known or [(self.model.coefficients, passes.at(self.model))])]
+            if drafts:
+                w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
+            else:
+                projected = [(start - anchor) @ q for start in (anchor, *starts)]
+                w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
             reached = sum_without_rounding(anchor, q, w)
             if self._in_balls(reached):
                 self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
-                self._ends[: len(self._ends) + 1 - _MOST_ENDS] = []
-                self._ends.append((reached, place))
+                self._drafted = drafts
+                if not drafts:
+                    self._ends[: len(self._ends) + 1 - _MOST_ENDS] = []
+                    self._ends.append((reached, place))
                 return True
+        self._drafted = False
         self._near = []
         messages = np.vstack(
             [
@@ -193,6 +211,14 @@ class FaceSearch:
         self.reached = sum_without_rounding(anchor, q, found.w)
         self.intercept = found.intercept
         return True
+
+    def _whole_basis(self) -> Array:
+        """The parties' bases together, of shape (K, K')."""
+        whole, begin = np.zeros((len(self.shared), sum(basis.shape[1] for basis in self.bases))), 0
+        for mine, basis in zip(self.numbers, self.bases):
+            whole[mine, begin : begin + basis.shape[1]] = basis
+            begin += basis.shape[1]
+        return whole
 
     def _in_balls(self, c: Array) -> bool:
         """Whether the weights of coefficients of shape (K,) lie in their balls, of all parties."""
@@ -222,6 +248,13 @@ class FaceSearch:
         """Share ends with another search of the same loss: they may lie on these faces too."""
         self._ends = other._ends
 
+    def began_on(self, faces: Sequence[Face]) -> bool:
+        """Whether the search began on the faces of these points, of all parties, with its loss of now."""
+        loss, own = self._began
+        pairs = zip(own, faces, strict=True)
+        same = (np.array_equal(a.basis, b.basis) and np.array_equal(a.slope, b.slope) for a, b in pairs)
+        return loss == self.problem.loss and all(same)
+
     def end_of(self, m: int) -> Array:
         """Coefficients of party m that were reached."""
         return self.reached[self.numbers[m]]
@@ -250,8 +283,9 @@ class FaceSearch:
         self.exact = False
         for m in crossed:
             self.anchors[m], self.bases[m] = held[m][f"{face}_anchor"], held[m][f"{face}_basis"]
-        if not self.advance(self.reached, self.model.coefficients):
+        if not self.advance(self.reached, self.model.coefficients, draft=True):
             self.reached, self._near = self._joined(self.anchors), []  # all that was free has crossed
+            self._drafted = False
         return True
 
     def _sharpen(self) -> None:
@@ -314,17 +348,19 @@ class FaceSearch:
         for m, position in enumerate(positions):
             if position <= at * (1.0 + _SAME_POSITION):
                 self.bases[m] = common_subspace(self.bases[m], met[m]["met_basis"])
-        self.exact = not self.advance()
+        self.exact = not self.advance(draft=True)
         return start
 
     def found(self) -> Found | None:
         """The end reached, as a proposal; None where it would not be better than the model."""
+        if self._drafted:
+            self.advance(self.model.coefficients)
         return self._found(self.reached, self.intercept, self.exact)
 
     def _found(self, c: Array, intercept: Any, exact: bool) -> Found | None:
         problem, shared = self.problem, self.shared
-        if self._near and len(self._near[-1][1].total):
-            place = self._near[-1][1]
+        place = self._near[-1][1] if self._near and self._near[-1][1].known else None
+        if place is not None:
             loss, point = place.loss, HullPoint(c, intercept, place.total)
         else:
             point = HullPoint(c, intercept, shared.combined(c))
@@ -335,8 +371,8 @@ class FaceSearch:
             # A gap is linear in the slope where nothing but a norm bounds the weights, and can be far
             # above what the objective resolves: its square.
             less = self._steepness(point) <= _LESS_STEEP * self._steepness(self.model)
-            return Found(point, 0.0, exact) if less else None
-        return Found(point, promised, exact) if promised > 0.0 else None
+            return Found(point, 0.0, exact, place) if less else None
+        return Found(point, promised, exact, place) if promised > 0.0 else None
 
     def repaired(self, point: HullPoint, gradient: Array) -> Array | None:
         """The loss gradient at a point of the faces where the objective resolves no step on them any more.
@@ -355,7 +391,7 @@ class FaceSearch:
             None where a step still gains something, or there is no freedom.
         """
         problem, shared = self.problem, self.shared
-        q = scipy.linalg.block_diag(*self.bases)[self._order]
+        q = self._whole_basis()
         if q.shape[1] == 0 or problem.n_outputs > 1:
             return None
         z = problem.offset + point.total + point.intercept

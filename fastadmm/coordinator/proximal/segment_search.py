@@ -101,7 +101,12 @@ class _Pieces:
 
 
 def best_position(
-    problem: Problem, model: HullPoint, proposal: HullPoint, penalties: list[SegmentPenalty], engine: Engine
+    problem: Problem,
+    model: HullPoint,
+    proposal: HullPoint,
+    penalties: list[SegmentPenalty],
+    engine: Engine,
+    known: tuple[Array | None, Array | None] = (None, None),
 ) -> float:
     """Position of least objective, at most where the first penalty ends.
 
@@ -113,6 +118,8 @@ def best_position(
     penalties : list of SegmentPenalty
         Of all parties.
     engine : Engine
+    known : tuple of (ndarray of shape (N,) or None)
+        Gradients of the loss at model and proposal, where they are known.
 
     Returns
     -------
@@ -126,8 +133,10 @@ def best_position(
     gradient = np.empty_like(base)
 
     def slope(t: float) -> float:
-        problem.loss.evaluate(base + t * along, problem.y, problem.weight, gradient, engine)
-        found = inner(gradient, along, engine, classes)
+        given = known[0] if t == 0.0 else known[1] if t == 1.0 else None
+        if given is None:
+            problem.loss.evaluate(base + t * along, problem.y, problem.weight, gradient, engine)
+        found = inner(gradient if given is None else given, along, engine, classes)
         return found if math.isfinite(found) else math.inf  # overflow: too far
 
     if not end > 0.0:

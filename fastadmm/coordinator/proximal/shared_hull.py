@@ -30,6 +30,9 @@ Array = np.ndarray
 
 _MAX_STEPS = 10
 
+#: A step that promises less than this share of what was gained is not taken.
+_LEFT = 1e-2
+
 #: A step keeps half of what its slope promises where the Hessian is right; from here on it is not.
 _RIGHT = 0.4
 
@@ -83,8 +86,7 @@ def minimise_over_shared_hull(
         step, decrease = search.step(here.place, here.c)
         if not 0.5 * decrease > least:
             break
-        move, rise = step[: search.k] @ search.apart, float(step[search.k :].sum())
-        trial = search.at(passes.step(here.place, move, rise), here.c + step[: search.k])
+        trial = search.advance(here, step)
         if decrease <= ROUNDING * abs(here.value) and trial.value <= here.value * (1.0 + ROUNDING):
             here = trial  # the value cannot tell any more, the gradient can
             break
@@ -92,20 +94,19 @@ def minimise_over_shared_hull(
             if not fresh:
                 fresh = passes.refresh(here.place)
                 continue
-            length = search.best_length(here, trial)
-            trial = search.at(
-                passes.step(here.place, length * move, length * rise), here.c + length * step[: search.k]
-            )
+            trial = search.advance(here, search.best_length(here, trial) * step)
         if not trial.value < here.value:
             break
         right = here.value - trial.value >= _RIGHT * decrease
         here, fresh = trial, False
-        if 0.5 * decrease <= tolerance:
+        if passes.expands:
+            least = max(tolerance, _LEFT * (before - here.value))
+        if 0.5 * decrease <= max(tolerance, least):
             break
-        least = tolerance if passes.expands else 0.0
         if not right:
             fresh = passes.refresh(here.place)
-    return passes.reach(here.c @ rows, here.place.intercept), here.value
+    c, place = here.c @ rows, here.place
+    return passes.kept(c, place if place.known else passes.there(c, place.intercept)), here.value
 
 
 @dataclass
@@ -139,11 +140,23 @@ class _Search:
             step, decrease = self.step(passes.expanded(place, move, rise), c)
             if math.isfinite(decrease):
                 ahead, up = move + step[: self.k] @ self.apart, rise + float(step[self.k :].sum())
-                point = self.at(passes.step(place, ahead, up), c + step[: self.k])
+                point = self.at(self._there(c + step[: self.k], place, ahead, up), c + step[: self.k])
                 if passes.right(place, point.place, ahead, up) and point.value <= before:
                     return point, False
-        place = passes.step(place, move, rise)
+        place = self._there(c, place, move, rise)
         return self.at(place, c), passes.prepare(place)
+
+    def _there(self, c: Array, place: Place, move: Array, rise: float) -> Place:
+        """The place of weights of points, ``move`` and ``rise`` from another."""
+        passes = self.passes
+        if passes.quadratic or (rise == 0.0 and not move.any()):
+            return passes.step(place, move, rise)
+        return passes.there(c @ self.rows, place.intercept + rise)
+
+    def advance(self, here: _Point, step: Array) -> _Point:
+        """The point a step in weights and intercept further."""
+        c, move = here.c + step[: self.k], step[: self.k] @ self.apart
+        return self.at(self._there(c, here.place, move, float(step[self.k :].sum())), c)
 
     def at(self, place: Place, c: Array) -> _Point:
         """A point, its place known."""

@@ -145,9 +145,13 @@ class SpanHessian:
         def piece(rows: tuple[int, int]) -> np.ndarray:
             total = np.zeros((size, size))
             for begin, end in row_blocks(rows, size):
-                scaled = np.empty((size, end - begin))
-                scaled[: self.lead] = root[begin:end]
-                np.multiply(messages[:, begin:end], root[begin:end], out=scaled[self.lead :])
+                part, own = messages[:, begin:end], root[begin:end]
+                bent = np.flatnonzero(own)
+                if 2 * len(bent) <= len(own):  # a loss with flat pieces bends at few samples
+                    part, own = part[:, bent], own[bent]
+                scaled = np.empty((size, len(own)))
+                scaled[: self.lead] = own
+                np.multiply(part, own, out=scaled[self.lead :])
                 total += scaled @ scaled.T
             return total
 

@@ -43,9 +43,8 @@ class GramBall(PenalisedUpdate):
         # Rounding can make a zero eigenvalue slightly negative.
         self._values = np.maximum(values, 0.0)
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         second = mu * self.regularizer.shares[1]
-        right = self.block.transposed_product(w, engine)
         if self._scaled is not None:
             x = scaled_ball_solution(self._scaled, self._size, second, right, self.constraint.radius)
             return self.constraint.project(x)

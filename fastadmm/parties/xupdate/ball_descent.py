@@ -47,10 +47,9 @@ class BallDescent(GramProximalGradient):
         super().prepare(engine)
         self._free.prepare(engine)
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        right = self.block.transposed_product(w, engine)
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         x = self._on_sphere(right, mu, self._free.descend(right, mu, 0.0, start))
-        return super().solve(w, mu, x, engine)
+        return super().minimise(right, mu, x, engine)
 
     def _on_sphere(self, right: np.ndarray, mu: float, x: np.ndarray) -> np.ndarray:
         r"""The minimiser in the ball, from that of :math:`\nu = 0`.

@@ -62,3 +62,20 @@ class PenalisedUpdate(XUpdate):
 
     def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
         self.block, self.regularizer, self.constraint = block, regularizer, constraint
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        return self.minimise(self.block.transposed_product(w, engine), mu, start, engine)
+
+    @abstractmethod
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        """Solve with ``right = D.T w`` of shape (d,), all that matters of the target."""
+
+    def minimise_around(
+        self, point: np.ndarray, slope: np.ndarray, mu: float, start: np.ndarray, engine: Engine
+    ) -> np.ndarray:
+        """Minimise ``mu R(x) + <slope, x> + 1/2 |D (x - point)|^2``; all of shape (d,)."""
+        return self.minimise(self.normal(point, engine) - slope, mu, start, engine)
+
+    def normal(self, x: np.ndarray, engine: Engine) -> np.ndarray:
+        """``D.T D x`` for x of shape (d,); without a pass over the block where the Gram matrix is kept."""
+        return self.block.transposed_product(self.block.product(x, engine), engine)

@@ -48,8 +48,13 @@ class GramDescent(PenalisedUpdate):
     def prepare(self, engine: Engine) -> None:
         self._gram = np.ascontiguousarray(self.block.gram(engine))
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        return self.descend(self.block.transposed_product(w, engine), mu, 0.0, start)
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        return self.descend(right, mu, 0.0, start)
+
+    def minimise_around(
+        self, point: np.ndarray, slope: np.ndarray, mu: float, start: np.ndarray, engine: Engine
+    ) -> np.ndarray:
+        return self._descend(slope, point, mu, 0.0, start)
 
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
         r"""The minimiser with a ridge more.
@@ -63,6 +68,11 @@ class GramDescent(PenalisedUpdate):
         start : ndarray of shape (d,)
             Warm start.
         """
+        return self._descend(-right, np.zeros_like(start), mu, ridge, start)
+
+    def _descend(
+        self, slope: np.ndarray, origin: np.ndarray, mu: float, ridge: float, start: np.ndarray
+    ) -> np.ndarray:
         from fastadmm.kernels.gram_descent import gram_descent
 
         first, second = (mu * share for share in self.regularizer.shares)
@@ -70,9 +80,8 @@ class GramDescent(PenalisedUpdate):
         low, high = self.constraint.bounds
         x, gradient = start.copy(), np.empty_like(start)
         for attempt in range(_MAX_NEWTON):
-            if gram_descent(
-                self._gram, right, first, second, low, high, x, gradient, _TOLERANCE, _MAX_PASSES
-            ):
+            scale = first, second, low, high
+            if gram_descent(self._gram, slope, origin, *scale, x, gradient, _TOLERANCE, _MAX_PASSES):
                 break
             free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
             for _ in range(2**attempt):
@@ -141,9 +150,9 @@ class GroupDescent(GramProximalGradient):
             self._values[a:b] = np.maximum(values, 0.0)
             self._vectors[a:b, a:b] = vectors
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        x, done = self._in_turn(self.block.transposed_product(w, engine), mu, 0.0, start)
-        return x if done else super().solve(w, mu, x, engine)
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        x, done = self._in_turn(right, mu, 0.0, start)
+        return x if done else super().minimise(right, mu, x, engine)
 
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
         """As far as taking groups in turn leads.

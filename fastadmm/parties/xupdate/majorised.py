@@ -62,8 +62,7 @@ class MajorisedRidge(PenalisedUpdate):
         else:
             self._gram = np.ascontiguousarray(gram)
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        right = self.block.transposed_product(w, engine)
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         x = self.constraint.project(start)
         for _ in range(_MAX_STEPS):
             new = self._ridge(right + mu * (x - self._penalty.gradient(x)), mu, x)
@@ -84,7 +83,8 @@ class MajorisedRidge(PenalisedUpdate):
 
         low, high = self.constraint.bounds
         x = start.copy()
-        gram_descent(self._gram, right, 0.0, mu, low, high, x, np.empty_like(x), _TOLERANCE, _MAX_PASSES)
+        at, scale = np.zeros_like(x), (_TOLERANCE, _MAX_PASSES)
+        gram_descent(self._gram, -right, at, 0.0, mu, low, high, x, np.empty_like(x), *scale)
         return x
 
 
@@ -93,17 +93,16 @@ class MajorisedGradient(ProximalGradient):
 
     name: ClassVar[str] = "majorised-gradient"
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         assert isinstance(self.regularizer, LogSum)
-        right = self.block.transposed_product(w, engine)
         x = self.constraint.project(start)
-        image = self._normal(x, engine)
+        image = self.normal(x, engine)
         lipschitz, limit = self._lipschitz + mu, -1.0
         for _ in range(self.max_steps):
             slope = image - right + mu * self.regularizer.gradient(x)
             new = self.constraint.project(x - slope / lipschitz)
             step = new - x
-            image_new = self._normal(new, engine)
+            image_new = self.normal(new, engine)
             square = float(step @ step)
             curvature = float(step @ (image_new - image)) + mu * square
             if curvature > lipschitz * square * (1.0 + 1e-9) and square > 0.0:

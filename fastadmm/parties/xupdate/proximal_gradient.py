@@ -64,17 +64,12 @@ class ProximalGradient(PenalisedUpdate):
             norm = float(np.linalg.norm(x))
             if norm == 0.0:
                 break
-            x = self._normal(x / norm, engine)
+            x = self.normal(x / norm, engine)
             value = float(np.linalg.norm(x))
         self._lipschitz = 1.02 * value
 
-    def _normal(self, x: np.ndarray, engine: Engine) -> np.ndarray:
-        """``D.T D x``."""
-        return self.block.transposed_product(self.block.product(x, engine), engine)
-
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         penalty = PartyPenalty(self.regularizer, self.constraint, mu)
-        right = self.block.transposed_product(w, engine)
         if self._lipschitz == 0.0:
             return penalty.prox(np.zeros_like(start), 1.0)
         # Restarted with every round, so that a resumed run takes the same steps.
@@ -101,13 +96,13 @@ class ProximalGradient(PenalisedUpdate):
         """
         lipschitz = self._lipschitz
         point = x
-        image_x = image = self._normal(x, engine)
+        image_x = image = self.normal(x, engine)
         momentum, violation = 1.0, math.inf
         floor = _FLOOR * float(np.linalg.norm(right))
         for _ in range(max_steps):
             new = penalty.prox(point - (image - right) / lipschitz, 1.0 / lipschitz)
             step = new - point
-            image_new = self._normal(new, engine)
+            image_new = self.normal(new, engine)
             curvature = float(step @ (image_new - image))
             square = float(step @ step)
             if curvature > lipschitz * square * (1.0 + 1e-9) and square > 0.0:
@@ -145,12 +140,11 @@ class GramProximalGradient(ProximalGradient):
         self._gram = self.block.gram(engine)
         super().prepare(engine)
 
-    def _normal(self, x: np.ndarray, engine: Engine) -> np.ndarray:
+    def normal(self, x: np.ndarray, engine: Engine) -> np.ndarray:
         return self._gram @ x
 
-    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+    def minimise(self, right: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         penalty = PartyPenalty(self.regularizer, self.constraint, mu)
-        right = self.block.transposed_product(w, engine)
         if self._lipschitz == 0.0:
             return penalty.prox(np.zeros_like(start), 1.0)
         x, limit, taken, steps = penalty.prox(start, 0.0), -1.0, 0, _STEPS_BETWEEN
