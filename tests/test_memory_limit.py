@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -185,8 +186,8 @@ def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
         shape = Shape(traits, 10**6, 1, [width, width], [1.0, 1.0], 1)
         return scheme.state_bytes(shape, 64)[0]
 
-    assert state(3) < 8 * 10**6 * 9
-    assert state(64) == state(1000) == 8 * 10**6 * 130
+    assert state(64) - state(3) == 8 * 10**6 * 2 * 61
+    assert state(64) == state(1000)
 
 
 @pytest.mark.parametrize(("loss", "least"), [("logistic", 4), ("hinge", 8)])
@@ -349,6 +350,21 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path: Path, loss: str) -> Non
     fresh = peak(18)
     # One round more writes a few; holding all messages twice would add all of them.
     assert peak(19) < fresh + 8 * n * sum(widths) // 3
+
+
+@pytest.mark.repeats
+def test_what_acceleration_holds_is_planned() -> None:
+    # A part of its history was copied in every round: 16 % more than the plan with eight parties.
+    spec = importlib.util.spec_from_file_location(
+        "bench_memory", Path(__file__).parents[1] / "bench" / "memory.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    held, planned = bench.measure(100_000, ("sharing", "logistic", 8, 4, 14, {}))
+    # A third of a message's room is the allocator's, which keeps some of what small arrays leave.
+    assert 0.8 * planned < held < 1.1 * planned
 
 
 def test_peak_memory_is_known() -> None:

@@ -34,13 +34,19 @@ def test_what_the_page_says_in_words_is_true():
     assert mean <= 10.0
     for k in range(3):  # "about a quarter fewer"
         both, one = (
-            load_script().geometric_mean([c[key][k] for c in cases]) for key in ("both", "certified")
+            load_script().geometric_mean(
+                [c[key][k] for c in cases if None not in (c["both"][k], c["certified"][k])]
+            )
+            for key in ("both", "certified")
         )
         assert 0.7 <= both / one <= 0.78
     reached = sum(c["rounds"]["sharing"][1] is not None for c in cases) / len(cases)
     assert 0.8 < reached < 0.95
     # the certificate never comes before the accuracy it certifies
-    assert all(c["certified"][k] >= c["rounds"]["subspace"][k] for c in cases for k in range(3))
+    proved = [(c["certified"][k], c["rounds"]["subspace"][k]) for c in cases for k in range(3)]
+    assert all(certified >= reached for certified, reached in proved if certified is not None)
+    # A perfect fit ends where double precision does.
+    assert all(c["data"] == "leukemia" for c in cases if None in c["certified"] + c["both"])
 
 
 def test_what_a_round_costs_equals_what_the_script_makes_of_the_measurements():

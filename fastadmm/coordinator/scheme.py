@@ -239,7 +239,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """Bytes of the state, and of what accelerates it, for a history of this length."""
+        """Bytes of the state with a round's work, and of what accelerates it, for a history so long."""
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`.

@@ -27,9 +27,6 @@ from fastadmm.store.streamed import buffer_bytes
 
 __all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
 
-#: N-vectors that a round works with besides state and history: targets, weights, gradients, residuals.
-_WORK_VECTORS = 18
-
 #: Seconds per sample and round at the coordinator: a handful of passes through loss and prox kernels.
 _SECONDS_PER_SAMPLE = 4e-7
 
@@ -274,7 +271,6 @@ def make_plan(
 
     def place(history: int, spill: bool) -> tuple[Plan, list[bool]]:
         state, acceleration = scheme.state_bytes(shape, history)
-        state += 8 * (_WORK_VECTORS + shape.n_parties) * shape.message_size
         spilled = scheme.spilled_bytes(shape, config, history) if spill else 0
         if spilled:
             state += resident_bytes(spilled // (8 * n_samples), n_samples, n_threads) - spilled

@@ -24,8 +24,11 @@ DEFAULT_PENALTY = 0.05
 #: Over-relaxation of accelerated sharing; measured in bench/rounds.py.
 RELAXATION = 1.6
 
-#: Copies of the state (messages, z and u) that live at once in a round.
-_STATES = 7
+#: Copies of the state (messages, z and u) that live at once in a round, and those that acceleration adds.
+_STATES, _ACCELERATED = 2, 5
+
+#: Vectors of a message's length beside them, without and with acceleration; bench/memory.py measures these.
+_WORK, _ACCELERATED_WORK = 12, 9
 
 
 class AdmmScheme(Scheme):
@@ -109,8 +112,10 @@ class AdmmScheme(Scheme):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Messages, z and u, and their differences."""
-        state = 8 * (shape.n_parties + 2) * shape.message_size
-        return _STATES * state, (2 * history + 3) * state if history else 0
+        vector = 8 * shape.message_size
+        state = (shape.n_parties + 2) * vector
+        more = (2 * history + _ACCELERATED) * state + _ACCELERATED_WORK * vector if history else 0
+        return _STATES * state + _WORK * vector, more
 
     def passes(self, update: str) -> int:
         """For the messages, and the certificate."""

@@ -134,7 +134,9 @@ class ProximalCoordinator:
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
-        self.shared = SharedDirections(problem.n_samples, engine, problem.n_outputs, problem.fit_intercept)
+        self.shared = SharedDirections(
+            problem.n_samples, engine, problem.n_outputs, problem.fit_intercept, self._most_directions
+        )
         self.model = self.proposal = self._point(np.empty(0))
         self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
@@ -495,9 +497,12 @@ class ProximalCoordinator:
             self.steps = self.metric = None
 
     def _steps(self, problem: Problem, u: Array) -> DualSteps:
-        # A party has one more than its limit until its oldest make room.
-        most = self.n_parts * (self.limit + 2)
-        return DualSteps(problem, self.model, u, self.engine, most)
+        return DualSteps(problem, self.model, u, self.engine, self._most_directions)
+
+    @property
+    def _most_directions(self) -> int:
+        """Of all parts: one has one more than its limit until its oldest make room."""
+        return self.n_parts * (self.limit + 2)
 
     def _points(self) -> list[HullPoint]:
         """All points that are kept, each once."""

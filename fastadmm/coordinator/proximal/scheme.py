@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Proximal"]
 
+#: Vectors of a message's length beside messages: points of the hull, gradients, curvatures and what parties
+#: work with; bench/memory.py measures them.
+_WORK = 30
+
 
 class Proximal(Scheme):
     """See :mod:`fastadmm.coordinator.proximal.proximal`."""
@@ -44,12 +48,17 @@ class Proximal(Scheme):
         return most, most
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """All messages."""
-        # The store doubles when it is full; beside it the parts of it on faces, and the points of the hull.
-        store = 8 * shape.message_size * shape.n_parties * (3 * (history + 1) + 12)
-        # Newton's system has a row for every direction of every class; else it is small beside the store.
-        unknowns = shape.n_outputs * sum(min(history, width) for width in shape.widths)
-        return store + (8 * 4 * unknowns * unknowns if shape.n_outputs > 1 else 0), 0
+        """All messages; the differences of a run that goes on with steps of sharing."""
+        from fastadmm.coordinator.admm.coordinator import acceleration_memory
+
+        # Directions of a party are independent: as many as it has columns, at most.
+        kept = shape.n_outputs * sum(min(history + 2, width) for width in shape.widths)
+        rows = kept + (shape.n_parties + _WORK) * shape.n_outputs
+        # Newton's system has a row for every direction of every class; else it is small beside the messages.
+        system = 8 * 4 * kept * kept if shape.n_outputs > 1 else 0
+        memory = acceleration_memory(shape.n_parties, shape.message_size)
+        steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
+        return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size
 
     def passes(self, update: str) -> int:
         """For best response, face and search."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
@@ -26,6 +27,8 @@ class SharedDirections:
         C: parties are parts then, see :mod:`fastadmm.coordinator.proximal.parts`.
     intercept : bool
         Whether the Hessian has one.
+    most : int
+        As many as there will be: room that nothing is written to takes no memory.
 
     Attributes
     ----------
@@ -39,11 +42,13 @@ class SharedDirections:
         Inner products of directions of one party; 0 between parties.
     """
 
-    def __init__(self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False) -> None:
+    def __init__(
+        self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False, most: int = 16
+    ) -> None:
         self.engine, self.n_classes = engine, n_classes
         self.hessian = SpanHessian(intercept)
         self.known: Any = None
-        self._store = np.empty((0, n_samples))
+        self._store, self._most = MessageStore(n_samples, engine), most
         self.owner = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
 
@@ -53,7 +58,7 @@ class SharedDirections:
     @property
     def messages(self) -> Array:
         """V of shape (K, N)."""
-        return self._store[: len(self.owner)]
+        return self._store.rows[: len(self.owner)]
 
     @property
     def classes(self) -> Array | None:
@@ -83,11 +88,8 @@ class SharedDirections:
     def add(self, m: int, message: Array, products: Array) -> None:
         """Append a direction of party m: message of shape (N,), inner products with all of the party."""
         k = len(self)
-        if k == len(self._store):
-            grown = np.empty((max(16, 2 * k), self._store.shape[1]))
-            grown[:k] = self._store
-            self._store = grown
-        self._store[k] = message
+        self._store.make_room(k, k + 1, max(self._most, 2 * k))
+        self._store.rows[k] = message
         self.owner = np.append(self.owner, m)
         self.products = np.pad(self.products, (0, 1))
         mine = self.of(m)
@@ -97,7 +99,7 @@ class SharedDirections:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
         r, n = rotation.shape
         oldest = self.of(m)[:n]
-        self._store[oldest[:r]] = self.engine.combine(rotation, self._store, oldest)
+        self._store.rows[oldest[:r]] = self.engine.combine(rotation, self._store.rows, oldest)
         rows = rotation @ self.products[oldest]
         corner = rows[:, oldest] @ rotation.T
         self.products[oldest[:r]] = rows
@@ -107,9 +109,7 @@ class SharedDirections:
         stay[oldest[r:]] = False
         self.hessian.recombine(rotation, oldest, stay)
         self.known = None
-        for to, at in enumerate(np.flatnonzero(stay)):
-            if to != at:  # one by one: NumPy would copy all of them first
-                self._store[to] = self._store[at]
+        self._store.keep(np.flatnonzero(stay).tolist())
         self.owner, self.products = self.owner[stay], self.products[np.ix_(stay, stay)]
 
     def export(self) -> dict[str, Any]:
@@ -125,9 +125,10 @@ class SharedDirections:
         messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
-        if messages.shape != (k, self._store.shape[1]) or np.shape(saved["products"]) != (k, k):
+        if messages.shape != (k, self._store.rows.shape[1]) or np.shape(saved["products"]) != (k, k):
             raise ValueError("messages")
-        self._store, self.owner, self.products = messages, owner, np.array(saved["products"])
+        self._store.adopt(messages)
+        self.owner, self.products = owner, np.array(saved["products"])
         if "hessian" in saved:
             matrix, reference = (np.array(saved[key], np.float64) for key in ("hessian", "curvature"))
             lead = self.hessian.lead

@@ -26,6 +26,10 @@ _SINGLE_GAP = 1e-9
 #: loss, which keeps the last moves beside the weights, at the price of rounds; and of all others.
 _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
+#: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
+#: work with; for classes, and with kinks also the rows near them. bench/memory.py measures them.
+_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 24
+
 
 class Subspace(Scheme):
     """See :mod:`fastadmm.coordinator.subspace.subspace`."""
@@ -108,7 +112,8 @@ class Subspace(Scheme):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages, and one more of each party while a round is on its way."""
-        columns = _kept(shape, history) + shape.n_parties * shape.n_outputs
+        work = _WORK_OF_CLASSES if shape.n_outputs > 1 else _WORK if shape.traits.smooth else _WORK_NEAR_KINKS
+        columns = _kept(shape, history) + (shape.n_parties + work) * shape.n_outputs
         return 8 * columns * shape.n_samples, 0
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SummedSubspace"]
 
+#: Vectors of a message's length beside the summed and the masked ones; bench/memory.py measures them.
+_WORK = 18
+
 
 class SummedSubspace(Subspace):
     """See :mod:`fastadmm.coordinator.subspace.summed`."""
@@ -44,7 +47,7 @@ class SummedSubspace(Subspace):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All summed messages, and the masked ones of a round."""
-        return 8 * (history + 2 + 2 * shape.n_parties) * shape.message_size, 0
+        return 8 * (history + 2 + 3 * shape.n_parties + _WORK) * shape.message_size, 0
 
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all summed messages."""

@@ -1,0 +1,121 @@
+"""What a run holds beside its data, and what its plan said, for every scheme.
+
+    python -P bench/memory.py [--rows N] [SCHEME ...]
+
+Each run is a process of its own. Its peak less that of the same run on a few rows, less the data, is told in
+vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FEW = 2000
+#: Scheme, loss, parties, columns of each, rounds, further options.
+CASES: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
+    ("subspace", "logistic", 2, 4, 14, {}),
+    ("subspace", "logistic", 8, 4, 14, {}),
+    ("subspace", "logistic", 2, 40, 14, {}),
+    ("subspace", "hinge", 2, 4, 14, {}),
+    ("subspace", "hinge", 4, 40, 20, {}),
+    ("subspace", "multinomial", 2, 4, 14, {}),
+    ("subspace", "multinomial", 8, 4, 14, {}),
+    ("subspace", "logistic", 2, 20, 14, {"secrecy": "sums"}),
+    ("subspace", "logistic", 8, 20, 14, {"secrecy": "sums"}),
+    ("proximal", "logistic", 8, 4, 10, {"regularizer": "l1"}),
+    ("proximal", "logistic", 4, 40, 15, {"regularizer": "l1"}),
+    ("proximal", "hinge", 2, 40, 30, {"regularizer": "l1"}),
+    ("proximal", "hinge", 4, 40, 30, {"regularizer": "l1"}),
+    ("proximal", "multinomial", 4, 4, 10, {"regularizer": "l1"}),
+    ("sharing", "logistic", 2, 4, 14, {}),
+    ("sharing", "logistic", 8, 4, 14, {}),
+    ("sharing", "hinge", 8, 4, 14, {}),
+    ("sharing", "multinomial", 2, 4, 14, {}),
+    ("sharing", "logistic", 8, 4, 14, {"secrecy": "sums"}),
+    ("jacobi", "logistic", 2, 4, 6, {}),
+    ("jacobi", "logistic", 8, 4, 6, {}),
+    ("gauss-seidel", "multinomial", 2, 4, 6, {}),
+]
+
+
+def write(path: Path, n: int, loss: str, parties: int, width: int) -> None:
+    """A made partition."""
+    from fastadmm.data_tools.synthetic import make_vertical_classification
+    from fastadmm.store import create_partition
+
+    blocks, y, _ = make_vertical_classification(n, (width,) * parties, seed=4)
+    names = ("a", "b")
+    if loss == "multinomial":
+        y, names = y + (blocks[0][:, 0] > 0.0), ("a", "b", "c")
+    with create_partition(path, task="classification") as writer:
+        for k, block in enumerate(blocks):
+            writer.party(f"p{k}", kind="dense").append(block)
+        writer.labels(classes=names).append(y)
+
+
+def train(values: dict[str, Any]) -> list[int]:
+    """Peak, and what the plan has beside data, buffers and program, of one run."""
+    from fastadmm.runs.config import make_config
+    from fastadmm.runs.memory import peak_memory
+    from fastadmm.runs.train import plan_run, start_run
+
+    config = make_config(values)
+    plan = plan_run(config)
+    with tempfile.TemporaryDirectory() as folder:
+        start_run(config, Path(folder) / "run")
+    return [peak_memory() or 0, plan.state + plan.acceleration + plan.factorisation, plan.data]
+
+
+def measure(n: int, case: tuple[str, str, int, int, int, dict[str, Any]]) -> tuple[float, float]:
+    """Vectors that a run held, and that its plan has."""
+    scheme, loss, parties, width, rounds, options = case
+    found = []
+    for size in (FEW, n):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "d.parts"
+            write(path, size, loss, parties, width)
+            values = {"data": str(path), "loss": loss, "scheme": scheme, "rounds": rounds, "gap": 0.0}
+            told = json.dumps({**values, "lambda": 1e-6, "threads": 2, **options})
+            command = [sys.executable, "-P", __file__, "--run", told]
+            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            found.append(json.loads(printed.splitlines()[-1]))
+    (few, _, _), (peak, planned, data) = found
+    return (peak - few - data) / (8 * n), planned / (8 * n)
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("schemes", nargs="*")
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.run:
+        print(json.dumps(train(json.loads(given.run))))
+        return
+    print(f"{'scheme':13}{'loss':12} M   d  held  planned  ratio")
+    ratios = []
+    for case in CASES:
+        if given.schemes and case[0] not in given.schemes:
+            continue
+        held, planned = measure(given.rows, case)
+        ratios.append(held / planned)
+        scheme, loss, parties, width, _, options = case
+        more = " ".join(f"{key}={value}" for key, value in options.items())
+        print(
+            f"{scheme:13}{loss:12}{parties:2d}{width:4d}{held:7.1f}{planned:8.1f}{ratios[-1]:7.2f} {more}",
+            flush=True,
+        )
+    print(f"held over planned: {np.min(ratios):.2f} to {np.max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()
