@@ -116,13 +116,9 @@ class CountedEngine(Engine):
         with self._pieces(len(ranges)):
             over_rows(1, kernel, _bounds(tuple(ranges)), *arguments)
 
-    def _leaf_sums(
-        self, kernel: Any, leaves: Any, shape: tuple[int, ...], arguments: tuple[Any, ...]
-    ) -> Array:
-        own = np.zeros((len(leaves), *shape))
+    def _into_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
         with self._pieces(len(leaves)):
             over_sums(1, kernel, _bounds(leaves), own, *arguments)
-        return self._folded(own)
 
     @contextmanager
     def _pieces(self, number: int) -> Iterator[None]:

@@ -1,18 +1,22 @@
-"""Hessian of the loss over the span of a few messages."""
+"""Products of messages with each other and with other vectors, over a range of rows."""
 
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.blas import add_products, add_rows
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["span_hessian"]
+__all__ = ["span_border", "span_hessian", "span_products"]
 
 #: Samples per block: scaled messages stay in the second-level cache, two of them in the first.
 _BLOCK = 1024
 
+#: So few messages are multiplied with each other one by one, faster than by a matrix product.
+_FEW_MESSAGES = 20
+
 
 @kernel
-def span_hessian(messages, root, lead, out, start, stop):
+def span_hessian(messages, root, lead, syrk, out, start, stop):
     """Add the upper triangle of the Hessian over the span of messages and, first, of vectors of ones.
 
     Parameters
@@ -23,6 +27,8 @@ def span_hessian(messages, root, lead, out, start, stop):
         Square root of the curvature.
     lead : int
         1 with an intercept, else 0.
+    syrk : int
+        Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
     out : ndarray of shape (lead + K, lead + K)
     start, stop : int
         Row range.
@@ -41,6 +47,60 @@ def span_hessian(messages, root, lead, out, start, stop):
                 message = messages[row - lead, begin : begin + size]
                 for k in range(size):
                     own[k] = weight[k] * message[k]
+        if n > _FEW_MESSAGES:
+            add_rows(syrk, scaled, size, out)
+            continue
         for row in range(n):
             for column in range(row, n):
                 out[row, column] += np.dot(scaled[row, :size], scaled[column, :size])
+
+
+@kernel
+def span_border(messages, known, curvature, gradient, gemm, out, start, stop):
+    """Add the products of all messages with the new ones, times the curvature, and with the gradient.
+
+    Parameters
+    ----------
+    messages : ndarray of shape (K, N)
+        V.
+    known : int
+        Messages before the new ones.
+    curvature, gradient : ndarray of shape (N,)
+    gemm : int
+        Address of the library's ``dgemm``.
+    out : ndarray of shape (K, K - known + 1)
+        The gradient's last.
+    start, stop : int
+        Row range.
+    """
+    new = len(messages) - known
+    right = np.empty((new + 1, _BLOCK))
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        weight, slope = curvature[begin : begin + size], gradient[begin : begin + size]
+        for row in range(new):
+            own, message = right[row, :size], messages[known + row, begin : begin + size]
+            for k in range(size):
+                own[k] = weight[k] * message[k]
+        for k in range(size):
+            right[new, k] = slope[k]
+        add_products(gemm, messages, begin, right, 0, size, out)
+
+
+@kernel
+def span_products(messages, vectors, gemm, out, start, stop):
+    """Add the products of messages with other vectors, block by block.
+
+    Parameters
+    ----------
+    messages, vectors : ndarray of shape (K, N), (w, N)
+        C-contiguous.
+    gemm : int
+        Address of the library's ``dgemm``.
+    out : ndarray of shape (K, w)
+    start, stop : int
+        Row range.
+    """
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        add_products(gemm, messages, begin, vectors, begin, size, out)

@@ -12,7 +12,12 @@ from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
     "LANES",
+    "add_by_halves",
+    "copy",
     "dot",
+    "largest",
+    "multiply",
+    "newton_target",
     "products",
     "products_by_class",
     "raise_to",
@@ -56,19 +61,55 @@ def products(rows, v, out, start, stop):
 
 
 @kernel
-def shifted_sum(first, second, shift, out, start, stop):
-    """Write ``first + second + shift``, added in this order.
+def shifted_sum(first, factor, second, shift, scale, out, start, stop):
+    """Write ``(first + factor * second + shift) * scale``, added in this order.
 
     Parameters
     ----------
     first, second, out : ndarray of shape (N,)
-    shift : float
+        The output may be one of the others.
+    factor, shift, scale : float
     start, stop : int
         Row range.
     """
     one, other, own = first[start:stop], second[start:stop], out[start:stop]
     for k in range(stop - start):
-        own[k] = one[k] + other[k] + shift
+        own[k] = (fma(factor, other[k], one[k]) + shift) * scale
+
+
+@kernel
+def multiply(first, second, out, start, stop):
+    """Write ``first * second`` to ``out``, number by number, all of shape (N,)."""
+    one, other, own = first[start:stop], second[start:stop], out[start:stop]
+    for k in range(stop - start):
+        own[k] = one[k] * other[k]
+
+
+@kernel
+def newton_target(root, gradient, out, start, stop):
+    """Replace numbers by themselves times a root, less a gradient over the root, all of shape (N,)."""
+    own, size, slope = out[start:stop], root[start:stop], gradient[start:stop]
+    for k in range(stop - start):
+        own[k] = size[k] * own[k] - slope[k] / size[k]
+
+
+@kernel
+def largest(v, sign, out, start, stop):
+    """Write the largest number of v, of shape (N,), times a sign, to ``out``, of shape (1,); NaN wins."""
+    found, missing = np.full(LANES, -np.inf), np.zeros(LANES, dtype=np.int64)
+    for begin in range(start, stop, LANES):
+        own = v[begin : min(begin + LANES, stop)]
+        for k in range(len(own)):
+            number = sign * own[k]
+            found[k] = max(found[k], number)
+            missing[k] += np.isnan(number)
+    out[0] = found.max() if missing.sum() == 0 else np.nan
+
+
+@kernel
+def copy(v, out, start, stop):
+    """Write the numbers of v, of shape (N,)."""
+    out[start:stop] = v[start:stop]
 
 
 @kernel
@@ -95,6 +136,26 @@ def products_by_class(rows, classes, v, out, start, stop):
     sums = np.empty(LANES)
     for k in range(len(rows)):
         out[k] += dot(rows[k, start:stop], v[classes[k], start:stop], sums)
+
+
+@kernel
+def add_by_halves(rows, start, stop):
+    """Add up columns ``start`` to ``stop`` of rows, as many as a power of two, by halves; all are written to.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, m)
+        The first becomes the sum.
+    start, stop : int
+        Range of columns.
+    """
+    step = 1
+    while step < len(rows):
+        for k in range(0, len(rows), 2 * step):
+            first, second = rows[k, start:stop], rows[k + step, start:stop]
+            for j in range(stop - start):
+                first[j] += second[j]
+        step *= 2
 
 
 @kernel

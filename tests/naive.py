@@ -390,6 +390,18 @@ def noise_normal(key: Sequence[int], nonce: Sequence[int], i: int) -> float:
 # --- sparse rows
 
 
+def gram(rows: Array, weight: Array) -> Array:
+    """``rows.T @ diag(weight) @ rows``, each number as an exactly rounded sum."""
+    d = rows.shape[1]
+    sums = [math.fsum(weight * rows[:, j] * rows[:, k]) for j in range(d) for k in range(d)]
+    return np.array(sums).reshape(d, d)
+
+
+def products(left: Array, right: Array) -> Array:
+    """``left @ right.T``, each number as an exactly rounded sum."""
+    return np.array([[math.fsum(one * other) for other in right] for one in left])
+
+
 def sparse_row_product(values: Array, x: Array) -> float:
     """A sparse row's product, its entries dealt out to eight sums that are added in pairs."""
     sums = [0.0] * 8

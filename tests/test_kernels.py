@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.kernels.blas import routine
 from fastadmm.kernels.csr import (
     csr_accumulate_gram,
     csr_accumulate_images,
@@ -21,6 +22,7 @@ from fastadmm.kernels.csr import (
     csr_product,
     csr_products,
 )
+from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
 from fastadmm.kernels.dense_products import (
     dense_accumulate_images,
     dense_accumulate_transposed,
@@ -330,6 +332,25 @@ def uneven_rows(rng, d):
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     indices = np.concatenate([rng.choice(d, k, replace=False) for k in lengths]).astype(np.uint16)
     return indptr, indices, rng.normal(size=len(indices))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(("n", "d"), [(300, 1), (301, 5), (129, 40), (64, 3)])
+def test_dense_gram_matrices(n, d, weighted):
+    rng = np.random.default_rng(n)
+    matrix, weight = rng.normal(size=(n, d)), rng.random(n) if weighted else np.empty(0)
+    start, stop = 7, n - 2
+    expected = 1.0 + naive.gram(matrix[start:stop], weight[start:stop] if weighted else np.ones(stop - start))
+    for kernel, name, tolerance in ((dense_gram, "dsyrk", 1e-12), (rough_dense_gram, "ssyrk", 1e-4)):
+        out = np.ones((d, d))
+        kernel(matrix, weight, 64, routine(name), out, start, stop)
+        np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=0, atol=tolerance)
+        # From tiles that lie elsewhere, as from a file, the same bits.
+        again = np.ones((d, d))
+        for begin in range(start, stop, 64):
+            rows = slice(begin, min(begin + 64, stop))
+            kernel(matrix[rows].copy(), weight[rows], 64, routine(name), again, 0, rows.stop - begin)
+        np.testing.assert_array_equal(np.triu(again), np.triu(out))
 
 
 @pytest.mark.parametrize("ones", [False, True])

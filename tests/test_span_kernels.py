@@ -7,16 +7,17 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.subspace import span_hessian as span_hessian_module
 from fastadmm.coordinator.subspace.bent_rows import Lines, best_length_of_lines
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels.blas import routine
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
-from fastadmm.kernels.span_hessian import span_hessian
+from fastadmm.kernels.span_hessian import span_border, span_hessian, span_products
 from fastadmm.problem.losses import LOSSES
+from numba.core.errors import TypingError
 
 import naive
 
@@ -94,27 +95,35 @@ def test_fused_multiply_add_rounds_once():
 
 
 @pytest.mark.parametrize("lead", [0, 1])
-@pytest.mark.parametrize("n_messages", [0, 1, 5])
+@pytest.mark.parametrize("n_messages", [0, 1, 5, 30])
 def test_hessian_over_the_span(lead, n_messages):
-    messages = span(n_messages, 700)[0]
-    root = np.random.default_rng(1).random(700)
+    n = 2500  # two blocks and a part of one
+    messages = span(n_messages, n)[0]
+    root = np.random.default_rng(1).random(n)
     out = np.ones((lead + n_messages, lead + n_messages))
-    span_hessian(messages, root, lead, out, 100, 700)
-    rows = np.vstack([np.ones((lead, 700)), messages])[:, 100:]
-    expected = np.triu(rows * root[100:] ** 2 @ rows.T)
-    np.testing.assert_allclose(out, 1.0 + expected, rtol=0, atol=1e-11)
+    span_hessian(messages, root, lead, routine("dsyrk"), out, 100, n - 3)
+    rows = np.vstack([np.ones((lead, n)), messages])[:, 100:-3]
+    expected = 1.0 + naive.gram(rows.T, root[100:-3] ** 2)
+    np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=0, atol=1e-11)
 
 
-def test_hessians_by_kernel_and_by_numpy_agree(monkeypatch):
-    messages, curvature = span(7, 9000)[0], np.random.default_rng(1).random(9000)
-    found = []
-    with Engine(2) as engine, engine.limited():
-        for few in (32, 0):
-            monkeypatch.setattr(span_hessian_module, "_FEW_MESSAGES", few)
-            hessian = SpanHessian(intercept=True)
-            hessian.refresh(messages, curvature, engine)
-            found.append(hessian.matrix)
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-11)
+@pytest.mark.parametrize("known", [1, 4])
+def test_products_of_new_messages_and_of_other_vectors(known):
+    messages, _, gradient, curvature = span(5, 2500)
+    out = np.ones((5, 6 - known))
+    span_border(messages, known, curvature, gradient, routine("dgemm"), out, 100, 2490)
+    rows = np.vstack([messages[known:] * curvature, gradient])
+    expected = naive.products(messages[:, 100:2490], rows[:, 100:2490])
+    np.testing.assert_allclose(out, 1.0 + expected, rtol=0, atol=1e-10)
+    out = np.ones((5, 6 - known))
+    span_products(messages, rows, routine("dgemm"), out, 100, 2490)
+    np.testing.assert_allclose(out, 1.0 + expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.skipif(not COMPILED, reason="only compiled kernels read by addresses")
+def test_rows_that_are_apart_are_refused():
+    with pytest.raises(TypingError, match="C-contiguous"):
+        span_products(np.ones((4, 9))[::2], np.ones((2, 9)), routine("dgemm"), np.zeros((2, 2)), 0, 9)
 
 
 @pytest.mark.parametrize("bent", [0, 60, 8000])

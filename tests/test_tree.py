@@ -12,6 +12,7 @@ import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.engine.tree import add_by_halves, halved, halves_of, leaves_of, node_range, sum_leaves
+from fastadmm.kernels.vectors import add_by_halves as add_rows_by_halves
 from fastadmm.kernels.vectors import total_and_size
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,7 +65,7 @@ def test_leaves_of_a_node_are_leaves_of_the_whole(n, level):
 
 
 def test_how_many_leaves():
-    assert [leaves_of(n) for n in (1, 4095, 8191, 8192, 32561, 10**5, 10**6)] == [1, 1, 1, 2, 4, 16, 32]
+    assert [leaves_of(n) for n in (1, 4095, 8191, 8192, 32561, 10**5, 10**6)] == [1, 1, 1, 2, 4, 16, 64]
     assert leaves_of(10**9) == 4096  # 256 cores, sixteen times each
     assert leaves_of(2000, entries=2000 * 500.0) == 2
     assert leaves_of(3, entries=1e9) == 2
@@ -75,13 +76,16 @@ def test_how_many_leaves():
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 8, 64])
-def test_three_ways_to_add_leaves_are_one(n_leaves):
+def test_four_ways_to_add_leaves_are_one(n_leaves):
     values = list(np.random.default_rng(0).normal(size=n_leaves) * 10.0 ** np.arange(n_leaves))
     ranges = halved(n_leaves, n_leaves)
     slow = slow_sum(values)
     assert add_by_halves(values) == slow
     assert sum_leaves(lambda rows: values[rows[0]], ranges) == slow
     assert halves_of(np.array(values)) == slow
+    rows = np.array([values] * 5).T.copy()
+    add_rows_by_halves(rows, 1, 4)
+    assert rows[0].tolist() == [values[0], slow, slow, slow, values[0]]
     pairs = [(v, np.array([v, -v])) for v in values]
     number, array = sum_leaves(lambda rows: pairs[rows[0]], ranges)
     assert number == slow

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.vectors import (
+    largest,
+    multiply,
+    newton_target,
     products,
     products_by_class,
     raise_to,
@@ -22,11 +25,30 @@ SECOND = np.random.default_rng(1).normal(size=1000)
 
 def test_rows_outside_the_range_are_left_alone() -> None:
     out = np.full(1000, 7.0)
-    shifted_sum(FIRST, SECOND, 0.3, out, 5, 900)
+    shifted_sum(FIRST, 1.0, SECOND, 0.3, 1.0, out, 5, 900)
     assert np.array_equal(out[5:900], ((FIRST + SECOND) + 0.3)[5:900])
+    shifted_sum(FIRST, -1.0, SECOND, 0.0, 0.25, out, 5, 900)
+    assert np.array_equal(out[5:900], ((FIRST - SECOND) * 0.25)[5:900])
+    multiply(FIRST, SECOND, out, 5, 900)
+    assert np.array_equal(out[5:900], (FIRST * SECOND)[5:900])
+    out[5:900], root = FIRST[5:900], np.abs(SECOND)
+    newton_target(root, SECOND, out, 5, 900)
+    assert np.array_equal(out[5:900], (root * FIRST - SECOND / root)[5:900])
     square_root(np.abs(FIRST), out, 900, 990)
     assert np.array_equal(out[900:990], np.sqrt(np.abs(FIRST[900:990])))
     assert (out[[*range(5), *range(990, 1000)]] == 7.0).all()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_largest(sign: float) -> None:
+    out = np.zeros(1)
+    for start, stop in ((0, 1000), (7, 8), (3, 950)):
+        largest(FIRST, sign, out, start, stop)
+        assert out[0] == (sign * FIRST[start:stop]).max()
+    spoiled = FIRST.copy()
+    spoiled[500] = np.nan
+    largest(spoiled, sign, out, 0, 1000)
+    assert np.isnan(out[0])
 
 
 def test_numbers_are_raised() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastadmm.blocks.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
+from fastadmm.blocks.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles, tile_rows
 from fastadmm.engine.engine import SUMS_BUDGET, Engine, row_ranges
 from fastadmm.engine.tree import Ranges
 from fastadmm.errors import InputError
@@ -286,21 +286,22 @@ class DenseBlock(FeatureBlock):
         return self.shape[1] >= _FEWEST_FILLED
 
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        precision = np.float32 if rough else np.float64
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
+
+        kernel, syrk = (rough_dense_gram, "ssyrk") if rough else (dense_gram, "dsyrk")
+        own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
+        told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
+        if self.in_memory:
+            return _mirrored(engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told))
 
         def work(rows: Rows) -> Array:
-            total, scaled = np.zeros((self.shape[1], self.shape[1])), np.empty(0)
+            total = np.zeros(shape)
             for (start, stop), part in self.tiles(rows):
-                if rough or weight is not None:
-                    if len(scaled) < len(part):
-                        scaled = np.empty(part.shape, dtype=precision)
-                    root = 1.0 if weight is None else np.sqrt(weight[start:stop, None])
-                    part = np.multiply(part, root, out=scaled[: len(part)], casting="same_kind")
-                # NumPy sees one matrix twice: it computes one triangle. SciPy's dsyrk stops other threads.
-                total += part.T @ part
+                kernel(part, own[start:stop], *told, total, 0, stop - start)
             return total
 
-        return engine.sums(work, self._gram_leaves(engine), size=self.shape[1] ** 2)
+        return _mirrored(engine.sums(work, leaves, size=shape[0] ** 2))
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)

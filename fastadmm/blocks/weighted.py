@@ -22,23 +22,29 @@ class WeightedBlock(FeatureBlock):
     block : FeatureBlock of shape (N, d)
     weight : ndarray of shape (N,)
         w, positive.
+    engine : Engine
     """
 
-    def __init__(self, block: FeatureBlock, weight: Array) -> None:
-        self.inner, self.weight, self.root = block, weight, np.sqrt(weight)
+    def __init__(self, block: FeatureBlock, weight: Array, engine: Engine) -> None:
+        self.inner, self.weight, self.root = block, weight, engine.root(weight)
         self.shape, self.nbytes, self.density = block.shape, weight.nbytes, block.density
         self.all_rows = block.all_rows
 
+    def twice(self, w: Array, engine: Engine) -> Array:
+        """w, of shape (N,), times the root, and once more."""
+        scaled = engine.times(self.root, w)
+        return engine.times(self.root, scaled, scaled)
+
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         self.inner.product_into(x, out, engine)
-        out *= self.root
+        engine.times(out, self.root, out)
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         self.inner.products_into(x, out, engine)
         out *= self.root
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        return self.inner.transposed_products([self.root * v for v in vectors], engine)
+        return self.inner.transposed_products([engine.times(self.root, v) for v in vectors], engine)
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         return self.root * self.inner.matrix_product(x, engine)

@@ -105,8 +105,11 @@ def _forms() -> None:
     from fastadmm.blocks.block import as_block
     from fastadmm.engine.engine import Engine
     from fastadmm.kernels.directions import reflect_rows
+    from fastadmm.kernels.vectors import add_by_halves
 
     engine = Engine(1)
+    add_by_halves(np.zeros((2, 4)), 0, 4)  # sums of many numbers
+    as_block(np.ones((2, 100))).gram(engine, rough=True)
     as_block(np.eye(100))
     as_block(sp.csr_array(np.ones((2, 100)))).gram(engine)
     for entries, value in ((1, 2.0), (6, 2.0), (6, 1.0)):  # of a row: they decide who multiplies

@@ -271,8 +271,8 @@ def sums_to_zero(gradient: np.ndarray, engine: Engine, n_outputs: int = 1) -> bo
     n_outputs : int
         C: of a class-major gradient the sum of every class must vanish.
     """
-    total, size = engine.total_and_size(gradient.reshape(n_outputs, -1))
-    return bool((np.abs(total) <= _FEASIBILITY * size).all())
+    total, size = engine.total_and_size(gradient if n_outputs == 1 else gradient.reshape(n_outputs, -1))
+    return bool(np.all(np.abs(total) <= _FEASIBILITY * size))
 
 
 def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> float:

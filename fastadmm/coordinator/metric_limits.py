@@ -100,8 +100,8 @@ def drift_share(
 
     n = len(curvature) // n_outputs
     if metric is None or not usual > 0.0:
-        totals = engine.total(curvature.reshape(n_outputs, -1))
-        return math.inf, float(totals @ np.ones(n_outputs)) / n_outputs / engine.all_rows(n)
+        totals = engine.total(curvature if n_outputs == 1 else curvature.reshape(n_outputs, -1))
+        return math.inf, float(np.sum(totals)) / n_outputs / engine.all_rows(n)
     classes, floor = zip(curvature.reshape(n_outputs, -1), metric.reshape(n_outputs, -1)), _FLOOR * usual
     parts = [engine.kernel_parts(metric_drift, engine.leaves(n), (3,), *own, floor) for own in classes]
     squares, weights, total = np.sum(engine.together(*parts), axis=0).tolist()

@@ -106,7 +106,7 @@ def _dual_value(problem: Problem, u: np.ndarray, scale: float, parts: float, eng
     """The dual at a scaled vector, where the parties' conjugates are at most ``parts``."""
     if not scale > 0.0:
         return -math.inf
-    scaled = scale * u
+    scaled = engine.plus(u, u, factor=0.0, scale=scale)
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
     bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts
     return bound if math.isfinite(bound) else -math.inf

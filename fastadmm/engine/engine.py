@@ -55,6 +55,9 @@ _FEW_PIECES = 32
 #: Numbers of a sum that are worth a piece of work where sums of leaves are added up.
 _SLICE = 1 << 13
 
+#: The same where a kernel adds them up.
+_FEW_NUMBERS = 1 << 10
+
 #: Numbers in two cache lines, which processors fetch together.
 _CACHE_LINES = 16
 
@@ -437,14 +440,7 @@ class Engine:
             own = np.zeros((len(part), *room))
             if spilled is not None:
                 spilled.ask_for(part)
-            threads = self._threads_for(part)
-            if threads == 1 and len(part) <= self.few_leaves:
-                for place, rows in zip(own, part):
-                    kernel(*arguments, place, *rows)
-            elif threads:
-                over_sums(threads, kernel, _bounds(part), own, *arguments)
-            else:
-                self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
+            self._into_leaves(kernel, part, own, *arguments)
             if spilled is not None:
                 spilled.let_go(part)
             return self._folded(own)
@@ -452,6 +448,17 @@ class Engine:
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
+
+    def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
+        """Call ``kernel(*arguments, own[k], start, stop)`` for each leaf."""
+        threads = self._threads_for(leaves)
+        if threads == 1 and len(leaves) <= self.few_leaves:
+            for place, rows in zip(own, leaves):
+                kernel(*arguments, place, *rows)
+        elif threads:
+            over_sums(threads, kernel, _bounds(leaves), own, *arguments)
+        else:
+            self._shared(lambda j: kernel(*arguments, own[j], *leaves[j]), range(len(leaves)))
 
     def _at_once(self, numbers: int) -> int:
         """How many partial sums of so many numbers wait for each other; the result does not depend on it."""
@@ -539,8 +546,15 @@ class Engine:
         return self._added(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 
     def _folded(self, own: np.ndarray) -> np.ndarray:
-        """Sum by halves over the first axis."""
-        return self._added(list(own)) if own[0].size >= 2 * _SLICE else halves_of(own)
+        """Sum by halves over the first axis; large ones by many threads, each of which adds some columns."""
+        from fastadmm.kernels.vectors import add_by_halves as kernel
+
+        size = own[0].size
+        if size < 2 * _FEW_NUMBERS:
+            return halves_of(own)
+        flat = own.reshape(len(own), size)
+        self.over_rows(kernel, even_ranges(size, size // _FEW_NUMBERS), flat)
+        return own[0]
 
     def _added(self, parts: Sequence[Any]) -> Any:
         """Sum by halves of the leaves of a node; large arrays are cut up, for adding them would take one
@@ -606,12 +620,43 @@ class Engine:
 
         return self.parts(piece, self._light(v), True)
 
-    def plus(self, first: np.ndarray, second: np.ndarray, shift: float = 0.0) -> np.ndarray:
-        """``first + second + shift``, of shape (N,)."""
+    def plus(
+        self,
+        first: np.ndarray,
+        second: np.ndarray,
+        shift: float = 0.0,
+        factor: float = 1.0,
+        scale: float = 1.0,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """``(first + factor * second + shift) * scale``, of shape (N,); ``out`` may be one of them."""
         from fastadmm.kernels.vectors import shifted_sum
 
-        out = np.empty(len(first))
-        self.over_rows(shifted_sum, self._light(first), first, second, float(shift), out)
+        out = np.empty(len(first)) if out is None else out
+        given = first, float(factor), second, float(shift), float(scale), out
+        self.over_rows(shifted_sum, self._light(first), *given)
+        return out
+
+    def times(self, first: np.ndarray, second: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Products of two vectors' numbers, of shape (N,); ``out`` may be one of them."""
+        from fastadmm.kernels.vectors import multiply
+
+        out = np.empty(len(first)) if out is None else out
+        self.over_rows(multiply, self._light(first), first, second, out)
+        return out
+
+    def copy(self, v: np.ndarray, out: np.ndarray) -> None:
+        """Write v, of shape (N,), to ``out``: memory that is new lies where its threads are."""
+        from fastadmm.kernels.vectors import copy
+
+        self.over_rows(copy, self._light(v), np.ascontiguousarray(v), out)
+
+    def root(self, v: np.ndarray) -> np.ndarray:
+        """Square roots of v, of shape (N,)."""
+        from fastadmm.kernels.vectors import square_root
+
+        out = np.empty(len(v))
+        self.over_rows(square_root, self._light(v), v, out)
         return out
 
     def mean(self, v: np.ndarray) -> float:
@@ -648,7 +693,15 @@ class Engine:
         vectors : sequence of ndarray of shape (N,)
         sign : {1.0, -1.0}
         """
-        return self._maximum(np.array([sign * float(v.max() if sign > 0.0 else v.min()) for v in vectors]))
+        return self._maximum(np.array([self._largest(v, sign) for v in vectors]))
+
+    def _largest(self, v: np.ndarray, sign: float) -> float:
+        from fastadmm.kernels.vectors import largest
+
+        leaves = self._light(v)
+        found = np.empty((len(leaves), _CACHE_LINES))
+        self._into_leaves(largest, leaves, found, np.ascontiguousarray(v, dtype=float), sign)
+        return float(found[:, 0].max())
 
     def smallest(self, v: np.ndarray, k: int) -> float:
         """The number of v, of shape (N,), that k numbers come before where they are in order."""

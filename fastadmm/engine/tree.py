@@ -24,7 +24,7 @@ Ranges = tuple[tuple[int, int], ...]
 LEAF_ROWS = 4096
 
 #: From this many leaves on, rows of a leaf at least.
-SOME_LEAVES, MANY_ROWS = 16, 16384
+SOME_LEAVES, MANY_ROWS = 16, 8192
 
 #: As many leaves as give 256 cores and a few machines their share.
 MOST_LEAVES = 4096

@@ -131,7 +131,7 @@ class Party(Answering):
         if target is not None:
             block, w = self.update.block, target()
             # In the order of products in which the x-update would do it by itself.
-            wanted.append(block.root * (block.root * w) if isinstance(block, WeightedBlock) else w)
+            wanted.append(block.twice(w, self.engine) if isinstance(block, WeightedBlock) else w)
         images = self.block.transposed_products(wanted, self.engine)
         self.block.know(list(zip(vectors, images)))
         self._target_image = None if target is None else images[-1]
@@ -162,7 +162,7 @@ class Party(Answering):
             :math:`\tfrac{\tau r}{2} \sum_i \omega_i (D_m x - w)_i^2`.
         """
         self.metric, self._target_image = curvature, None
-        block = WeightedBlock(self.block, curvature)
+        block = WeightedBlock(self.block, curvature, self.engine)
         self.update, _ = choose_penalised(
             block, self.penalty.regularizer, self.penalty.constraint, self._x_update
         )
@@ -194,7 +194,7 @@ class Party(Answering):
         self._factorise()
         block = self.update.block  # the party's own, or that in the metric
         if isinstance(block, WeightedBlock):
-            w = block.root * w
+            w = self.engine.times(block.root, w)
         image = self._target_image if known else None
         block.know([] if image is None else [(w, image)])
         self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)

@@ -247,6 +247,27 @@ class Loss(ABC):
         arguments = (*here, base, intercept, y, weight, *self.kernel_arguments(), total, z, gradient)
         return engine.kernel_parts(self.kernels().advance, engine.leaves(len(y)), (3,), *arguments)
 
+    def measure(
+        self,
+        base: Array,
+        total: Array,
+        intercept: float,
+        y: Array,
+        weight: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> float:
+        """Summed loss at ``base + total + intercept``, of one predictor per sample; writes the gradient.
+
+        Parameters
+        ----------
+        base, total, intercept, y, weight, gradient, engine
+            As of :meth:`advance`.
+        """
+        z = np.empty(len(total))
+        parts = self.measure_parts(base, total, intercept, y, weight, z, gradient, engine)
+        return float(engine.together(parts)[0][0])
+
     def advance(
         self,
         messages: Array,

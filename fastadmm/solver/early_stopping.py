@@ -93,9 +93,12 @@ def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, e
             block.matrix_product(np.ascontiguousarray(x.T), engine).ravel()
             for block, x in zip(rows.blocks, weights)
         ]
-    else:
-        scores = [block.product(x, engine) for block, x in zip(rows.blocks, weights)]
-    return predictor_of(rows, scores, intercept, loss, engine)
+        return predictor_of(rows, scores, intercept, loss, engine)
+    total, own = rows.blocks[0].product(weights[0], engine), np.empty(len(rows.y))
+    for block, x in zip(rows.blocks[1:], weights[1:]):  # never all parties' shares at once
+        block.product_into(x, own, engine)
+        engine.plus(total, own, out=total)
+    return engine.plus(rows.offset, total, intercept, out=total)
 
 
 def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:

@@ -31,7 +31,6 @@ from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
 from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
-from fastadmm.coordinator.subspace.span_hessian import row_blocks
 from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
@@ -40,6 +39,11 @@ from fastadmm.problem.problem import Problem
 __all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_party"]
 
 Array = np.ndarray
+
+#: Messages are merged in blocks of about this many numbers, which stay in the second-level cache.
+_NUMBERS_PER_BLOCK = 1 << 17
+
+_FEWEST_ROWS = 1024
 
 #: Memory for all messages, in bytes; parties keep fewer directions where more would not fit.
 _MESSAGE_BUDGET = 2**30
@@ -257,8 +261,11 @@ class MultinomialCoordinator:
         self.hessian.span.recombine(rotation, rows, stay)
         first, store = rows[: len(rotation)], self.store.rows
 
+        step = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // len(rows))
+
         def piece(part: tuple[int, int]) -> None:
-            for begin, end in row_blocks(part, len(rows)):
+            for begin in range(*part, step):
+                end = min(begin + step, part[1])
                 store[first, begin:end] = rotation @ store[rows, begin:end]
 
         self.engine.by_leaf(piece, self.engine.leaves(store.shape[1]), light=True)

@@ -17,7 +17,6 @@ import numpy as np
 from fastadmm.coordinator.class_certificate import multinomial_of
 from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
 from fastadmm.coordinator.subspace.span import Best, Secant, is_lower
-from fastadmm.coordinator.subspace.span_hessian import span_products
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -132,9 +131,14 @@ class _Span:
 
     def start(self, point: ClassSpanPoint) -> _Here:
         """A point whose loss and gradient are known."""
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.span_hessian import span_products
+
         assert point.gradient is not None
         rows = point.gradient.reshape(self.problem.n_outputs, -1)
-        products = span_products(self.messages, lambda i, j: rows[:, i:j], len(rows), self.engine)
+        leaves, shape = self.engine.leaves(rows.shape[1]), (len(self.messages), len(rows))
+        given = self.messages, rows, routine("dgemm")
+        products = self.engine.sum_over_rows(span_products, leaves, shape, *given)
         return self._here(point, products.T, self.engine.total(rows))
 
     def advance(self, old: ClassSpanPoint, step: Array) -> _Here:

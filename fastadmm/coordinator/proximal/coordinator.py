@@ -25,7 +25,14 @@ from fastadmm.coordinator.proximal.chord_newton import Passes, Place
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
-from fastadmm.coordinator.proximal.parts import classes_of, combined, lifted, read_intercept
+from fastadmm.coordinator.proximal.parts import (
+    classes_of,
+    combined,
+    difference,
+    lifted,
+    loss_at,
+    read_intercept,
+)
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
@@ -251,8 +258,7 @@ class ProximalCoordinator:
         place = self.shared.place_of(point, problem.loss)
         if place is not None:
             return float(place.loss)
-        z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
-        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        return loss_at(problem, point, np.empty_like(point.total), self.engine)
 
     def round(self) -> Talk[list[BestResponse]]:
         """Exchange vectors with every party, and choose the new model.
@@ -287,8 +293,7 @@ class ProximalCoordinator:
             self._less_steep(answers, before, bound)
         self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
         yield from self._describe_model()
-        rise = lifted(self.model.intercept - old.intercept, self.problem.n_samples)
-        moved = self.model.total - old.total + rise
+        moved = difference(self.model, old, self.problem.n_samples, self.engine)
         square = inner(moved, moved, self.engine, self.problem.n_outputs)
         rows = self.engine.all_rows(self.problem.n_samples)
         self.reach = math.sqrt(square / (rows * self.problem.n_outputs))
@@ -575,8 +580,7 @@ class ProximalCoordinator:
         if self.steps is not None:
             before, self.metric = self.metric, self.steps.metric()
             return before is None or not np.array_equal(before, self.metric)
-        rise = lifted(self.proposal.intercept, problem.n_samples)
-        h = self._curvature(problem.offset + rise + self.proposal.total)
+        h = self._curvature(self.proposal)
         share, mean = drift_share(h, self.metric, self.usual, self.engine, problem.n_outputs)
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
             mean = penalty_unit(problem, self.engine)
@@ -588,30 +592,35 @@ class ProximalCoordinator:
         self.n_factorisations += 1
         return True
 
-    def _curvature(self, z: Array) -> Array:
-        """Curvature of the loss at z, averaged over how far predictors have moved lately.
+    def _curvature(self, point: HullPoint) -> Array:
+        """Curvature of the loss at a point, averaged over how far predictors have moved lately.
 
         A loss with flat pieces has none at most samples, and an answer that does not know what
         curvature it is about to meet goes too far.
         """
-        loss, y, weight, reach = self.problem.loss, self.problem.y, self.problem.weight, self.reach
-        h = np.empty(len(z))
-        if not reach > _SHORT_REACH * float(
-            self.engine.each_largest(np.abs(z).reshape(self.problem.n_outputs, -1)).max()
-        ):
-            return loss.curvature(z, y, weight, h, self.engine)
+        problem, engine, reach = self.problem, self.engine, self.reach
+        loss, y, weight = problem.loss, problem.y, problem.weight
+        if problem.n_outputs == 1:
+            z = engine.plus(problem.offset, point.total, point.intercept)
+        else:
+            z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
+        h, each = np.empty(len(z)), z.reshape(problem.n_outputs, -1)
+        farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
+        if not reach > _SHORT_REACH * farthest:
+            return loss.curvature(z, y, weight, h, engine)
         behind = np.empty(len(z))
         if loss.vector:
             for own in np.eye(self.problem.n_outputs):  # each class alone: together they change nothing
                 moved, there = np.repeat(reach * own, len(y)), np.repeat(own > 0.0, len(y))
                 ahead = np.empty(len(z))
-                loss.evaluate(z + moved, y, weight, ahead, self.engine)
-                loss.evaluate(z - moved, y, weight, behind, self.engine)
+                loss.evaluate(z + moved, y, weight, ahead, engine)
+                loss.evaluate(z - moved, y, weight, behind, engine)
                 h[there] = (ahead - behind)[there] / (2.0 * reach)
             return h
-        loss.evaluate(z + reach, y, weight, h, self.engine)
-        loss.evaluate(z - reach, y, weight, behind, self.engine)
-        return (h - behind) / (2.0 * reach)
+        for shift, slopes in ((reach, h), (-reach, behind)):
+            here = problem.offset, point.total, point.intercept + shift
+            loss.measure(*here, y, weight, slopes, engine)
+        return engine.plus(h, behind, factor=-1.0, scale=0.5 / reach, out=h)
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on bit for bit."""

@@ -29,7 +29,7 @@ from fastadmm.coordinator.proximal.chord_newton import (
 )
 from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import classes_of, lifted
+from fastadmm.coordinator.proximal.parts import classes_of, loss_at
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
@@ -364,8 +364,7 @@ class FaceSearch:
             loss, point = place.loss, HullPoint(c, intercept, place.total)
         else:
             point = HullPoint(c, intercept, shared.combined(c))
-            z = problem.offset + lifted(intercept, problem.n_samples) + point.total
-            loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+            loss = loss_at(problem, point, np.empty_like(point.total), self.engine)
         promised = self.value - loss - float(self.slope @ c) - 0.5 * float(c @ self.bend @ c)
         if abs(promised) <= _FLAT * abs(self.value):
             # A gap is linear in the slope where nothing but a norm bounds the weights, and can be far
@@ -401,10 +400,9 @@ class FaceSearch:
 
     def _steepness(self, point: HullPoint) -> float:
         """Size of the objective's slope along the current faces."""
-        problem, shared, gradient = self.problem, self.shared, np.empty_like(point.total)
-        z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        slope = shared.products_with(gradient) + self.slope + self.bend @ point.coefficients
+        gradient = np.empty_like(point.total)
+        loss_at(self.problem, point, gradient, self.engine)
+        slope = self.shared.products_with(gradient) + self.slope + self.bend @ point.coefficients
         parts = [basis.T @ slope[mine] for basis, mine in zip(self.bases, self.numbers)]
         return float(np.linalg.norm(np.concatenate(parts)))
 

@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
 
-__all__ = ["classes_of", "combined", "lifted", "products_with", "read_intercept"]
+__all__ = [
+    "classes_of",
+    "combined",
+    "difference",
+    "lifted",
+    "loss_at",
+    "products_with",
+    "read_intercept",
+]
 
 Array = np.ndarray
 
@@ -46,6 +55,24 @@ def products_with(messages: Array, v: Array, classes: Array | None, engine: Engi
 def lifted(intercept: Any, n_samples: int) -> Any:
     """An intercept as it adds to predictors: itself, or for C classes N times each."""
     return intercept if np.ndim(intercept) == 0 else np.repeat(intercept, n_samples)
+
+
+def loss_at(problem: Problem, point: Any, gradient: Array, engine: Engine) -> float:
+    """Summed loss at a point with intercept and total; writes the gradient, of shape (N,) or (C N,)."""
+    loss, y, weight = problem.loss, problem.y, problem.weight
+    if problem.n_outputs == 1:
+        return loss.measure(problem.offset, point.total, point.intercept, y, weight, gradient, engine)
+    z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
+    return loss.evaluate(z, y, weight, gradient, engine)
+
+
+def difference(end: Any, start: Any, n_samples: int, engine: Engine) -> Array:
+    """Predictors at ``end`` less those at ``start``, points with intercept and total: (N,) or (C N,)."""
+    rise = end.intercept - start.intercept
+    if np.ndim(rise) == 0:
+        return engine.plus(end.total, start.total, rise, factor=-1.0)
+    moved: Array = end.total - start.total + lifted(rise, n_samples)
+    return moved
 
 
 def read_intercept(saved: Any, n_classes: int) -> Any:

@@ -10,13 +10,14 @@ kinks and all. So a position at a kink is found as fast as any other, by a few e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fastadmm.coordinator.certificate import inner
 from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.parts import lifted
+from fastadmm.coordinator.proximal.parts import difference, lifted
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -100,6 +101,38 @@ class _Pieces:
         return min(max(-(before + float(self._slopes[piece])) / rise, low), high)
 
 
+def _slopes(
+    problem: Problem,
+    model: HullPoint,
+    proposal: HullPoint,
+    engine: Engine,
+    known: tuple[Array | None, Array | None],
+) -> Callable[[float], float]:
+    """Slope of the loss at a position; infinite where it overflows. Gradients at 0 and 1 may be known."""
+    n, loss, y, weight = problem.n_samples, problem.loss, problem.y, problem.weight
+    along, gradient = difference(proposal, model, n, engine), np.empty_like(model.total)
+    if problem.n_outputs == 1:
+        total, z, messages = np.empty(n), np.empty(n), along[np.newaxis]
+        begin = model.total, problem.offset, model.intercept, y, weight, total, z, gradient
+
+        def fresh(t: float) -> float:
+            return float(loss.advance(messages, np.array([t]), *begin, engine)[1][0])
+
+    else:
+        base = problem.offset + lifted(model.intercept, n) + model.total
+
+        def fresh(t: float) -> float:
+            loss.evaluate(base + t * along, y, weight, gradient, engine)
+            return inner(gradient, along, engine, problem.n_outputs)
+
+    def slope(t: float) -> float:
+        given = known[0] if t == 0.0 else known[1] if t == 1.0 else None
+        found = fresh(t) if given is None else inner(given, along, engine, problem.n_outputs)
+        return found if math.isfinite(found) else math.inf
+
+    return slope
+
+
 def best_position(
     problem: Problem,
     model: HullPoint,
@@ -127,20 +160,9 @@ def best_position(
         0 where nothing is better than the model.
     """
     end = min(float(penalty.positions[-1]) for penalty in penalties)
-    n, classes = problem.n_samples, problem.n_outputs
-    base = problem.offset + lifted(model.intercept, n) + model.total
-    along = proposal.total - model.total + lifted(proposal.intercept - model.intercept, n)
-    gradient = np.empty_like(base)
-
-    def slope(t: float) -> float:
-        given = known[0] if t == 0.0 else known[1] if t == 1.0 else None
-        if given is None:
-            problem.loss.evaluate(base + t * along, problem.y, problem.weight, gradient, engine)
-        found = inner(gradient if given is None else given, along, engine, classes)
-        return found if math.isfinite(found) else math.inf  # overflow: too far
-
     if not end > 0.0:
         return 0.0
+    slope = _slopes(problem, model, proposal, engine, known)
     pieces = _Pieces(penalties, end)
     t, here = end, slope(end)
     if here + pieces.slopes(end)[0] <= 0.0:

@@ -89,7 +89,7 @@ class SharedDirections:
         """Append a direction of party m: message of shape (N,), inner products with all of the party."""
         k = len(self)
         self._store.make_room(k, k + 1, max(self._most, 2 * k))
-        self._store.rows[k] = message
+        self.engine.copy(message, self._store.rows[k])
         self.owner = np.append(self.owner, m)
         self.products = np.pad(self.products, (0, 1))
         mine = self.of(m)

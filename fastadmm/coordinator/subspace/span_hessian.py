@@ -11,68 +11,13 @@ steps of Newton's method: see :mod:`fastadmm.coordinator.subspace.span`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
 
-__all__ = ["SpanHessian", "row_blocks", "span_products"]
-
-#: Messages are read in blocks of about this many numbers, which stay in the second-level cache.
-_NUMBERS_PER_BLOCK = 1 << 17
-
-_FEWEST_ROWS = 1024
-
-#: So few messages are multiplied with each other by a kernel, without a matrix product's overhead.
-_FEW_MESSAGES = 32
-
-
-def row_blocks(rows: tuple[int, int], n_messages: int) -> Iterator[tuple[int, int]]:
-    """Cut a row range into blocks whose messages fit into the cache; the cut depends on sizes alone."""
-    size = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_messages))
-    for begin in range(rows[0], rows[1], size):
-        yield begin, min(begin + size, rows[1])
-
-
-def span_products(
-    messages: np.ndarray, right: Callable[[int, int], np.ndarray], width: int, engine: Engine
-) -> np.ndarray:
-    """Product of all messages with a few other vectors, in one pass.
-
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-        V.
-    right : callable
-        Rows ``begin ... end`` of the other vectors, of shape (width, end - begin).
-    width : int
-        How many there are.
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (K, width)
-    """
-    found: np.ndarray
-    (found,) = engine.together(_product_parts(messages, right, width, engine))
-    return found
-
-
-def _product_parts(
-    messages: np.ndarray, right: Callable[[int, int], np.ndarray], width: int, engine: Engine
-) -> list[Any]:
-    """What :func:`span_products` adds up."""
-
-    def piece(rows: tuple[int, int]) -> np.ndarray:
-        total = np.zeros((len(messages), width))
-        for begin, end in row_blocks(rows, len(messages)):
-            total += messages[:, begin:end] @ right(begin, end).T
-        return total
-
-    leaves = engine.leaves(messages.shape[1])
-    return engine.parts(piece, leaves, light=True, size=len(messages) * width)
+__all__ = ["SpanHessian"]
 
 
 class SpanHessian:
@@ -123,39 +68,18 @@ class SpanHessian:
         ndarray of shape (K,), or (0,)
             V g.
         """
-        from fastadmm.kernels.vectors import square_root
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.span_hessian import span_hessian
 
-        k, root = len(messages), np.empty(len(curvature))
-        engine.over_rows(square_root, engine.leaves(len(curvature)), curvature, root)
-        parts, self.reference = [self._matrix_parts(messages, root, engine)], curvature
+        size, leaves = self.lead + len(messages), engine.leaves(len(curvature))
+        self.reference = curvature
+        given = messages, engine.root(curvature), self.lead, routine("dsyrk")
+        parts = [engine.kernel_parts(span_hessian, leaves, (size, size), *given)]
         if gradient is not None:
             parts.append(engine.dot_parts(messages, gradient))
         matrix, *products = engine.together(*parts)
-        self.matrix = matrix + np.triu(matrix, 1).T if self.lead + k <= _FEW_MESSAGES else matrix
+        self.matrix = matrix + np.triu(matrix, 1).T
         return products[0] if products else np.empty(0)
-
-    def _matrix_parts(self, messages: np.ndarray, root: np.ndarray, engine: Engine) -> list[Any]:
-        """Sums of the matrix at a curvature whose root is known; of few messages its upper half."""
-        size, leaves = self.lead + len(messages), engine.leaves(len(root))
-        if size <= _FEW_MESSAGES:
-            from fastadmm.kernels.span_hessian import span_hessian
-
-            return engine.kernel_parts(span_hessian, leaves, (size, size), messages, root, self.lead)
-
-        def piece(rows: tuple[int, int]) -> np.ndarray:
-            total = np.zeros((size, size))
-            for begin, end in row_blocks(rows, size):
-                part, own = messages[:, begin:end], root[begin:end]
-                bent = np.flatnonzero(own)
-                if 2 * len(bent) <= len(own):  # a loss with flat pieces bends at few samples
-                    part, own = part[:, bent], own[bent]
-                scaled = np.empty((size, len(own)))
-                scaled[: self.lead] = own
-                np.multiply(part, own, out=scaled[self.lead :])
-                total += scaled @ scaled.T
-            return total
-
-        return engine.parts(piece, leaves, light=True, size=size**2)
 
     def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
         """Take in the messages behind the first ``n_messages``; return V g, which costs no extra pass.
@@ -170,6 +94,9 @@ class SpanHessian:
         -------
         ndarray of shape (K,)
         """
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.span_hessian import span_border
+
         known, k, lead, h = self.n_messages, len(messages), self.lead, self.reference
         assert h is not None
         if known == k:
@@ -178,14 +105,10 @@ class SpanHessian:
             return self.refresh(messages, h, engine, gradient)
         new = k - known
 
-        def right(begin: int, end: int) -> np.ndarray:
-            rows = np.empty((new + 1, end - begin))
-            np.multiply(messages[known:, begin:end], h[begin:end], out=rows[:new])
-            rows[new] = gradient[begin:end]
-            return rows
-
         # Two messages and two columns at least: BLAS takes a vector in an order that depends on addresses.
-        parts = [_product_parts(messages, right, new + 1, engine)]
+        given = messages, known, h, gradient, routine("dgemm")
+        leaves, shape = engine.leaves(messages.shape[1]), (k, new + 1)
+        parts = [engine.kernel_parts(span_border, leaves, shape, *given)]
         if lead:
             parts.append(engine.dot_parts(messages[known:], h))
         products, *border = engine.together(*parts)
