@@ -106,7 +106,9 @@ def _dual_value(problem: Problem, u: np.ndarray, scale: float, parts: float, eng
     """The dual at a scaled vector, where the parties' conjugates are at most ``parts``."""
     if not scale > 0.0:
         return -math.inf
-    scaled = engine.plus(u, u, factor=0.0, scale=scale)
+    scaled = np.empty_like(u)
+    for own, out in zip(*(v.reshape(problem.n_outputs, -1) for v in (u, scaled))):
+        engine.plus(own, own, factor=0.0, scale=scale, out=out)
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
     bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts
     return bound if math.isfinite(bound) else -math.inf

@@ -293,7 +293,7 @@ class ProximalCoordinator:
             self._less_steep(answers, before, bound)
         self._ahead = self._advanced([answer.face for answer in answers], bound, self.model.coefficients)
         yield from self._describe_model()
-        moved = difference(self.model, old, self.problem.n_samples, self.engine)
+        moved = difference(self.problem, self.model, old, self.engine)
         square = inner(moved, moved, self.engine, self.problem.n_outputs)
         rows = self.engine.all_rows(self.problem.n_samples)
         self.reach = math.sqrt(square / (rows * self.problem.n_outputs))

@@ -66,12 +66,12 @@ def loss_at(problem: Problem, point: Any, gradient: Array, engine: Engine) -> fl
     return loss.evaluate(z, y, weight, gradient, engine)
 
 
-def difference(end: Any, start: Any, n_samples: int, engine: Engine) -> Array:
+def difference(problem: Problem, end: Any, start: Any, engine: Engine) -> Array:
     """Predictors at ``end`` less those at ``start``, points with intercept and total: (N,) or (C N,)."""
     rise = end.intercept - start.intercept
-    if np.ndim(rise) == 0:
+    if problem.n_outputs == 1:
         return engine.plus(end.total, start.total, rise, factor=-1.0)
-    moved: Array = end.total - start.total + lifted(rise, n_samples)
+    moved: Array = end.total - start.total + lifted(rise, problem.n_samples)
     return moved
 
 

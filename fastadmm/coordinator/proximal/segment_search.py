@@ -110,7 +110,7 @@ def _slopes(
 ) -> Callable[[float], float]:
     """Slope of the loss at a position; infinite where it overflows. Gradients at 0 and 1 may be known."""
     n, loss, y, weight = problem.n_samples, problem.loss, problem.y, problem.weight
-    along, gradient = difference(proposal, model, n, engine), np.empty_like(model.total)
+    along, gradient = difference(problem, proposal, model, engine), np.empty_like(model.total)
     if problem.n_outputs == 1:
         total, z, messages = np.empty(n), np.empty(n), along[np.newaxis]
         begin = model.total, problem.offset, model.intercept, y, weight, total, z, gradient
