@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.engine.engine import _BLAS, Engine, default_threads, even_ranges
+from fastadmm.engine.engine import Engine, default_threads, even_ranges
 from fastadmm.engine.free_cores import FreeCores
+from fastadmm.engine.process import BLAS
 from fastadmm.engine.rows import NUMBA_THREADS
 from fastadmm.engine.tree import halved
 from fastadmm.kernels.pieces import COMPILED
@@ -313,7 +314,7 @@ def in_a_fork(work):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("lock", [_BLAS.lock, global_compiler_lock], ids=["limit", "compiler"])
+@pytest.mark.parametrize("lock", [BLAS.lock, global_compiler_lock], ids=["limit", "compiler"])
 def test_a_fork_waits_for_locks_of_other_threads(lock):
     held, was = threading.Event(), blas_threads()
 
@@ -390,7 +391,7 @@ def test_any_thread_limits_and_another_restores():
 
 @pytest.mark.parametrize("place", ["acquire", "_release"])
 def test_an_interrupt_restores_the_limit(place, monkeypatch):
-    before, honest, once = blas_threads(), getattr(_BLAS, place), []
+    before, honest, once = blas_threads(), getattr(BLAS, place), []
 
     def interrupted(holder):
         if place == "acquire":
@@ -401,7 +402,7 @@ def test_an_interrupt_restores_the_limit(place, monkeypatch):
         if place == "_release":
             honest(holder)
 
-    monkeypatch.setattr(_BLAS, place, interrupted)
+    monkeypatch.setattr(BLAS, place, interrupted)
     with pytest.raises(KeyboardInterrupt), Engine(1) as engine, engine.limited():
         pass
     assert blas_threads() == before

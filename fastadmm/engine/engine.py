@@ -11,31 +11,27 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
+from fastadmm.engine.job import QUIET, Job
+from fastadmm.engine.process import BLAS
 from fastadmm.engine.rows import NUMBA_THREADS, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, halves_of, leaves_of, sum_leaves
+from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
 __all__ = ["Engine", "default_threads", "even_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-
-#: Overflow and its consequences are looked for where they matter, in objective and residuals.
-_QUIET: Any = {"over": "ignore", "invalid": "ignore"}
-
-#: What an item that another thread took is found as.
-_TAKEN = object()
 
 #: Rows per piece: large enough that handing it to a thread costs nothing in comparison.
 ROWS_PER_PIECE = 8192
@@ -57,9 +53,6 @@ _SLICE = 1 << 13
 
 #: The same where a kernel adds them up.
 _FEW_NUMBERS = 1 << 10
-
-#: Numbers in two cache lines, which processors fetch together.
-_CACHE_LINES = 16
 
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
 MAX_PIECES = 16
@@ -142,140 +135,7 @@ def default_threads(processes: int = 1) -> int:
     return min(limits)
 
 
-class _BlasLimit:
-    """Knows who needs BLAS held to one thread; looks up the libraries only once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders: dict[object, int] = {}  # with their threads
-        self._libraries: list[Any] | None = None
-        self._before: list[int] | None = None  # their threads, while they are held
-
-    def acquire(self, holder: object) -> None:
-        """Set the limit, if this is the first to need it."""
-        with self._lock:
-            self._holders[holder] = threading.get_ident()
-            if self._before is None:
-                if self._libraries is None:
-                    import scipy.linalg  # noqa: F401 (loads SciPy's own BLAS before the look-up)
-                    from threadpoolctl import ThreadpoolController
-
-                    self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-                # One by one: threadpoolctl's own limit looks up names and versions, every time.
-                self._before = [library.num_threads for library in self._libraries]
-                self._set([1] * len(self._libraries))
-
-    def release(self, holder: object) -> None:
-        """Restore what was before, if this is the last to need it; also in the middle of an interrupt."""
-        try:
-            self._release(holder)
-        except BaseException:
-            self._release(holder)
-            raise
-
-    def _release(self, holder: object) -> None:
-        with self._lock:
-            self._holders.pop(holder, None)
-            if not self._holders and self._before is not None:
-                self._set(self._before)
-                self._before = None
-
-    def _set(self, threads: list[Any]) -> None:
-        """Set each number: since threadpoolctl 3.8, OpenBLAS listens to one thread until that lets go."""
-        for library, number in zip(self._libraries or (), threads):
-            let_go = getattr(library, "clear_controlling_thread", None)
-            if let_go is not None:
-                let_go(force=True)
-            library.set_num_threads(number)
-            if let_go is not None:
-                let_go(force=True)
-
-    def forget_threads(self) -> None:
-        """In a forked process: other threads are gone, and their limits end with the next that ends here."""
-        own = threading.get_ident()
-        self._holders = {holder: thread for holder, thread in self._holders.items() if thread == own}
-
-    @property
-    def lock(self) -> Any:
-        """Held while the limit changes."""
-        return self._lock
-
-
-_BLAS = _BlasLimit()
-
-#: Locks that a fork in progress holds.
-_HELD: list[Any] = []
-
-
-def _before_fork() -> None:
-    """Wait for locks that other threads hold: in the child they would never be free."""
-    compiler = sys.modules.get("numba.core.compiler_lock")
-    for lock in ([compiler.global_compiler_lock] if compiler is not None else []) + [_BLAS.lock]:
-        lock.acquire()
-        _HELD.append(lock)
-
-
-def _after_fork() -> None:
-    while _HELD:
-        _HELD.pop().release()
-
-
-def _in_child() -> None:
-    _BLAS.forget_threads()
-    NUMBA_THREADS.after_fork()
-    _after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
-
-
-class _Job(Generic[_T, _R]):
-    """Items of one :meth:`Engine.map`, shared by the threads that work on it."""
-
-    def __init__(
-        self, function: Callable[[_T], _R], items: list[_T], workers: int, inside: threading.local
-    ) -> None:
-        self._function, self._items, self._workers, self._inside = function, items, workers, inside
-        self._open = dict.fromkeys(range(len(items)))  # taking one out is one step of the interpreter
-        self._found: list[_R | None] = [None] * len(items)
-        self._error: BaseException | None = None
-
-    def work(self, worker: int) -> None:
-        """Take items until none is left: first those that this worker has in its cache from the last job."""
-        self._inside.active = True
-        first = len(self._items) * worker // self._workers
-        try:
-            for k in itertools.chain(range(first, len(self._items)), range(first - 1, -1, -1)):
-                if self._open.pop(k, _TAKEN) is None:
-                    self._found[k] = self._function(self._items[k])
-        finally:
-            self._inside.active = False
-
-    def help(self, worker: int) -> None:
-        """As :meth:`work`, on a thread of the pool."""
-        try:
-            # Each thread has its own floating-point error state.
-            with np.errstate(**_QUIET):
-                self.work(worker)
-        except BaseException as error:
-            self._error = error
-            self.stop()
-
-    def stop(self) -> None:
-        """No thread begins another item."""
-        self._open.clear()
-
-    def results(self) -> list[_R]:
-        """In the order of the items; raises what a helper raised. Afterwards nothing is held any more."""
-        if self._error is not None:
-            raise self._error
-        found = cast("list[_R]", self._found)
-        del self._function, self._items, self._found  # a helper's thread may hold the job a moment longer
-        return found
-
-
-class Engine:
+class Engine(VectorWork):
     """A pool of threads for kernels that release the interpreter lock.
 
     Parameters
@@ -343,7 +203,7 @@ class Engine:
         items = items[len(alone) :]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastadmm")
-        job = _Job(function, items, workers, self._inside)
+        job = Job(function, items, workers, self._inside)
         helpers = [self._pool.submit(job.help, k) for k in range(1, workers)]
         try:
             job.work(0)
@@ -428,7 +288,7 @@ class Engine:
             kernel(*arguments, own, *leaves[0])
             return own
         # So far apart that no two threads write to one cache line.
-        room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
+        room = (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
         group = min(len(leaves), self._at_once(numbers))
         spilled = self._spilled_among(*arguments)
@@ -594,140 +454,6 @@ class Engine:
 
         self._shared(work, even_ranges(len(ranges), pieces))
 
-    def total(self, v: np.ndarray) -> Any:
-        """Sum over rows of v, of shape (N,) or (..., N)."""
-        return self.total_and_size(v)[0]
-
-    def total_and_size(self, v: np.ndarray) -> tuple[Any, Any]:
-        """Sums over rows of v and of its absolute values, in one."""
-        total, size = self._across(self.size_parts(v))
-        return total, size
-
-    def size_parts(self, v: np.ndarray) -> list[Any]:
-        """What :meth:`total_and_size` adds up, for :meth:`together`."""
-        from fastadmm.kernels.vectors import total_and_size
-
-        given = np.ascontiguousarray(v, dtype=float)
-        if v.ndim == 1:
-            return self.kernel_parts(total_and_size, self._light(v), (2,), given)
-
-        def piece(rows: tuple[int, int]) -> tuple[Any, Any]:
-            sums = np.zeros((given.size // given.shape[-1], 2))
-            for own, out in zip(given.reshape(len(sums), -1), sums):
-                total_and_size(own, out, *rows)
-            total, size = sums.T.reshape(2, *v.shape[:-1]).copy()
-            return total, size
-
-        return self.parts(piece, self._light(v), True)
-
-    def plus(
-        self,
-        first: np.ndarray,
-        second: np.ndarray,
-        shift: float = 0.0,
-        factor: float = 1.0,
-        scale: float = 1.0,
-        out: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """``(first + factor * second + shift) * scale``, of shape (N,); ``out`` may be one of them."""
-        from fastadmm.kernels.vectors import shifted_sum
-
-        out = np.empty(len(first)) if out is None else out
-        given = first, float(factor), second, float(shift), float(scale), out
-        self.over_rows(shifted_sum, self._light(first), *given)
-        return out
-
-    def times(self, first: np.ndarray, second: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Products of two vectors' numbers, of shape (N,); ``out`` may be one of them."""
-        from fastadmm.kernels.vectors import multiply
-
-        out = np.empty(len(first)) if out is None else out
-        self.over_rows(multiply, self._light(first), first, second, out)
-        return out
-
-    def copy(self, v: np.ndarray, out: np.ndarray) -> None:
-        """Write v, of shape (N,), to ``out``: memory that is new lies where its threads are."""
-        from fastadmm.kernels.vectors import copy
-
-        self.over_rows(copy, self._light(v), np.ascontiguousarray(v), out)
-
-    def root(self, v: np.ndarray) -> np.ndarray:
-        """Square roots of v, of shape (N,)."""
-        from fastadmm.kernels.vectors import square_root
-
-        out = np.empty(len(v))
-        self.over_rows(square_root, self._light(v), v, out)
-        return out
-
-    def mean(self, v: np.ndarray) -> float:
-        """Mean over rows of v, of shape (N,)."""
-        return float(self.total(v)) / self.all_rows(len(v))
-
-    def dot(self, u: np.ndarray, v: np.ndarray) -> Any:
-        """Inner product over rows: u of shape (N,) or (K, N), v of shape (N,); or of s times N numbers."""
-        found = self._across(self.dot_parts(u, v))
-        return found if u.ndim > v.ndim else float(found[0])
-
-    def dot_parts(self, u: np.ndarray, v: np.ndarray) -> list[Any]:
-        """What :meth:`dot` adds up, for :meth:`together`: of shape (1,) or (K,)."""
-        from fastadmm.kernels.vectors import products
-
-        n = v.shape[-1]
-        given = np.ascontiguousarray(v, dtype=float).reshape(-1, n)
-        rows = np.ascontiguousarray(u, dtype=float).reshape(-1, len(given), n)
-        return self.kernel_parts(products, self._light(v), (len(rows),), rows, given)
-
-    def norm(self, v: np.ndarray) -> float:
-        """Euclidean norm of v, of shape (N,)."""
-        return math.sqrt(self.dot(v, v))
-
-    def largest(self, v: np.ndarray) -> float:
-        """Largest number in v, of shape (N,)."""
-        return float(self.each_largest([v])[0])
-
-    def each_largest(self, vectors: Iterable[np.ndarray], sign: float = 1.0) -> np.ndarray:
-        """Largest number in each of several vectors of shape (N,), or with -1 in their negatives.
-
-        Parameters
-        ----------
-        vectors : sequence of ndarray of shape (N,)
-        sign : {1.0, -1.0}
-        """
-        return self._maximum(np.array([self._largest(v, sign) for v in vectors]))
-
-    def _largest(self, v: np.ndarray, sign: float) -> float:
-        from fastadmm.kernels.vectors import largest
-
-        leaves = self._light(v)
-        found = np.empty((len(leaves), _CACHE_LINES))
-        self._into_leaves(largest, leaves, found, np.ascontiguousarray(v, dtype=float), sign)
-        return float(found[:, 0].max())
-
-    def smallest(self, v: np.ndarray, k: int) -> float:
-        """The number of v, of shape (N,), that k numbers come before where they are in order."""
-        return float(np.partition(v, k)[k])
-
-    def _maximum(self, numbers: np.ndarray) -> np.ndarray:
-        """Largest of what all machines found, number by number."""
-        return numbers
-
-    def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
-        """All rows of vectors of shape (N,): for what no sum can say, such as a quantile."""
-        return list(vectors)
-
-    def combine(self, c: np.ndarray, rows: np.ndarray, chosen: Any = slice(None)) -> np.ndarray:
-        """``c @ rows[chosen]`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
-        out = np.empty((*c.shape[:-1], rows.shape[1]))
-
-        def piece(part: tuple[int, int]) -> None:
-            out[..., part[0] : part[1]] = c @ rows[chosen, part[0] : part[1]]
-
-        self.by_leaf(piece, self._light(rows), True)
-        return out
-
-    def _light(self, v: np.ndarray) -> Ranges:
-        return self.leaves(v.shape[-1])
-
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""
         from fastadmm.kernels.pieces import COMPILED
@@ -755,11 +481,11 @@ class Engine:
         """
         holder = object()
         try:
-            _BLAS.acquire(holder)
-            with np.errstate(**_QUIET):
+            BLAS.acquire(holder)
+            with np.errstate(**QUIET):
                 yield
         finally:
-            _BLAS.release(holder)
+            BLAS.release(holder)
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""

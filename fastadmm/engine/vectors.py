@@ -1,0 +1,193 @@
+"""Sums and other work over vectors with a number for every row."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.engine.tree import SOME_LEAVES, Ranges
+
+__all__ = ["CACHE_LINES", "VectorWork"]
+
+#: Numbers in two cache lines, which processors fetch together.
+CACHE_LINES = 16
+
+
+class VectorWork(ABC):
+    """What an engine does with vectors of shape (N,), by the jobs that it knows how to share."""
+
+    @abstractmethod
+    def leaves(
+        self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
+    ) -> Ranges:
+        """Cut the rows that are here into leaves."""
+
+    @abstractmethod
+    def all_rows(self, n_rows: int) -> int:
+        """How many rows there are in all where so many are here."""
+
+    @abstractmethod
+    def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
+        """Call ``kernel(*arguments, start, stop)`` for each range of rows."""
+
+    @abstractmethod
+    def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
+        """Sums of what a kernel adds, for the nodes that are here."""
+
+    @abstractmethod
+    def parts(
+        self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
+    ) -> list[Any]:
+        """Sums of what a function gives, for the nodes that are here."""
+
+    @abstractmethod
+    def by_leaf(
+        self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
+    ) -> None:
+        """Call a function for every leaf."""
+
+    @abstractmethod
+    def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
+        """Call ``kernel(*arguments, own[k], start, stop)`` for each leaf."""
+
+    @abstractmethod
+    def _across(self, nodes: list[Any]) -> Any:
+        """Sum over all rows from the sums of the nodes that are here."""
+
+    def total(self, v: np.ndarray) -> Any:
+        """Sum over rows of v, of shape (N,) or (..., N)."""
+        return self.total_and_size(v)[0]
+
+    def total_and_size(self, v: np.ndarray) -> tuple[Any, Any]:
+        """Sums over rows of v and of its absolute values, in one."""
+        total, size = self._across(self.size_parts(v))
+        return total, size
+
+    def size_parts(self, v: np.ndarray) -> list[Any]:
+        """What :meth:`total_and_size` adds up, for :meth:`together`."""
+        from fastadmm.kernels.vectors import total_and_size
+
+        given = np.ascontiguousarray(v, dtype=float)
+        if v.ndim == 1:
+            return self.kernel_parts(total_and_size, self._light(v), (2,), given)
+
+        def piece(rows: tuple[int, int]) -> tuple[Any, Any]:
+            sums = np.zeros((given.size // given.shape[-1], 2))
+            for own, out in zip(given.reshape(len(sums), -1), sums):
+                total_and_size(own, out, *rows)
+            total, size = sums.T.reshape(2, *v.shape[:-1]).copy()
+            return total, size
+
+        return self.parts(piece, self._light(v), True)
+
+    def plus(
+        self,
+        first: np.ndarray,
+        second: np.ndarray,
+        shift: float = 0.0,
+        factor: float = 1.0,
+        scale: float = 1.0,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """``(first + factor * second + shift) * scale``, of shape (N,); ``out`` may be one of them."""
+        from fastadmm.kernels.vectors import shifted_sum
+
+        out = np.empty(len(first)) if out is None else out
+        given = first, float(factor), second, float(shift), float(scale), out
+        self.over_rows(shifted_sum, self._light(first), *given)
+        return out
+
+    def times(self, first: np.ndarray, second: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Products of two vectors' numbers, of shape (N,); ``out`` may be one of them."""
+        from fastadmm.kernels.vectors import multiply
+
+        out = np.empty(len(first)) if out is None else out
+        self.over_rows(multiply, self._light(first), first, second, out)
+        return out
+
+    def copy(self, v: np.ndarray, out: np.ndarray) -> None:
+        """Write v, of shape (N,), to ``out``: memory that is new lies where its threads are."""
+        from fastadmm.kernels.vectors import copy
+
+        self.over_rows(copy, self._light(v), np.ascontiguousarray(v), out)
+
+    def root(self, v: np.ndarray) -> np.ndarray:
+        """Square roots of v, of shape (N,)."""
+        from fastadmm.kernels.vectors import square_root
+
+        out = np.empty(len(v))
+        self.over_rows(square_root, self._light(v), v, out)
+        return out
+
+    def mean(self, v: np.ndarray) -> float:
+        """Mean over rows of v, of shape (N,)."""
+        return float(self.total(v)) / self.all_rows(len(v))
+
+    def dot(self, u: np.ndarray, v: np.ndarray) -> Any:
+        """Inner product over rows: u of shape (N,) or (K, N), v of shape (N,); or of s times N numbers."""
+        found = self._across(self.dot_parts(u, v))
+        return found if u.ndim > v.ndim else float(found[0])
+
+    def dot_parts(self, u: np.ndarray, v: np.ndarray) -> list[Any]:
+        """What :meth:`dot` adds up, for :meth:`together`: of shape (1,) or (K,)."""
+        from fastadmm.kernels.vectors import products
+
+        n = v.shape[-1]
+        given = np.ascontiguousarray(v, dtype=float).reshape(-1, n)
+        rows = np.ascontiguousarray(u, dtype=float).reshape(-1, len(given), n)
+        return self.kernel_parts(products, self._light(v), (len(rows),), rows, given)
+
+    def norm(self, v: np.ndarray) -> float:
+        """Euclidean norm of v, of shape (N,)."""
+        return math.sqrt(self.dot(v, v))
+
+    def largest(self, v: np.ndarray) -> float:
+        """Largest number in v, of shape (N,)."""
+        return float(self.each_largest([v])[0])
+
+    def each_largest(self, vectors: Iterable[np.ndarray], sign: float = 1.0) -> np.ndarray:
+        """Largest number in each of several vectors of shape (N,), or with -1 in their negatives.
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray of shape (N,)
+        sign : {1.0, -1.0}
+        """
+        return self._maximum(np.array([self._largest(v, sign) for v in vectors]))
+
+    def _largest(self, v: np.ndarray, sign: float) -> float:
+        from fastadmm.kernels.vectors import largest
+
+        leaves = self._light(v)
+        found = np.empty((len(leaves), CACHE_LINES))
+        self._into_leaves(largest, leaves, found, np.ascontiguousarray(v, dtype=float), sign)
+        return float(found[:, 0].max())
+
+    def smallest(self, v: np.ndarray, k: int) -> float:
+        """The number of v, of shape (N,), that k numbers come before where they are in order."""
+        return float(np.partition(v, k)[k])
+
+    def _maximum(self, numbers: np.ndarray) -> np.ndarray:
+        """Largest of what all machines found, number by number."""
+        return numbers
+
+    def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
+        """All rows of vectors of shape (N,): for what no sum can say, such as a quantile."""
+        return list(vectors)
+
+    def combine(self, c: np.ndarray, rows: np.ndarray, chosen: Any = slice(None)) -> np.ndarray:
+        """``c @ rows[chosen]`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
+        out = np.empty((*c.shape[:-1], rows.shape[1]))
+
+        def piece(part: tuple[int, int]) -> None:
+            out[..., part[0] : part[1]] = c @ rows[chosen, part[0] : part[1]]
+
+        self.by_leaf(piece, self._light(rows), True)
+        return out
+
+    def _light(self, v: np.ndarray) -> Ranges:
+        return self.leaves(v.shape[-1])
