@@ -128,6 +128,9 @@ class CountedEngine(Engine):
             each = (self.clock.now() - begin) / number
             self.clock.job([each] * number, LAUNCH * self.clock.cores.bit_length())
 
+    def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
+        return self.clock.cores
+
     @property
     def inside(self) -> bool:
         return self.clock.inside

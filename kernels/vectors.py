@@ -96,20 +96,27 @@ def newton_target(root, gradient, out, start, stop):
 @kernel
 def largest(v, sign, out, start, stop):
     """Write the largest number of v, of shape (N,), times a sign, to ``out``, of shape (1,); NaN wins."""
-    found, missing = np.full(LANES, -np.inf), np.zeros(LANES, dtype=np.int64)
+    found, missing = np.empty(LANES), np.empty(LANES)
+    for k in range(LANES):
+        found[k], missing[k] = -np.inf, 0.0
     for begin in range(start, stop, LANES):
         own = v[begin : min(begin + LANES, stop)]
         for k in range(len(own)):
             number = sign * own[k]
             found[k] = max(found[k], number)
-            missing[k] += np.isnan(number)
-    out[0] = found.max() if missing.sum() == 0 else np.nan
+            missing[k] += number != number
+    most, lost = -np.inf, 0.0
+    for k in range(LANES):
+        most, lost = max(most, found[k]), lost + missing[k]
+    out[0] = most if lost == 0.0 else np.nan
 
 
 @kernel
 def copy(v, out, start, stop):
     """Write the numbers of v, of shape (N,)."""
-    out[start:stop] = v[start:stop]
+    own, out = v[start:stop], out[start:stop]
+    for k in range(stop - start):
+        out[k] = own[k]
 
 
 @kernel

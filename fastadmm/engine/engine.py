@@ -287,6 +287,11 @@ class Engine(VectorWork):
             own = np.zeros(shape)
             kernel(*arguments, own, *leaves[0])
             return own
+        if self._few(leaves, shape):
+            own = np.zeros((len(leaves), *shape))
+            for place, rows in zip(own, leaves):
+                kernel(*arguments, place, *rows)
+            return halves_of(own)
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
@@ -308,6 +313,12 @@ class Engine(VectorWork):
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
+
+    def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
+        """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
+        if self.spilled is not None or len(leaves) > self.few_leaves or math.prod(shape) > _FEW_NUMBERS:
+            return False
+        return self._threads_for(leaves) == 1
 
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         """Call ``kernel(*arguments, own[k], start, stop)`` for each leaf."""

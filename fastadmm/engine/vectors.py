@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.tree import SOME_LEAVES, Ranges
+from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved, leaves_of
 
 __all__ = ["CACHE_LINES", "VectorWork"]
 
@@ -162,7 +162,7 @@ class VectorWork(ABC):
     def _largest(self, v: np.ndarray, sign: float) -> float:
         from fastadmm.kernels.vectors import largest
 
-        leaves = self._light(v)
+        leaves = halved(len(v), leaves_of(len(v)))  # of any vector: the pieces of a maximum decide nothing
         found = np.empty((len(leaves), CACHE_LINES))
         self._into_leaves(largest, leaves, found, np.ascontiguousarray(v, dtype=float), sign)
         return float(found[:, 0].max())
