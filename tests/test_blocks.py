@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import MOST_FILLED, CSRBlock, DenseBlock, as_block, check_scale
+from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.engine.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
 from fastadmm.errors import InputError
 
@@ -261,6 +262,26 @@ def test_engine_keeps_order_passes_errors_on_and_nests():
         engine.close()
         assert engine.map(lambda k: k, [1, 2]) == [1, 2]
     assert Engine().n_threads >= 1
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_rows_times_the_root_of_a_weight(kind, n_threads):
+    matrix, rng = values(20_001, 6), np.random.default_rng(1)
+    weight, x, v = rng.random(20_001), rng.normal(size=(2, 6)), rng.normal(size=20_001)
+    scaled = np.sqrt(weight)[:, np.newaxis] * matrix
+    with Engine(n_threads) as engine:
+        block = WeightedBlock(as_block(kind(matrix)), weight, engine)
+        np.testing.assert_array_equal(block.root, np.sqrt(weight))
+        np.testing.assert_allclose(block.product(x[0], engine), scaled @ x[0], atol=1e-12)
+        both = np.empty((2, 20_001))
+        block.products_into(x, both, engine)
+        np.testing.assert_array_equal(both[0], block.product(x[0], engine))
+        np.testing.assert_allclose(both, x @ scaled.T, atol=1e-12)
+        np.testing.assert_allclose(block.transposed_product(v, engine), scaled.T @ v, atol=1e-10)
+        np.testing.assert_allclose(block.gram(engine), scaled.T @ scaled, atol=1e-10)
+        # The same bits as by two products, in the order that an x-update would take them.
+        np.testing.assert_array_equal(block.twice(v, engine), block.root * (block.root * v))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

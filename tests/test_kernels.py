@@ -593,8 +593,8 @@ def scattered(path, array, chunk):
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_kernels_without_compilation(tmp_path):
     """The kernels are plain Python too: a debugger can step through them."""
-    chosen = "seams or evaluate or range or csr_ or dense_ker or against_exact or prox_is_exact or stays"
-    chosen += " or test_rows or test_span_kernels"
+    chosen = "seams or evaluate or range or csr_ or dense_ker or dense_gram or against_exact or prox_is_exact"
+    chosen += " or stays or test_rows or test_span_kernels"
     files = [__file__, *(str(Path(__file__).with_name(f"test_{k}.py")) for k in ("rows", "span_kernels"))]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files],
