@@ -104,7 +104,7 @@ def largest(v, sign, out, start, stop):
         for k in range(len(own)):
             number = sign * own[k]
             found[k] = max(found[k], number)
-            missing[k] += number != number
+            missing[k] += np.isnan(number)
     most, lost = -np.inf, 0.0
     for k in range(LANES):
         most, lost = max(most, found[k]), lost + missing[k]
