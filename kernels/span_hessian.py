@@ -34,17 +34,27 @@ def span_hessian(messages, root, lead, syrk, out, start, stop):
         Row range.
     """
     n = lead + len(messages)
-    scaled = np.empty((n, _BLOCK))
+    scaled, places = np.empty((n, _BLOCK)), np.empty(_BLOCK, dtype=np.int64)
     for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
+        size, bent = min(begin + _BLOCK, stop) - begin, 0
         weight = root[begin : begin + size]
+        for k in range(size):
+            places[bent] = k
+            bent += weight[k] != 0.0
+        few = 2 * bent <= size  # a loss with flat pieces bends at few samples
+        if few:
+            size = bent
         for row in range(n):
             own = scaled[row, :size]
             if row < lead:
                 for k in range(size):
-                    own[k] = weight[k]
+                    own[k] = weight[places[k]] if few else weight[k]
+                continue
+            message = messages[row - lead, begin:stop]
+            if few:
+                for k in range(size):
+                    own[k] = weight[places[k]] * message[places[k]]
             else:
-                message = messages[row - lead, begin : begin + size]
                 for k in range(size):
                     own[k] = weight[k] * message[k]
         if n > _FEW_MESSAGES:
