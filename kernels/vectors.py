@@ -17,7 +17,6 @@ __all__ = [
     "dot",
     "largest",
     "multiply",
-    "newton_target",
     "products",
     "products_by_class",
     "raise_to",
@@ -83,14 +82,6 @@ def multiply(first, second, out, start, stop):
     one, other, own = first[start:stop], second[start:stop], out[start:stop]
     for k in range(stop - start):
         own[k] = one[k] * other[k]
-
-
-@kernel
-def newton_target(root, gradient, out, start, stop):
-    """Replace numbers by themselves times a root, less a gradient over the root, all of shape (N,)."""
-    own, size, slope = out[start:stop], root[start:stop], gradient[start:stop]
-    for k in range(stop - start):
-        own[k] = size[k] * own[k] - slope[k] / size[k]
 
 
 @kernel

@@ -176,7 +176,7 @@ class FaceParty(Answering):
         if isinstance(solver, PenalisedUpdate):
             new = solver.minimise_around(y, slope, scale, start, self.engine)
         else:
-            target = self._target(self.block.product(y, self.engine), gradient)
+            target = self._root * self.block.product(y, self.engine) - gradient / self._root
             new = solver.solve(target, scale, start, self.engine)
         new = self._within_reach(x, y, new)
         answer = self.describe(new, end)
@@ -188,14 +188,6 @@ class FaceParty(Answering):
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
         face = self._face_of_answer.face(answer["coefficients"])
         return {**answer, **face.values(), **self._dual(slope, y)}
-
-    def _target(self, images: Array, gradient: Array) -> Array:
-        """Root times images less gradient over root, of shape (N,); written to the first."""
-        from fastadmm.kernels.vectors import newton_target
-
-        leaves = self.engine.leaves(len(images))
-        self.engine.over_rows(newton_target, leaves, self._root, gradient, images)
-        return images
 
     @property
     def _face_of_answer(self) -> ActiveSet:
