@@ -25,7 +25,7 @@ from fastadmm.engine.job import QUIET, Job
 from fastadmm.engine.process import BLAS
 from fastadmm.engine.rows import NUMBA_THREADS, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
-from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, halves_of, leaves_of, sum_leaves
+from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
 __all__ = ["Engine", "default_threads", "even_ranges", "row_ranges"]
@@ -291,7 +291,7 @@ class Engine(VectorWork):
             own = np.zeros((len(leaves), *shape))
             for place, rows in zip(own, leaves):
                 kernel(*arguments, place, *rows)
-            return halves_of(own)
+            return self._folded(own)
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
@@ -421,10 +421,11 @@ class Engine(VectorWork):
         from fastadmm.kernels.vectors import add_by_halves as kernel
 
         size = own[0].size
-        if size < 2 * _FEW_NUMBERS:
-            return halves_of(own)
         flat = own.reshape(len(own), size)
-        self.over_rows(kernel, even_ranges(size, size // _FEW_NUMBERS), flat)
+        if size < 2 * _FEW_NUMBERS:
+            kernel(flat, 0, size)
+        else:
+            self.over_rows(kernel, even_ranges(size, size // _FEW_NUMBERS), flat)
         return own[0]
 
     def _added(self, parts: Sequence[Any]) -> Any:

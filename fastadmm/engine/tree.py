@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 __all__ = ["Ranges", "add", "add_by_halves", "halved", "leaves_of", "node_range", "sum_leaves"]
 
 #: Consecutive half-open ranges of rows.
@@ -135,10 +133,3 @@ def sum_leaves(function: Callable[[tuple[int, int]], Any], ranges: Ranges) -> An
         held.append(found)
     (total,) = held
     return total
-
-
-def halves_of(rows: np.ndarray) -> np.ndarray:
-    """Sum by halves over the first axis of an array, ``rows``, whose length is a power of two."""
-    while len(rows) > 1:
-        rows = rows[::2] + rows[1::2]
-    return rows[0]

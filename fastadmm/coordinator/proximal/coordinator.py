@@ -228,7 +228,10 @@ class ProximalCoordinator:
             place = self.shared.place_of(point, problem.loss)
         if place is None:
             return primal_value(problem, point.total, start, self.engine)
-        gradient = place.gradient.copy() if problem.fit_intercept else place.gradient
+        gradient = place.gradient
+        if problem.fit_intercept:  # which is written to
+            gradient = np.empty_like(gradient)
+            self.engine.copy(place.gradient, gradient)
         known = place.loss, gradient, place.sums
         return primal_value(problem, point.total, place.intercept, self.engine, known)
 
