@@ -12,6 +12,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
+from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.smoothing_width import next_width, smoothing_bias
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
@@ -57,6 +58,66 @@ def test_bias_is_what_smoothing_adds_to_the_gap(loss: str, steepest: float, widt
     formula = width * float(problem.weight[used] @ (p * (steepest - p)))
     assert bias == pytest.approx(missing, rel=1e-9, abs=1e-12)
     assert bias == pytest.approx(formula, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "quantile"])
+@pytest.mark.parametrize("width", [2.0, 0.3, 1e-3])
+def test_a_centre_is_its_own_gradient_and_costs_nothing(loss: str, width: float) -> None:
+    problem, rng = small_problem(loss), np.random.default_rng(5)
+    used = problem.weight > 0.0
+    with Engine(1) as engine:
+        smoothing = Smoothing(problem, engine)
+        smoothing.width = width
+
+        def gradient(z: np.ndarray) -> np.ndarray:
+            smooth, u = smoothing.smoothed(), np.empty(N)
+            smooth.loss.evaluate(z - problem.offset + smooth.offset, smooth.y, smooth.weight, u, engine)
+            return u
+
+        def kinks() -> np.ndarray:
+            return np.where(problem.y > 0.5, 1.0, -1.0) if loss == "hinge" else problem.y
+
+        z = rng.standard_normal(N)
+        centre = gradient(z)
+        before = smoothing.bias(z, centre)
+        smoothing.move(centre)
+        # At its kink every slope is a subgradient: the smoothed loss keeps that of the centre.
+        assert gradient(kinks()) == pytest.approx(centre, abs=1e-12)
+        assert smoothing.bias(kinks(), centre) == pytest.approx(0.0, abs=1e-12)
+        # Elsewhere a step of the proximal point method goes towards a subgradient, and what it costs is this.
+        u = gradient(z)
+        p, c = u[used] / problem.weight[used], centre[used] / problem.weight[used]
+        ends = (0.0, -np.sign(kinks()[used])) if loss == "hinge" else (-0.5, 0.5)
+        far = np.where((p - c > 0.0), np.maximum(*ends) - p, p - np.minimum(*ends))
+        formula = smoothing.width * float(problem.weight[used] @ (np.abs(p - c) * far))
+        assert smoothing.bias(z, u) == pytest.approx(formula, rel=1e-9, abs=1e-12)
+        assert smoothing.bias(z, u) <= before + 1e-12
+
+
+def sparse_rows(n: int, d: int) -> Problem:
+    """As many rows meet their kinks in the end as there are columns."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((n, d)) < 0.04, rng.standard_normal((n, d)), 0.0)
+    z = X @ rng.standard_normal(d)
+    y = (2.0 * z / z.std() + rng.logistic(size=n) > 0.0) * 1.0
+    return make_problem([X[:, : d // 2], X[:, d // 2 :]], y, loss="hinge", lam=1e-4)
+
+
+@pytest.mark.parametrize(("directions", "rounds"), [("auto", 70), ("one", 130)])
+def test_many_rows_at_their_kinks_do_not_stall(directions: str, rounds: int) -> None:
+    """Narrow parabolas did: a gap of 4e-6 after 200 rounds."""
+    fit = solve(sparse_rows(4000, 200), SolverOptions(gap=1e-6, max_rounds=rounds, directions=directions))
+    assert fit.status is Status.CONVERGED
+
+
+def test_parties_in_one_process_send_both_directions_of_a_loss_with_kinks() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    problem = make_problem([scale(X)[:, a::3] for a in range(3)], y, loss="hinge", lam=1e-3)
+    rounds = [
+        len(solve(problem, SolverOptions(gap=1e-6, max_rounds=40, directions=directions)).history)
+        for directions in ("auto", "one")
+    ]
+    assert rounds[0] <= 0.8 * rounds[1]
 
 
 @pytest.mark.parametrize("gap", [1e3, 1.0, 1e-2, 1e-9, math.inf])

@@ -52,6 +52,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
     "automatic": {},
     "proximal": {"regularizer": "l1"},
+    "kinks": {"loss": "hinge"},
     "smoothed-proximal": {"regularizer": "l1", "loss": "hinge", "constraint": "ball:1"},
 }
 ROUNDS = 24

@@ -162,7 +162,7 @@ def test_merging_changes_neither_weights_nor_messages(monkeypatch):
     for _ in range(4):
         free.round()
         bound.round()
-    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
+    monkeypatch.setattr(bound.coordinator, "limit", 4)
     for party in bound.parties:
         assert len(party.directions) == 4
     free_record = bound.round()  # the fifth direction makes a merge necessary

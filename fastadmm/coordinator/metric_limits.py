@@ -10,7 +10,14 @@ import numpy as np
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 
-__all__ = ["directions_for_faces", "directions_per_party", "directions_worth", "drift_share", "raised"]
+__all__ = [
+    "directions_for_faces",
+    "directions_for_kinks",
+    "directions_per_party",
+    "directions_worth",
+    "drift_share",
+    "raised",
+]
 
 #: Samples whose curvature is a smaller share of the mean get this share.
 _FLOOR = 1e-6
@@ -45,6 +52,21 @@ def directions_for_faces(n_parts: int, n_samples: int) -> int:
     """
     small = min(_MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
     return max(directions_per_party(n_parts), small)
+
+
+def directions_for_kinks(n_parties: int, n_samples: int) -> int:
+    """Most directions a party keeps for squared l2 and a loss with kinks.
+
+    At the optimum about as many samples are at their kinks as there are weights: nothing less than all
+    directions solves that, and what is forgotten is found again. Where caches hold them they cost little.
+
+    Parameters
+    ----------
+    n_parties : int
+    n_samples : int
+        N, of all workers.
+    """
+    return max(directions_per_party(n_parties), min(_MOST_TOGETHER // n_parties, _CACHED // n_samples))
 
 
 #: Numbers of messages and directions that a round may read for every stored entry.

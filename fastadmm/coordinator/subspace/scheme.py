@@ -76,7 +76,10 @@ class Subspace(Scheme):
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
         if method is not SubspaceMethod:
-            return super().make(problem, options, engine, elsewhere)
+            other = super().make(problem, options, engine, elsewhere)
+            if not problem.traits.smooth:
+                other.coordinator.at_hand = _at_hand(options, elsewhere)
+            return other
         # What is asked for is the same wherever parties are, so nothing that shows columns.
         cheap = _at_hand(options, elsewhere)
         history = options.history
@@ -92,17 +95,21 @@ class Subspace(Scheme):
         both, why = choose_directions(traits, options, elsewhere)
         if not traits.convex:
             return []
-        if traits.smooth and not traits.vector and _at_hand(options, elsewhere):
+        if not traits.smooth and _at_hand(options, elsewhere):
+            return ["answers of a round: both directions while there is room for them (in one process)"]
+        if not traits.vector and _at_hand(options, elsewhere):
             return ["answers of a round: both directions where that is less work, else one (in one process)"]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions per party."""
-        from fastadmm.coordinator.metric_limits import directions_per_party
+        from fastadmm.coordinator.metric_limits import directions_for_kinks, directions_per_party
         from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
 
         if shape.n_outputs == 1:
-            if not (shape.traits.convex and shape.traits.smooth):
+            if not shape.traits.smooth:
+                return directions_for_kinks(shape.n_parties, shape.n_samples), _LEAST_DIRECTIONS
+            if not shape.traits.convex:
                 return directions_per_party(shape.n_parties), _LEAST_DIRECTIONS
             if options.directions == "auto":
                 return _worth(shape.n_samples, shape.widths, shape.densities), _LEAST_MOVES

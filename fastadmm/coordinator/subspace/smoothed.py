@@ -1,13 +1,10 @@
-r"""Subspace Newton sharing for losses with kinks: smoothed ever less, certified on the loss itself.
+r"""Subspace Newton sharing for losses with kinks: smoothed ever anew, certified on the loss itself.
 
-A loss with a kink is a maximum, :math:`\ell(z) = \max_{u \in [a, b]} u e(z)`;
-subtracting :math:`\tfrac\gamma2 u^2` inside gives a smooth loss
-:math:`\ell_\gamma \le \ell \le \ell_\gamma + \tfrac\gamma2 \max u^2` (Nesterov
-2005). Rounds run on :math:`\ell_\gamma`, with a width that is as large as its
-share of the gap allows: see :mod:`fastadmm.coordinator.smoothing_width`. The
-certificate is about the loss itself: the objective is evaluated with it, and
-since :math:`\ell_\gamma^* = \ell^* + \tfrac\gamma2 u^2` on the same domain, the
-gradient of the smoothed loss is a dual point of both problems.
+Rounds run on a smooth loss: see :mod:`fastadmm.coordinator.smoothing`. Where smoothing caused too much of
+the gap, a round begins with another centre and width, and at the minimiser over the span for them: its
+gradient would otherwise say again what the messages tell already. The certificate is about the loss itself:
+the objective is evaluated with it, and a gradient of the smoothed loss lies in the domain of its conjugate,
+so that it is a dual point of both problems.
 """
 
 from __future__ import annotations
@@ -21,7 +18,8 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
-from fastadmm.coordinator.smoothing_width import next_width
+from fastadmm.coordinator.metric_limits import directions_for_kinks
+from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
@@ -29,8 +27,11 @@ from fastadmm.problem.problem import Problem
 
 __all__ = ["SmoothedSubspaceMethod"]
 
-#: Width of the smoothing at a warm start, as a share of the objective there.
-_WIDTH_AT_START = 1e-3
+#: Centres in one round: each takes one minimisation over the span.
+_MOST_CENTRES = 3
+
+#: These are solved to so much of the gap: what is left over counts with the round's own directions.
+_ACCURACY = 0.03
 
 
 class SmoothedSubspaceMethod(SubspaceMethod):
@@ -45,52 +46,56 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         As in :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
     """
 
+    row_keys = (*SubspaceMethod.row_keys, *Smoothing.row_keys)
+
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
-        self.coordinator.few_bend = True
-        self.width = 0.0
+        coordinator = self.coordinator
+        coordinator.few_bend = True
+        coordinator.limit = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
+        self.smoothing = Smoothing(problem, engine)
         self.bound = -math.inf
+        self.gap = math.inf
         self._intercept = 0.0
 
     def reopen(self) -> float:
         zero = np.zeros(self.problem.n_samples)
         start = primal_value(self.problem, zero, 0.0, self.engine)
         self._intercept = start.intercept
-        # At zero weights nothing is proved yet: the objective itself is the gap.
-        # Constant targets may leave no loss at all; any width serves then.
-        self._set_width(start.loss / self.problem.total_weight or 1.0)
+        self.smoothing.begin(start.loss)
+        self.coordinator.set_problem(self.smoothing.smoothed())
         super().reopen()
         return start.loss
 
     def _at_start(self, point: SpanPoint) -> None:
         primal = primal_value(self.problem, point.total, point.intercept, self.engine)
-        objective = primal.loss + self.coordinator.regulariser()
         self._intercept = point.intercept = primal.intercept
-        width = _WIDTH_AT_START * objective / self.problem.total_weight
-        if 0.0 < width < self.width:
-            self._set_width(width)
-
-    def _set_width(self, width: float) -> None:
-        smoothed = self.problem.loss.smoothed(width)
-        if smoothed is None:
-            raise TypeError(f"loss {self.problem.loss.name!r} has no smoothed form")
-        self.width = width
-        self.coordinator.set_problem(replace(self.problem, loss=smoothed))
+        if self.smoothing.begin_near(primal.loss + self.coordinator.regulariser()):
+            self.coordinator.set_problem(self.smoothing.smoothed())
 
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
+        self._refine()
         measured = yield from super().round()
         self.bound = max(self.bound, measured.lower_bound)
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
         self._intercept = primal.intercept
         objective = primal.loss + coordinator.regulariser() + self._rounding()
-        point = coordinator.point
-        z = problem.offset + point.total + point.intercept
-        width = next_width(problem, z, self.width, max(objective - self.bound, 0.0), self.engine)
-        if width < self.width:
-            self._set_width(width)
-            coordinator.start(coordinator.point.intercept)
+        self.gap = max(objective - self.bound, 0.0)
         return replace(measured, objective=objective, lower_bound=self.bound, augmented_lagrangian=objective)
+
+    def _refine(self) -> None:
+        """Smooth about the last gradient while smoothing causes too much of the gap."""
+        coordinator, smoothing = self.coordinator, self.smoothing
+        for _ in range(_MOST_CENTRES):
+            point = coordinator.point
+            if point.gradient is None:
+                break
+            z = self.problem.offset + point.total + point.intercept
+            if not smoothing.is_coarse(z, point.gradient, self.gap):
+                break
+            smoothing.move(point.gradient)
+            coordinator.go_on_with(smoothing.smoothed(), _ACCURACY * self.gap)
 
     def _rounding(self) -> float:
         """By how much rounding can have lowered the objective that is computed."""
@@ -105,10 +110,12 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         return self._intercept
 
     def export(self) -> dict[str, Any]:
-        own = {"width": self.width, "bound": self.bound, "exact_intercept": self._intercept}
-        return {**super().export(), **own}
+        own = {"bound": self.bound, "last_gap": self.gap, "exact_intercept": self._intercept}
+        return {**super().export(), **own, **self.smoothing.export()}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self._set_width(float(saved["width"]))
+        self.smoothing.restore(saved)
+        self.coordinator.set_problem(self.smoothing.smoothed())
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
+        self.gap = float(saved.get("last_gap", math.inf))  # runs that began without it
         super().restore(saved)

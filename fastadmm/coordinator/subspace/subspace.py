@@ -124,6 +124,8 @@ class SubspaceCoordinator:
         Loss and gradient at the current point, intercept minimised out.
     metric : ndarray of shape (N,) or None
         Curvature that the parties have factorised.
+    limit : int
+        Most directions of a party that are ever kept.
     rounded : RoundedMessages or None
         Bounds on the messages' errors where they are rounded.
     correction : Correction
@@ -148,7 +150,7 @@ class SubspaceCoordinator:
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.most_directions = directions
+        self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
         self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
@@ -209,6 +211,12 @@ class SubspaceCoordinator:
         self.problem = problem
         self.watch = MetricWatch(self.watch.usual)
         self.point.loss, self.point.gradient = math.nan, None
+
+    def go_on_with(self, problem: Problem, tolerance: float) -> None:
+        """Go on with another loss, at its minimiser over the span, to a tolerance in the summed scaling."""
+        self.set_problem(problem)
+        self.point = self._minimise(tolerance)
+        self.start(self.point.intercept)
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
@@ -394,8 +402,9 @@ class SubspaceCoordinator:
             return False
         parties, k = self.problem.n_parties, len(self.owner)
         # The second one has the room that is left for a round.
-        room = np.bincount(self.owner, minlength=parties).max(initial=0) < self._most_per_party(parties)
-        return bool(room) and k <= self._row_numbers
+        room = np.bincount(self.owner, minlength=parties).max(initial=0) < self._most_per_party()
+        # A round of a loss with kinks costs the coordinator more than any message.
+        return bool(room) and (self.few_bend or k <= self._row_numbers)
 
     def _squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
         asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
@@ -435,17 +444,16 @@ class SubspaceCoordinator:
     @property
     def most_messages(self) -> int:
         """Of all parties, while a round is on its way."""
-        parties = self.problem.n_parties
-        return (self._most_per_party(parties) + 1) * parties
+        return (self._most_per_party() + 1) * self.problem.n_parties
 
-    def _most_per_party(self, parties: int) -> int:
-        limit = directions_per_party(parties)
+    def _most_per_party(self) -> int:
+        limit = self.limit
         return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
 
     def _compress(self, before: np.ndarray) -> Talk[None]:
         """Record the move from coefficients ``before``; parties that have too many directions forget some."""
         parties = self.problem.n_parties
-        limit = self._most_per_party(parties)
+        limit = self._most_per_party()
         self.moves.record(before, self.point.coefficients, limit - 1)
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
@@ -500,7 +508,7 @@ class SubspaceMethod(Method):
     name = "subspace"
     convergent = True
     family = "subspace"
-    row_keys = ("messages", "total", "metric", "span_reference", "rounded_error")
+    row_keys: tuple[str, ...] = ("messages", "total", "metric", "span_reference", "rounded_error")
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Pace, Talk, ask_all
+from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace.span import SpanPoint
@@ -77,6 +78,7 @@ class SummedCoordinator(SubspaceCoordinator):
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
+        self.limit = directions_per_party(1)
         self.sums = Sums(problem.n_parties)
         self.reach = 0.0
         self.spread = np.empty(0)
@@ -90,9 +92,6 @@ class SummedCoordinator(SubspaceCoordinator):
 
     def each_coefficients(self) -> list[np.ndarray]:
         return [self.point.coefficients] * self.problem.n_parties
-
-    def _most_per_party(self, parties: int) -> int:
-        return super()._most_per_party(1)
 
     def round(self) -> Talk[list[float]]:
         primal = self.primal if self.primal is not None else self.start()
@@ -224,7 +223,7 @@ class SummedCoordinator(SubspaceCoordinator):
     def _merge_oldest(self) -> Talk[None]:
         """Merge the two oldest directions where there are too many."""
         # Not the moves: a bound on the error of every message would grow with each reflection.
-        while len(self.owner) > self._most_per_party(1):
+        while len(self.owner) > self._most_per_party():
             first, second = self.point.coefficients[:2]
             # Neither in use: forget the younger.
             direction = np.array([-second, first]) if first or second else np.array([0.0, 1.0])

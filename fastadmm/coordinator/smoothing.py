@@ -1,0 +1,131 @@
+r"""How a loss with kinks is smoothed: about a dual vector, which the last gradient was.
+
+A loss with a kink is a maximum, :math:`\ell(z) = \max_{u \in [a, b]} u e(z)`. Taking
+:math:`\tfrac\gamma2 (u - c)^2` away inside gives a smooth loss (Nesterov 2005; with a centre c the augmented
+Lagrangian of Rockafellar 1976), whose slope is :math:`\operatorname{clamp}_{[a, b]}(c + e(z) / \gamma)`. With
+:math:`c = 0` it is the loss's own smoothed form, and any other centre is that form at the predictor
+:math:`z + \gamma c`: an offset.
+
+With its gradient u as the dual point, the gap of the loss itself is that of the smoothed problem plus
+
+.. math:: B = \sum_i s_i \bigl[\ell(z_i) + \ell^*(u_i / s_i)\bigr] - \langle u, z\rangle \ge 0,
+
+which is zero where u is the centre: a sample on its parabola costs :math:`\gamma |u - c|` times the distance
+of u to an end of its interval. So where the smoothed problem is solved well enough, a new centre takes most
+of B away at the same width, time and again: these are the steps of the proximal point method on the dual
+problem. By the width alone B falls only as fast as the width, and a narrow parabola makes the problem
+stiff: the slope that is left then proves far less than the model deserves, and no round sees further than
+the next kink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import inner
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["Smoothing"]
+
+Array = np.ndarray
+
+#: Share of the gap that smoothing may cause: of one that is still the smoothed problem's, and of one that
+#: is smoothing's own by at least the share after it.
+_SHARE, _SHARE_WHEN_SOLVED, _SOLVED = 0.3, 0.03, 0.7
+
+#: What a new centre multiplies the width by.
+_NARROWER = 0.5
+
+#: Width of the smoothing at given weights, as a share of the objective there (in the loss's unit).
+_WIDTH_AT_START = 1e-3
+
+
+class Smoothing:
+    """Width and centre of the smoothing of a problem's loss.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a loss that has a smoothed form.
+    engine : Engine
+
+    Attributes
+    ----------
+    width : float
+    centre : ndarray of shape (N,) or None
+        c, summed scaling; None for zero.
+    """
+
+    #: What of :meth:`export` has numbers for each row.
+    row_keys = ("centre",)
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self.problem, self.engine = problem, engine
+        self.width = 0.0
+        self.centre: Array | None = None
+
+    def begin(self, loss: float) -> None:
+        """As wide as the loss at zero weights (summed): nothing is proved there, so that it is the gap."""
+        # Constant targets may leave no loss at all; any width serves then.
+        self.width, self.centre = loss / self.problem.total_weight or 1.0, None
+
+    def begin_near(self, objective: float) -> bool:
+        """For given weights with this objective (summed): narrower, if that is positive; whether it is."""
+        width = _WIDTH_AT_START * objective / self.problem.total_weight
+        if not 0.0 < width < self.width:
+            return False
+        self.width, self.centre = width, None
+        return True
+
+    def smoothed(self) -> Problem:
+        """The problem with the smoothed loss: up to a constant, which the centre costs."""
+        problem, loss = self.problem, self.problem.loss.smoothed(self.width)
+        if loss is None:
+            raise TypeError(f"loss {problem.loss.name!r} has no smoothed form")
+        if self.centre is None:
+            return replace(problem, loss=loss)
+        shift = np.divide(
+            self.centre, problem.weight, out=np.zeros(len(self.centre)), where=problem.weight > 0.0
+        )
+        return replace(problem, loss=loss, offset=problem.offset + self.width * shift)
+
+    def bias(self, z: Array, u: Array) -> float:
+        """B, summed scaling: not negative up to rounding.
+
+        Parameters
+        ----------
+        z : ndarray of shape (N,)
+            Linear predictor of the problem itself, its offset and intercept included.
+        u : ndarray of shape (N,)
+            Gradient of the smoothed loss there, summed scaling.
+        """
+        problem, engine = self.problem, self.engine
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), engine)
+        conjugate = problem.loss.conjugate(u, problem.y, problem.weight, engine)
+        return loss + conjugate - inner(u, z, engine)
+
+    def is_coarse(self, z: Array, u: Array, gap: float) -> bool:
+        """Whether smoothing causes too much of a gap (summed): infinite where nothing is proved."""
+        bias = self.bias(z, u)
+        return bias > (_SHARE_WHEN_SOLVED if bias > _SOLVED * gap else _SHARE) * gap
+
+    def move(self, u: Array) -> None:
+        """Make a gradient the centre, and the width smaller."""
+        self.centre, self.width = u.copy(), _NARROWER * self.width
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs."""
+        return {"width": self.width} if self.centre is None else {"width": self.width, "centre": self.centre}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
+        self.width, self.centre = float(saved["width"]), None
+        if "centre" in saved:
+            self.centre = np.array(saved["centre"], dtype=np.float64)
+            if self.centre.shape != self.problem.y.shape:
+                raise ValueError("centre")
