@@ -9,7 +9,17 @@ import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
 
-__all__ = ["exp_bounded", "exp_nonpositive", "exp_rough", "log1p_unit", "log_positive"]
+__all__ = [
+    "SMALLEST_NORMAL",
+    "exp_bounded",
+    "exp_nonpositive",
+    "exp_rough",
+    "expm1_and_exp",
+    "log1p_unit",
+    "log_positive",
+]
+
+SMALLEST_NORMAL = 2.2250738585072014e-308
 
 #: Adding 1.5 * 2**52 leaves a number rounded to the nearest integer, ties to even, in the low bits.
 ROUNDER = 6755399441055744.0
@@ -18,6 +28,9 @@ ROUNDER_BITS = np.int64(0x4338000000000000)
 #: Bits of sqrt(1/2): subtracting them makes a number's exponent that of its nearest power of two.
 _SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+#: Bits of 1.0.
+_ONE = np.int64(0x3FF0000000000000)
 
 
 @inline
@@ -80,6 +93,29 @@ def exp_nonpositive(x):
         ``exp(max(x, -708))``.
     """
     return exp_bounded(max(x, -708.0))
+
+
+@inline
+def expm1_and_exp(x):
+    """``exp(x) - 1``, to within a few ulp also near zero, and ``exp(x)``.
+
+    Parameters
+    ----------
+    x : float
+        Any number; below -708 it is treated as -708.
+
+    Returns
+    -------
+    float, float
+        Infinite above 709, NaN for NaN.
+    """
+    large = x > 709.0
+    r, exponent = _reduce(-708.0 if x < -708.0 else (709.0 if large else x))
+    p = fma(_second_order(r) * r, r, r)
+    scale = np.int64(exponent + _ONE).view(np.float64)
+    # scale - 1 is exact, and cancels with scale * p nowhere: without a shift it is zero.
+    less, whole = fma(scale, p, scale - 1.0), fma(scale, p, scale)
+    return (np.inf if large else less), (np.inf if large else whole)
 
 
 @inline

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fastadmm.kernels.block_sum import BLOCK
+from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.exponential import SMALLEST_NORMAL, expm1_and_exp, log_positive
 from fastadmm.kernels.poisson import poisson_prox
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_advance
@@ -34,18 +35,20 @@ def gamma_evaluate(z, target, weight, gradient, start, stop):
     float
         Infinite where the exponential overflows.
     """
+    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
+    work = np.empty((1, BLOCK))
     total = 0.0
     for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            if weight[i] == 0.0:
-                gradient[i] = 0.0
-                continue
-            t = z[i] - np.log(target[i])
-            e = np.expm1(-t)
-            gradient[i] = -weight[i] * e
-            part += weight[i] * (e + t)
-        total += part
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_gradient = gradient[begin:end]
+        for k in range(end - begin):
+            s = own_weight[k]
+            t = own_z[k] - log_positive(max(own_target[k], SMALLEST_NORMAL))
+            less, _ = expm1_and_exp(-t)
+            own_gradient[k] = -s * less if s > 0.0 else 0.0
+            work[0, k] = s * (less + t) if s > 0.0 else 0.0
+        total += block_sum(work, 0, end - begin)
     return total
 
 
@@ -61,8 +64,13 @@ def gamma_advance(
 @kernel
 def gamma_curvature(z, target, weight, curvature, start, stop):
     """Write the weighted second derivative ``weight * target * exp(-z)`` over a row range."""
-    for i in range(start, stop):
-        curvature[i] = weight[i] * np.exp(np.log(target[i]) - z[i]) if weight[i] > 0.0 else 0.0
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_curvature = curvature[begin:end]
+        for k in range(end - begin):
+            _, ratio = expm1_and_exp(log_positive(max(own_target[k], SMALLEST_NORMAL)) - own_z[k])
+            own_curvature[k] = own_weight[k] * ratio if own_weight[k] > 0.0 else 0.0
 
 
 @kernel

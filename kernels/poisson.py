@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
-from fastadmm.kernels.exponential import exp_bounded, log_positive
+from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_advance
 
@@ -72,25 +72,24 @@ def poisson_evaluate(z, target, weight, gradient, start, stop):
     float
         Infinite where the exponential overflows.
     """
+    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
+    work = np.empty((1, BLOCK))
     total = 0.0
     for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            y = target[i]
-            if weight[i] == 0.0:
-                gradient[i] = 0.0
-                continue
-            t = z[i] - np.log(y) if y > 0.0 else math.inf
-            if t < 1.0:
-                # around z = log y, so that nothing cancels near the minimum
-                e = np.expm1(t)
-                gradient[i] = weight[i] * (y * e)
-                part += weight[i] * (y * (e - t))
-            else:
-                mean = np.exp(z[i])
-                gradient[i] = weight[i] * (mean - y)
-                part += weight[i] * (mean - y * (1.0 + t) if y > 0.0 else mean)
-        total += part
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_gradient = gradient[begin:end]
+        for k in range(end - begin):
+            y, s = own_target[k], own_weight[k]
+            counted = y > 0.0
+            # Around z = log y, so that nothing cancels near the minimum.
+            t = own_z[k] - log_positive(max(y, SMALLEST_NORMAL) if counted else 1.0)
+            less, mean = expm1_and_exp(t)
+            slope = y * less if counted else mean
+            value = y * (less - t) if counted else mean
+            own_gradient[k] = s * slope if s > 0.0 else 0.0
+            work[0, k] = s * value if s > 0.0 else 0.0
+        total += block_sum(work, 0, end - begin)
     return total
 
 
@@ -106,8 +105,12 @@ def poisson_advance(
 @kernel
 def poisson_curvature(z, target, weight, curvature, start, stop):
     """Write the weighted second derivative ``weight * exp(z)`` over a row range."""
-    for i in range(start, stop):
-        curvature[i] = weight[i] * np.exp(z[i]) if weight[i] > 0.0 else 0.0
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_weight, own_curvature = z[begin:end], weight[begin:end], curvature[begin:end]
+        for k in range(end - begin):
+            _, mean = expm1_and_exp(own_z[k])
+            own_curvature[k] = own_weight[k] * mean if own_weight[k] > 0.0 else 0.0
 
 
 @kernel
@@ -137,7 +140,7 @@ def poisson_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
             s = work[2, k]
             ratio = s / penalty
             # A weight of zero is treated as the smallest normal number, and corrected at the end.
-            scale = log_positive(max(ratio, 2.2250738585072014e-308))
+            scale = log_positive(max(ratio, SMALLEST_NORMAL))
             centre = work[0, k] + ratio * y
             x, w = log_omega(centre + scale)
             # Two formulas for one root; each is exact where the other cancels.

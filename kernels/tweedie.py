@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fastadmm.kernels.block_sum import BLOCK
-from fastadmm.kernels.exponential import log_positive
+from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
 from fastadmm.kernels.poisson import log_omega
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_advance
@@ -59,21 +59,26 @@ def tweedie_evaluate(z, target, weight, power, gradient, start, stop):
         Infinite where an exponential overflows.
     """
     a, b = power - 1.0, 2.0 - power
+    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
+    work = np.empty((1, BLOCK))
     total = 0.0
     for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            s, y = weight[i], target[i]
-            if s == 0.0:
-                gradient[i] = 0.0
-            elif y > 0.0:
-                t, size = z[i] - np.log(y), s * y**b
-                gradient[i] = size * _slope(t, a, b)
-                part += size * (np.expm1(b * t) / b + np.expm1(-a * t) / a)
-            else:
-                gradient[i] = s * np.exp(b * z[i])
-                part += gradient[i] / b
-        total += part
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_gradient = gradient[begin:end]
+        for k in range(end - begin):
+            s, y = own_weight[k], own_target[k]
+            positive = y > 0.0
+            log = log_positive(max(y, SMALLEST_NORMAL) if positive else 1.0)
+            t, size = own_z[k] - log, s * exp_bounded(b * log)
+            up, mean = expm1_and_exp(b * t)
+            down, _ = expm1_and_exp(-a * t)
+            # Of opposite signs: their difference loses nothing.
+            slope = up - down if positive else mean
+            value = up / b + down / a if positive else mean / b
+            own_gradient[k] = size * slope if s > 0.0 else 0.0
+            work[0, k] = size * value if s > 0.0 else 0.0
+        total += block_sum(work, 0, end - begin)
     return total
 
 
@@ -90,15 +95,19 @@ def tweedie_advance(
 def tweedie_curvature(z, target, weight, power, curvature, start, stop):
     """Write the weighted second derivative ``weight * (b exp(b z) + a y exp(-a z))`` over a row range."""
     a, b = power - 1.0, 2.0 - power
-    for i in range(start, stop):
-        s, y = weight[i], target[i]
-        if s == 0.0:
-            curvature[i] = 0.0
-        elif y > 0.0:
-            t = z[i] - np.log(y)
-            curvature[i] = s * y**b * (b * np.exp(b * t) + a * np.exp(-a * t))
-        else:
-            curvature[i] = s * b * np.exp(b * z[i])
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_curvature = curvature[begin:end]
+        for k in range(end - begin):
+            s, y = own_weight[k], own_target[k]
+            positive = y > 0.0
+            log = log_positive(max(y, SMALLEST_NORMAL) if positive else 1.0)
+            t = own_z[k] - log
+            _, up = expm1_and_exp(b * t)
+            _, down = expm1_and_exp(-a * t)
+            bent = s * exp_bounded(b * log) * (b * up + (a * down if positive else 0.0))
+            own_curvature[k] = bent if s > 0.0 else 0.0
 
 
 @inline
@@ -128,7 +137,7 @@ def _root(centre, ratio, a, b, start):
 def _prox_at_zero(centre, s, penalty, b):
     """Linear predictor, gradient and slope for a target of 0, through Wright's omega function."""
     # A weight that underflows is treated as the smallest normal number.
-    scale = log_positive(max(b * s / penalty, 2.2250738585072014e-308))
+    scale = log_positive(max(b * s / penalty, SMALLEST_NORMAL))
     x, w = log_omega(b * centre + scale)
     # Two formulas for one root; each is exact where the other cancels.
     point = (x - scale) / b if w > 1.0 else centre - w / b

@@ -29,7 +29,7 @@ from fastadmm.kernels.dense_products import (
     dense_product,
     dense_products,
 )
-from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.exponential import exp_nonpositive, expm1_and_exp
 from fastadmm.kernels.file_rows import (
     csr_images_from_file,
     csr_product_from_file,
@@ -97,6 +97,22 @@ def test_exponential_at_the_seams_of_its_reduction():
 @pytest.mark.parametrize("x", [-708.0, -709.0, -745.2, -1e6, -1e308, -math.inf])
 def test_exponential_stays_a_normal_number(x):
     assert exp_nonpositive(x) == pytest.approx(math.exp(-708.0), rel=4 * EPS)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-9, 0.1, 0.5, 1.2, 40.0, 700.0])
+def test_exponential_less_one_keeps_its_digits(size):
+    rng = np.random.default_rng(2)
+    for x in [0.0, size, -size, *(rng.uniform(-size, size, N))]:
+        less, whole = expm1_and_exp(x)
+        assert abs(less - math.expm1(x)) <= 3.0 * math.ulp(math.expm1(x))
+        assert abs(whole - math.exp(x)) <= 2.0 * math.ulp(math.exp(x))
+
+
+def test_exponential_of_any_number():
+    assert expm1_and_exp(709.5) == (math.inf, math.inf)
+    assert expm1_and_exp(math.inf) == (math.inf, math.inf)
+    assert expm1_and_exp(-math.inf) == (-1.0, pytest.approx(math.exp(-708.0), rel=4 * EPS))
+    assert all(math.isnan(value) for value in expm1_and_exp(math.nan))
 
 
 # --- logistic: value, gradient, curvature
