@@ -191,7 +191,8 @@ class SummedCoordinator(Coordinator):
             kept=kept,
         )
         # Half a step of each party, and the sum's own rounding to a double.
-        self.spread = 0.5 * m * step + 2.0**-53 * float(np.abs(total).max(initial=0.0))
+        largest = max(float(self.engine.each_largest([total], sign)[0]) for sign in (1.0, -1.0))
+        self.spread = 0.5 * m * step + 2.0**-53 * largest
         regulariser, self.sizes[1], self.sizes[2], square, pressed = (max(0.0, x) for x in numbers[:5])
         self.sizes[1:] = np.sqrt(self.sizes[1:])
         if self.anderson is not None:
