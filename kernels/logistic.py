@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
-from fastadmm.kernels.exponential import exp_nonpositive, exp_rough, log1p_unit
+from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, exp_rough, log1p_unit, log_positive
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_advance
 
@@ -226,18 +226,20 @@ def logistic_conjugate(u, target, weight, start, stop):
     -------
     float
     """
+    work = np.empty((1, BLOCK))
     total = 0.0
     for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            s = weight[i]
-            if not -s * target[i] <= u[i] <= s * (1.0 - target[i]):
-                part += math.inf
-            elif s > 0.0:
-                # Each probability from its own side, so that small ones keep their digits.
-                one = target[i] + u[i] / s
-                zero = (1.0 - target[i]) - u[i] / s
-                if one > 0.0 and zero > 0.0:
-                    part += s * (one * np.log(one) + zero * np.log(zero))
-        total += part
+        end = min(begin + BLOCK, stop)
+        own_u, own_target, own_weight = u[begin:end], target[begin:end], weight[begin:end]
+        for k in range(end - begin):
+            dual, q, s = own_u[k], own_target[k], own_weight[k]
+            inside = (dual >= -s * q) & (dual <= s * (1.0 - q))
+            share = dual / (s if s > 0.0 else 1.0)
+            # Each probability from its own side, so that small ones keep their digits.
+            one, zero = q + share, (1.0 - q) - share
+            first = one * log_positive(max(one, SMALLEST_NORMAL))
+            value = s * (first + zero * log_positive(max(zero, SMALLEST_NORMAL)))
+            certain = (one <= 0.0) | (zero <= 0.0)
+            work[0, k] = (0.0 if certain else value) if inside else math.inf
+        total += block_sum(work, 0, end - begin)
     return total
