@@ -188,4 +188,18 @@ def test_least_along_a_line_of_clamped_slopes(n, linear):
         return along[part] @ np.clip(raw, least[part], most[part]) + linear + 0.3 * t
 
     assert (found == 0.0) == (expected == 0.0)
-    assert abs(derivative(found)) <= 1e-4 * abs(derivative(0.0)) * (1.0 + 1e-9) or found == 0.0
+    assert abs(derivative(found)) <= 1e-9 * abs(derivative(0.0)) or found == 0.0
+    with Engine(1) as engine:
+        shorter = best_length_of_lines(own, z[part], along[part], linear, 0.3, engine, 1.0)
+    assert shorter == pytest.approx(min(found, 1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("linear", [-0.25, 0.25, -3.0])
+def test_a_line_of_straight_pieces_alone_is_searched_to_its_kink(linear):
+    """Neither a square nor a parabola: the derivative jumps, and has no rise to divide by."""
+    z, along = np.array([-1.0, -2.0, 5.0]), np.ones(3)
+    lines = Lines(*(np.array(v) for v in ([0.0] * 3, [0.0] * 3, [1e9] * 3, [0.0] * 3, [1.0] * 3)))
+    with Engine(1) as engine:
+        found = best_length_of_lines(lines, z, along, linear - 1.0, 0.0, engine, 4.0)
+    # The third row's slope is 1 throughout; those of the first two jump from 0 to 1 at lengths 1 and 2.
+    assert found == pytest.approx({-0.25: 1.0, 0.25: 0.0, -3.0: 4.0}[linear], abs=1e-6)

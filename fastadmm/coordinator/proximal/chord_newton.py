@@ -20,6 +20,7 @@ from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver
+from fastadmm.coordinator.subspace.bent_rows import best_length_of_lines
 from fastadmm.coordinator.subspace.span import Secant
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.convex_losses import Squared
@@ -258,6 +259,9 @@ class Passes:
             return 1.0
         start = self.problem.offset + here.total + here.intercept
         path = there.total - here.total + (there.intercept - here.intercept)
+        lines = self.shared.lines_of(self.problem)
+        if lines is not None:
+            return best_length_of_lines(lines, start, path, linear, square, self.engine, 1.0)
         return best_length(self.problem, start, path, linear, square, self.engine)
 
 
@@ -386,7 +390,7 @@ class _Search:
             if right:
                 return first, False
             found.append(first)
-        found += [self._at(w, *near[-1]) for w in starts]
+        found += [self._at(w, *near[-1]) for w in (starts[1:] or starts)]
         here = min(found, key=lambda point: point.value)
         return here, passes.prepare(here.place)
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
+from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
 
 __all__ = ["SharedDirections"]
 
@@ -48,6 +50,7 @@ class SharedDirections:
         self.engine, self.n_classes = engine, n_classes
         self.hessian = SpanHessian(intercept)
         self.known: Any = None
+        self._lines: tuple[Any, Lines] | None = None
         self._store, self._most = MessageStore(n_samples, engine), most
         self.owner = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
@@ -72,6 +75,14 @@ class SharedDirections:
         of, place = self.known
         same = place.total is point.total and place.intercept == point.intercept and of == loss
         return place if same else None
+
+    def lines_of(self, problem: Problem) -> Lines | None:
+        """The slopes of a loss that bends between its ends only, with one predictor per sample; else None."""
+        if problem.n_outputs > 1 or problem.loss.bends(problem.y[:1]) is None:
+            return None
+        if self._lines is None or self._lines[0] != problem.loss:
+            self._lines = problem.loss, Lines.of(problem, self.engine)
+        return self._lines[1]
 
     def combined(self, c: Array) -> Array:
         """Sum of all messages with coefficients of shape (K,)."""

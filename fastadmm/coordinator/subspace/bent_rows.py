@@ -15,6 +15,7 @@ import numpy as np
 from fastadmm.coordinator.subspace.span import SomeRows, Span, SpanPoint, span_solver
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.problem.problem import Problem
 
 __all__ = ["Lines", "best_length_of_lines", "minimise_over_bends"]
 
@@ -27,7 +28,7 @@ _FEW = 0.5
 
 #: Steps of Newton's method along a line, and what is left of the derivative that ends them, as a share of
 #: that at 0.
-_MOST_LENGTHS, _ENOUGH = 60, 1e-4
+_MOST_LENGTHS, _ENOUGH = 60, 1e-10
 
 #: A step along a line goes at most so many times as far as the last one.
 _GROWTH = 4.0
@@ -43,7 +44,7 @@ class Lines(NamedTuple):
     most: Array
 
     @classmethod
-    def of(cls, rows: SomeRows, engine: Engine) -> Lines:
+    def of(cls, rows: SomeRows | Problem, engine: Engine) -> Lines:
         """Of a loss that bends between its ends only, and between them as a parabola."""
         loss, y, weight = rows.loss, rows.y, rows.weight
         ends = loss.bends(y)
@@ -122,7 +123,13 @@ def minimise_over_bends(
 
 
 def best_length_of_lines(
-    lines: Lines, z: Array, along: Array, linear: float, square: float, engine: Engine
+    lines: Lines,
+    z: Array,
+    along: Array,
+    linear: float,
+    square: float,
+    engine: Engine,
+    most: float = math.inf,
 ) -> float:
     r"""Length of least value along a direction of descent; may be above 1.
 
@@ -135,8 +142,10 @@ def best_length_of_lines(
     z, along : ndarray of shape (n,)
         Predictors at length 0, and what they change by at length 1.
     linear, square : float
-        :math:`p + q t` is added to the derivative; q is positive.
+        :math:`p + q t` is added to the derivative; q is not negative.
     engine : Engine
+    most : float
+        Longest length, at least 1.
 
     Returns
     -------
@@ -157,18 +166,18 @@ def best_length_of_lines(
     t, low, high = 1.0, 0.0, math.inf
     for _ in range(_MOST_LENGTHS):
         first, second = derivatives(t)
-        if abs(first) <= enough:
+        if abs(first) <= enough or (first < 0.0 and t >= most):
             return t
         if first < 0.0:
             low = t
         else:
             high = t
-        following = t - first / second
+        following = t - first / second if second > 0.0 else math.inf
         if not following < high:
             following = 0.5 * (low + high) if high < math.inf else _GROWTH * t
         elif following <= low:
             following = 0.5 * (low + high)
-        t = min(following, _GROWTH * t)
+        t = min(following, _GROWTH * t, most)
     return low
 
 
