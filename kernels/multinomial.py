@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, log_positive
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
@@ -324,25 +324,30 @@ def multinomial_conjugate(u, target, weight, start, stop):
     -------
     float
     """
+    # Summed over the other classes: u, u log(u / s), and how many are outside.
+    others, part, outside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     total = 0.0
-    for i in range(start, stop):
-        s = weight[i]
-        label = np.int64(target[i])
-        others = 0.0
-        part = 0.0
-        inside = True
+    for begin in range(start, stop, _BLOCK):
+        end = min(begin + _BLOCK, stop)
+        own_target, own_weight = target[begin:end], weight[begin:end]
+        others[:], part[:], outside[:] = 0.0, 0.0, 0.0
         for c in range(u.shape[0]):
-            if c != label:
-                inside = inside and u[c, i] >= 0.0
-                others += u[c, i]
-                if s > 0.0 and u[c, i] > 0.0:
-                    part += u[c, i] * np.log(u[c, i] / s)
-        # The label's own share is what the others leave; its entry of u only has to agree.
-        inside = inside and others <= s * (1.0 + _DOMAIN) and abs(others + u[label, i]) <= _DOMAIN * s
-        if not inside:
-            total += math.inf
-        elif s > 0.0 and others < s:
-            total += part + (s - others) * np.log1p(-others / s)
-        else:
-            total += part
+            own_u = u[c, begin:end]
+            for k in range(end - begin):
+                s = own_weight[k]
+                share = 0.0 if own_target[k] == c else own_u[k]
+                term = share * log_positive(max(share / (s if s > 0.0 else 1.0), SMALLEST_NORMAL))
+                others[k] += share
+                part[k] += term if (s > 0.0) & (share > 0.0) else 0.0
+                outside[k] += 0.0 if share >= 0.0 else 1.0
+        for k in range(end - begin):
+            s, rest = own_weight[k], others[k]
+            # The label's own share is what the others leave; its entry of u only has to agree.
+            agrees = abs(rest + u[np.int64(own_target[k]), begin + k]) <= _DOMAIN * s
+            if outside[k] > 0.0 or not rest <= s * (1.0 + _DOMAIN) or not agrees:
+                total += math.inf
+            elif s > 0.0 and rest < s:
+                total += part[k] + (s - rest) * np.log1p(-rest / s)
+            else:
+                total += part[k]
     return total
