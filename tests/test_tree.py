@@ -153,6 +153,23 @@ def test_pieces_of_work_change_no_bit(light):
         np.testing.assert_allclose(engine.combine(np.ones((1, 2)), np.array([values, values])), [2 * values])
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("n", [5, 200_001])
+def test_work_number_by_number_is_the_same_in_pieces(n, threads, idle_machine):
+    u, v = np.random.default_rng(4).normal(size=(2, n))
+    with Engine(threads) as engine:
+        found = engine.each(lambda a, r, b: a - r * (b / a), u, 0.3, v)
+        np.testing.assert_array_equal(found, u - 0.3 * (v / u))
+        out = np.empty(n)
+        assert engine.each(np.subtract, u, v, out=out) is out
+        np.testing.assert_array_equal(out, u - v)
+        np.testing.assert_array_equal(engine.times(u, v), u * v)
+        np.testing.assert_array_equal(engine.plus(u, v, 0.5, -1.0, 2.0), (u - v + 0.5) * 2.0)
+        np.testing.assert_array_equal(engine.root(np.abs(v)), np.sqrt(np.abs(v)))
+        engine.copy(v, out)
+        np.testing.assert_array_equal(out, v)
+
+
 def test_stacked_rows():
     rng = np.random.default_rng(2)
     u, v = rng.normal(size=(4, 3 * 10_000)), rng.normal(size=3 * 10_000)

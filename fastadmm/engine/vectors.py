@@ -16,6 +16,9 @@ __all__ = ["CACHE_LINES", "VectorWork"]
 #: Numbers in two cache lines, which processors fetch together.
 CACHE_LINES = 16
 
+#: Rows of a piece of :meth:`VectorWork.each`: a few vectors of so many fit into a second-level cache.
+_EACH_ROWS = 1 << 15
+
 
 class VectorWork(ABC):
     """What an engine does with vectors of shape (N,), by the jobs that it knows how to share."""
@@ -49,6 +52,10 @@ class VectorWork(ABC):
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
     ) -> None:
         """Call a function for every leaf."""
+
+    @abstractmethod
+    def _shared(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Results for items, by all threads."""
 
     @abstractmethod
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
@@ -99,6 +106,32 @@ class VectorWork(ABC):
         out = np.empty(len(first)) if out is None else out
         given = first, float(factor), second, float(shift), float(scale), out
         self.over_rows(shifted_sum, self._light(first), *given)
+        return out
+
+    def each(
+        self, function: Callable[..., np.ndarray], *vectors: Any, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """What a function makes of vectors of shape (N,) number by number, in pieces that stay in a cache.
+
+        Parameters
+        ----------
+        function : callable
+            Of as many arrays of equal length and numbers; looks at no number's place, and at no other number.
+        *vectors : ndarray of shape (N,) or float
+            The first is an array.
+        out : ndarray of shape (N,), optional
+            Written to.
+        """
+        ranges = halved(len(vectors[0]), 1 << max(0, (len(vectors[0]) // _EACH_ROWS).bit_length() - 1))
+        if len(ranges) == 1 and out is None:
+            return function(*vectors)
+        out = np.empty(len(vectors[0])) if out is None else out
+
+        def piece(rows: tuple[int, int]) -> None:
+            part = slice(*rows)
+            out[part] = function(*(v[part] if isinstance(v, np.ndarray) else v for v in vectors))
+
+        self._shared(piece, ranges)
         return out
 
     def times(self, first: np.ndarray, second: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

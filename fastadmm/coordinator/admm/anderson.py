@@ -72,7 +72,7 @@ class Anderson:
         for part, weight in self.sections:
             own = residual[part]
             if isinstance(weight, np.ndarray):
-                total += float(self.rows.dot(weight * own, own))
+                total += float(self.rows.dot(self.rows.engine.each(np.multiply, weight, own), own))
             else:
                 total += weight * float(self.rows.dot(own, own))
         return total
@@ -93,17 +93,18 @@ class Anderson:
             None while there are fewer than two differences, or where the
             small problem is too ill-conditioned to be trusted.
         """
+        engine = self.rows.engine
         if self.has_last:
             k = self.position
-            np.subtract(residual, self.last_residual, out=self.residuals[k])
-            np.subtract(image, self.last_image, out=self.images[k])
+            engine.each(np.subtract, residual, self.last_residual, out=self.residuals[k])
+            engine.each(np.subtract, image, self.last_image, out=self.images[k])
             self.position = (k + 1) % self.memory
             self.count = min(self.count + 1, self.memory)
             row = self._newest_products(k)
             self.gram[k, : self.count] = row
             self.gram[: self.count, k] = row
-        self.last_residual[:] = residual
-        self.last_image[:] = image
+        engine.each(np.positive, residual, out=self.last_residual)
+        engine.each(np.positive, image, out=self.last_image)
         self.has_last = True
         if self.count < 2:
             return None
@@ -117,7 +118,7 @@ class Anderson:
         if not np.isfinite(weights).all() or np.abs(weights).sum() > _MAX_WEIGHT:
             return None
         self.weights = weights
-        return image - self.rows.combine(weights, self.images[:n])
+        return engine.each(np.subtract, image, self.rows.combine(weights, self.images[:n]))
 
     def _newest_products(self, k: int) -> np.ndarray:
         return self._products(self.residuals[k])
@@ -127,7 +128,8 @@ class Anderson:
         total = np.zeros(n)
         for part, weight in self.sections:
             if isinstance(weight, np.ndarray):
-                total += self.rows.dot(self.residuals[:n, part], weight * residual[part])
+                scaled = self.rows.engine.each(np.multiply, weight, residual[part])
+                total += self.rows.dot(self.residuals[:n, part], scaled)
             else:
                 total += weight * self.rows.dot(self.residuals[:n, part], residual[part])
         return total

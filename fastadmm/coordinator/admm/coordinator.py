@@ -193,12 +193,12 @@ class Coordinator:
         new = state.empty_like()
         stepped = yield from self._step(new, known)
         total = stepped.total
-        new.z[:] = state.z  # warm start of the z-update
+        self.engine.copy(state.z, new.z)  # warm start of the z-update
         self.intercept = update_z_u(
             problem, new.total(), state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
         )
-        mismatch = total - new.z
-        pull = new.u + self.penalties * mismatch
+        mismatch = self.engine.each(np.subtract, total, new.z)
+        pull = self.engine.each(lambda u, r, over: u + r * over, new.u, self.penalties, mismatch)
         outcome = RoundOutcome(
             total,
             pull,
@@ -285,16 +285,16 @@ class Coordinator:
     def _dual_residual(self, old: Any, new: Any, stepped: Any) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
-        r, answers = self.penalties, stepped.answers
-        tau_r = self.order.tau(self.problem.n_parties) * r
+        r, answers, each = self.penalties, stepped.answers, self.engine.each
+        tau_r, total = self.order.tau(self.problem.n_parties) * r, 0.0
         if self.order.parallel:
-            common = new.u - old.u - r * (old.total() - old.z)
-            total = sum(
-                float(self.rows.dot(s, s))
-                for s in (common - tau_r * (b - a) for a, b in zip(old.messages, answers))
-            )
+            given = new.u, old.u, r, old.total(), old.z
+            common = each(lambda u, before, r, seen, z: u - before - r * (seen - z), *given)
+            for a, b in zip(old.messages, answers):
+                s = each(lambda one, r, b, a: one - r * (b - a), common, tau_r, b, a)
+                total += float(self.rows.dot(s, s))
         else:
-            total, seen = 0.0, old.total()
+            seen = old.total()
             for a, b in zip(old.messages, answers):
                 seen = seen + (b - a)
                 s = new.u - old.u - r * (seen - old.z)
@@ -306,7 +306,7 @@ class Coordinator:
         if self.anderson is None:
             self.state = self.reached = new
             return
-        residual = new.vector - self.state.vector
+        residual = self.engine.each(np.subtract, new.vector, self.state.vector)
         norm = math.sqrt(self.anderson.squared_norm(residual))
         if math.isnan(self.first_residual):
             self.first_residual = norm

@@ -64,22 +64,25 @@ def update_z_u(
     """
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
-    centre = total + u_before / (penalty if metric is None else penalty * metric)
-    loss = problem.loss
-    # A sample with r omega has the z of one with r and its weight over omega.
-    weight = problem.weight if metric is None else problem.weight / metric
+    loss, y = problem.loss, problem.y
+    if metric is None:
+        centre, weight = engine.each(lambda s, u: s + u / penalty, total, u_before), problem.weight
+    else:  # A sample with r omega has the z of one with r and its weight over omega.
+        centre = engine.each(lambda s, u, w: s + u / (penalty * w), total, u_before, metric)
+        weight = engine.each(np.divide, problem.weight, metric)
 
     def prox(b: float) -> tuple[float, float]:
-        shift = problem.offset + b
-        found = loss.prox(centre, shift, problem.y, weight, penalty, z, u, engine)
+        shift = engine.each(lambda offset: offset + b, problem.offset)
+        found = loss.prox(centre, shift, y, weight, penalty, z, u, engine)
         if metric is None:
             return found
         # u as the gradient itself, with the sample's own weight: in the domain of the conjugate, exactly.
-        loss.evaluate(z + shift, problem.y, problem.weight, u, engine)
-        bent = loss.curvature(z + shift, problem.y, problem.weight, np.empty_like(z), engine)
-        own = penalty * metric
-        first, second = engine.total(np.array([u, bent * (own / (own + bent))]))
-        return float(first), float(second)
+        there = engine.each(np.add, z, shift)
+        loss.evaluate(there, y, problem.weight, u, engine)
+        bent = loss.curvature(there, y, problem.weight, shift, engine)
+        rises = engine.each(lambda h, w: h * (penalty * w / (penalty * w + h)), bent, metric)
+        first, second = engine.together(engine.size_parts(u), engine.size_parts(rises))
+        return float(first[0]), float(second[0])
 
     if problem.fit_intercept and not problem.convex:
         # A block of its own, after the parties and before z, which keeps the descent: its optimality
