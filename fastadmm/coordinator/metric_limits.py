@@ -37,7 +37,7 @@ def directions_per_party(n_parties: int) -> int:
     return max(8, min(64, _MOST_TOGETHER // n_parties))
 
 
-def directions_for_faces(n_parts: int, n_samples: int) -> int:
+def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> int:
     """Most directions a party keeps where weights are held: each that is held takes a dimension away.
 
     As many directions are needed as weights are free in the end: on wide data about as many as there are
@@ -49,7 +49,11 @@ def directions_for_faces(n_parts: int, n_samples: int) -> int:
         Parties, times classes.
     n_samples : int
         N, of all workers.
+    smooth : bool
+        The loss: with kinks as many directions count as in :func:`directions_for_kinks`.
     """
+    if not smooth:
+        return directions_for_kinks(n_parts, n_samples)
     small = min(_MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
     return max(directions_per_party(n_parts), small)
 

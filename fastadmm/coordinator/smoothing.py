@@ -20,6 +20,7 @@ the next kink.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -37,9 +38,6 @@ Array = np.ndarray
 #: Share of the gap that smoothing may cause: of one that is still the smoothed problem's, and of one that
 #: is smoothing's own by at least the share after it.
 _SHARE, _SHARE_WHEN_SOLVED, _SOLVED = 0.3, 0.03, 0.7
-
-#: What a new centre multiplies the width by.
-_NARROWER = 0.5
 
 #: Width of the smoothing at given weights, as a share of the objective there (in the loss's unit).
 _WIDTH_AT_START = 1e-3
@@ -109,14 +107,22 @@ class Smoothing:
         conjugate = problem.loss.conjugate(u, problem.y, problem.weight, engine)
         return loss + conjugate - inner(u, z, engine)
 
-    def is_coarse(self, z: Array, u: Array, gap: float) -> bool:
-        """Whether smoothing causes too much of a gap (summed): infinite where nothing is proved."""
+    def excess(self, z: Array, u: Array, gap: float) -> float:
+        """What smoothing causes of a gap, over what it may; the gap summed, infinite where nothing is proved."""
         bias = self.bias(z, u)
-        return bias > (_SHARE_WHEN_SOLVED if bias > _SOLVED * gap else _SHARE) * gap
+        allowed = (_SHARE_WHEN_SOLVED if bias > _SOLVED * gap else _SHARE) * gap
+        return bias / allowed if allowed > 0.0 else math.inf
 
-    def move(self, u: Array) -> None:
-        """Make a gradient the centre, and the width smaller."""
-        self.centre, self.width = u.copy(), _NARROWER * self.width
+    def gradient(self, z: Array) -> Array:
+        """Of the smoothed loss, summed scaling, at a linear predictor of the problem itself."""
+        smoothed, u = self.smoothed(), np.empty(len(z))
+        there = z + (smoothed.offset - self.problem.offset)
+        smoothed.loss.evaluate(there, smoothed.y, smoothed.weight, u, self.engine)
+        return u
+
+    def move(self, u: Array, narrower: float) -> None:
+        """Make a gradient the centre, and the width smaller by a factor, so that its loss is another."""
+        self.centre, self.width = u.copy(), narrower * self.width
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""

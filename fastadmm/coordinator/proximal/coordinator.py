@@ -137,7 +137,9 @@ class ProximalCoordinator:
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.n_parts = problem.n_parties * problem.n_outputs
-        self.limit = directions_for_faces(self.n_parts, engine.all_rows(problem.n_samples))
+        self.limit = directions_for_faces(
+            self.n_parts, engine.all_rows(problem.n_samples), problem.loss.smooth
+        )
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))

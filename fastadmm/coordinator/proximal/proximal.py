@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
-from fastadmm.coordinator.smoothing_width import next_width
+from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
@@ -46,8 +45,9 @@ __all__ = ["ProximalMethod"]
 
 Array = np.ndarray
 
-#: The width of the smoothing at given weights, as a share of the objective there (in the loss's unit).
-_WIDTH_AT_START = 1e-3
+#: What a new centre multiplies the smoothing's width by, at most and, where smoothing causes far too much of
+#: the gap, at least: between two centres there is a round.
+_NARROWER, _NARROWEST = 0.3, 0.1
 
 #: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
 MOST_GROWTH = 1000.0
@@ -59,7 +59,7 @@ class ProximalMethod(Method):
     Parameters
     ----------
     problem : Problem
-        A loss with kinks is smoothed, ever less: see :mod:`fastadmm.coordinator.subspace.smoothed`.
+        A loss with kinks is smoothed ever anew: see :mod:`fastadmm.coordinator.smoothing`.
     engine : Engine
     directions : int, optional
         Most directions a party keeps, at least 4; :func:`directions_for_faces` by default.
@@ -72,13 +72,14 @@ class ProximalMethod(Method):
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
         "repaired",
         *(f"steps/{name}" for name in DualSteps.row_keys),
+        *Smoothing.row_keys,
     )
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.bound = -math.inf
-        self.width = 0.0
+        self.smoothing = None if problem.loss.smooth else Smoothing(problem, engine)
         self._intercept: Any = self.coordinator.model.intercept
         self.watch: StallWatch = StallWatch()
 
@@ -102,10 +103,9 @@ class ProximalMethod(Method):
         coordinator = self.coordinator
         start = coordinator.primal_of(self.problem, coordinator.model)
         self._intercept = start.intercept
-        if not self.problem.loss.smooth:
-            # At the start nothing is proved yet: the objective itself is the gap.
-            # Constant targets may leave no loss at all; any width serves then.
-            self._set_width(start.loss / self.problem.total_weight or 1.0)
+        if self.smoothing is not None:
+            self.smoothing.begin(start.loss)
+            coordinator.problem = self.smoothing.smoothed()
         coordinator.evaluate()
         return start.loss
 
@@ -116,14 +116,13 @@ class ProximalMethod(Method):
         coordinator.add_start(*self._parts(weights))
         start = coordinator.primal_of(self.problem, coordinator.model)
         self._intercept = start.intercept
-        if not self.problem.loss.smooth:
+        if self.smoothing is not None:
             value = start.loss + sum(
                 party.penalty.value(party.weights(coordinator.coefficients(m)))
                 for m, party in enumerate(self.parties)
             )
-            width = _WIDTH_AT_START * value / self.problem.total_weight
-            if 0.0 < width < self.width:
-                self._set_width(width)
+            if self.smoothing.begin_near(value):
+                coordinator.problem = self.smoothing.smoothed()
                 coordinator.evaluate()
 
     def _parts(self, weights: Sequence[Array]) -> tuple[Sequence[FaceParty], Sequence[Array]]:
@@ -135,12 +134,16 @@ class ProximalMethod(Method):
         self.coordinator.promised = 0.0
         self.begin_at(self.weights(), self._intercept)
 
-    def _set_width(self, width: float) -> None:
-        smoothed = self.problem.loss.smoothed(width)
-        if smoothed is None:
-            raise TypeError(f"loss {self.problem.loss.name!r} has no smoothed form")
-        self.width = width
-        self.coordinator.problem = replace(self.problem, loss=smoothed)
+    def _refine(self, smoothing: Smoothing, objective: float) -> None:
+        """Smooth about the gradient at the model where smoothing causes too much of the gap."""
+        coordinator = self.coordinator
+        z = self.problem.offset + coordinator.model.intercept + coordinator.model.total
+        u = smoothing.gradient(z)
+        # Where nothing is proved, the objective itself is the gap: no loss with kinks is negative.
+        excess = smoothing.excess(z, u, min(coordinator.gap, objective))
+        if excess > 1.0:
+            smoothing.move(u, max(_NARROWER / excess, _NARROWEST))
+            coordinator.problem = smoothing.smoothed()
 
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
@@ -152,11 +155,8 @@ class ProximalMethod(Method):
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
         within = self._bound_within(answers)
         coordinator.gap = max(objective - max(self.bound, within), 0.0)
-        if not problem.loss.smooth:
-            z = problem.offset + coordinator.model.intercept + coordinator.model.total
-            width = next_width(problem, z, self.width, coordinator.gap, self.engine)
-            if width < self.width:
-                self._set_width(width)
+        if self.smoothing is not None:
+            self._refine(self.smoothing, objective)
         if self.watch.stalls(coordinator.gap):
             coordinator.switch_steps(problem)
         coordinator.patient = self.watch.slow
@@ -203,7 +203,7 @@ class ProximalMethod(Method):
 
     def export(self) -> dict[str, Any]:
         own = {
-            "width": self.width,
+            **({} if self.smoothing is None else self.smoothing.export()),
             "bound": self.bound,
             "exact_intercept": self._intercept,
             "watch": self.watch.export(),
@@ -219,8 +219,9 @@ class ProximalMethod(Method):
     def restore(self, saved: dict[str, Any]) -> None:
         self.bound = float(saved["bound"])
         self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
-        if not self.problem.loss.smooth:
-            self._set_width(float(saved["width"]))
+        if self.smoothing is not None:
+            self.smoothing.restore(saved)
+            self.coordinator.problem = self.smoothing.smoothed()
         if "watch" in saved:  # runs that began without it
             self.watch = StallWatch.restored(saved["watch"])
         self.coordinator.restore(saved, self.problem)

@@ -44,7 +44,7 @@ class Proximal(Scheme):
         """Directions per party, however short memory is."""
         from fastadmm.coordinator.metric_limits import directions_for_faces
 
-        most = directions_for_faces(shape.n_parties * shape.n_outputs, shape.n_samples)
+        most = directions_for_faces(shape.n_parties * shape.n_outputs, shape.n_samples, shape.traits.smooth)
         return most, most
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:

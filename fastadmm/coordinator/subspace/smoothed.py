@@ -30,6 +30,9 @@ __all__ = ["SmoothedSubspaceMethod"]
 #: Centres in one round: each takes one minimisation over the span.
 _MOST_CENTRES = 3
 
+#: What a new centre multiplies the width by.
+_NARROWER = 0.5
+
 #: These are solved to so much of the gap: what is left over counts with the round's own directions.
 _ACCURACY = 0.03
 
@@ -92,9 +95,9 @@ class SmoothedSubspaceMethod(SubspaceMethod):
             if point.gradient is None:
                 break
             z = self.problem.offset + point.total + point.intercept
-            if not smoothing.is_coarse(z, point.gradient, self.gap):
+            if smoothing.excess(z, point.gradient, self.gap) <= 1.0:
                 break
-            smoothing.move(point.gradient)
+            smoothing.move(point.gradient, _NARROWER)
             coordinator.go_on_with(smoothing.smoothed(), _ACCURACY * self.gap)
 
     def _rounding(self) -> float:
