@@ -108,7 +108,7 @@ class Smoothing:
         return loss + conjugate - inner(u, z, engine)
 
     def excess(self, z: Array, u: Array, gap: float) -> float:
-        """What smoothing causes of a gap, over what it may; the gap summed, infinite where nothing is proved."""
+        """What smoothing causes of a gap, over what it may; infinite where nothing is proved. Summed gap."""
         bias = self.bias(z, u)
         allowed = (_SHARE_WHEN_SOLVED if bias > _SOLVED * gap else _SHARE) * gap
         return bias / allowed if allowed > 0.0 else math.inf
