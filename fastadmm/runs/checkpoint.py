@@ -43,7 +43,10 @@ _ROWS = "fastadmm-rows-checkpoint"
 _MESSAGES = "messages"
 
 #: Arrays of rows that have one dimension, also where there are several numbers for a row.
-_FLAT = ("total", "metric", "span_reference", "curvature", "z", "u", "last_residual", "last_image")
+_FLAT = (
+    *("total", "metric", "span_reference", "curvature", "repaired", "centre"),
+    *("z", "u", "last_residual", "last_image"),
+)
 
 #: The newest checkpoint and one to fall back to, should the newest be damaged.
 _KEEP = 2
