@@ -113,7 +113,7 @@ class GramDescent(PenalisedUpdate):
         at = room <= length
         moved[at] = np.where(step[at] > 0.0, above[at], below[at])
         x[free] = moved
-        gradient += self._gram[:, free] @ (moved - point)
+        gradient += (moved - point) @ self._gram[free]  # rows, which lie together: the matrix is symmetric
         return free[~at] if at.any() else nothing
 
 
