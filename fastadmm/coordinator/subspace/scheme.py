@@ -28,7 +28,7 @@ _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
 #: work with; for classes, and with kinks also the rows near them. bench/memory.py measures them.
-_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 24
+_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 30
 
 
 class Subspace(Scheme):
