@@ -71,7 +71,7 @@ class Couriers:
         ("hinge", {}, {"secrecy": "sums"}),
         ("logistic", {}, {"scheme": "sharing", "secrecy": "sums", "history": 3}),
         ("hinge", {"regularizer": "l1"}, {"secrecy": "sums"}),
-        ("hinge", {}, {"scheme": "subspace"}),
+        ("hinge", {}, {"scheme": "subspace", "directions": "one"}),
         ("logistic", {}, {"scheme": "sharing"}),
         ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),
         ("logistic", {}, {"scheme": "gauss-seidel"}),
