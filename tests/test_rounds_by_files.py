@@ -188,6 +188,8 @@ def in_process(data: Path, values: dict, kind: str = "classification") -> object
     smooth = smooth and "regularizer" not in values and values.get("loss") not in ("sigmoid", "welsch")
     smooth = smooth and kind != "classes" and "secrecy" not in values
     directions = "both" if values.get("gap", 1e-6) >= 1e-9 else "one"
+    if values.get("loss") == "hinge" and values.get("scheme") == "subspace":
+        smooth, directions = True, "one"  # of kinks both are sent in one process only
     return make_config({"data": str(data), **({"directions": directions} if smooth else {}), **values})
 
 
