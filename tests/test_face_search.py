@@ -155,7 +155,9 @@ def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again() -> Non
     assert search.advance()
     search.know(coordinator.problem, value, coordinator._tolerance(value))
     assert search.began_on(faces)
-    solver.method._set_width(0.5 * solver.method.width)
+    smoothing = solver.method.smoothing
+    smoothing.move(smoothing.gradient(coordinator.problem.offset + coordinator.model.total), 0.5)
+    coordinator.problem = smoothing.smoothed()
     search.know(coordinator.problem, value, coordinator._tolerance(value))
     assert not search.began_on(faces)
 

@@ -61,7 +61,7 @@ def test_gradients_are_repaired_where_predictors_round(seed: int, loss: str) -> 
 
 
 def test_a_repaired_run_resumes_to_the_same_bits() -> None:
-    problem, options = uneven(163, "quantile"), SolverOptions(gap=0.0, n_threads=1)
+    problem, options = uneven(486, "hinge"), SolverOptions(gap=0.0, n_threads=1)
     straight, first, second = (Solver(problem, options) for _ in range(3))
     for _ in range(100):
         first.round()

@@ -338,15 +338,6 @@ class Engine(VectorWork):
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
     ) -> Ranges:
-        """Cut the rows that are here into leaves.
-
-        Parameters
-        ----------
-        n_rows : int
-            Rows that are here.
-        entries, work, fewest
-            Of the whole data: see :func:`fastadmm.engine.tree.leaves_of`.
-        """
         return _cut(n_rows, entries, work, fewest)
 
     def all_rows(self, n_rows: int) -> int:

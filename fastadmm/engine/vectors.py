@@ -27,7 +27,15 @@ class VectorWork(ABC):
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
     ) -> Ranges:
-        """Cut the rows that are here into leaves."""
+        """Cut the rows that are here into leaves.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows that are here.
+        entries, work, fewest
+            Of the whole data: see :func:`fastadmm.engine.tree.leaves_of`.
+        """
 
     @abstractmethod
     def all_rows(self, n_rows: int) -> int:
