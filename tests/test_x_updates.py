@@ -10,6 +10,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.base import PenalisedUpdate
 from fastadmm.parties.xupdate.choose import X_UPDATES, choose_penalised, choose_x_update, preparation_bytes
+from fastadmm.parties.xupdate.face_step import scaled_solver
+from fastadmm.parties.xupdate.gram_descent import GramDescent
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso, SquaredL2
@@ -203,3 +205,29 @@ def test_all_updates_train_the_same_model():
             np.concatenate(result.weights), np.concatenate(results["gram"].weights), atol=1e-3
         )
         assert result.objective == pytest.approx(results["gram"].objective, rel=2e-9)
+
+
+@pytest.mark.parametrize("regularizer", [L1(), ElasticNet(0.9)])
+def test_large_faces_with_more_weights_than_rows_are_not_factorised(regularizer, monkeypatch):
+    """Their Gram matrix is singular; holding one weight after another took minutes for an answer."""
+    rng = np.random.default_rng(10)
+    D = rng.normal(size=(30, 900)) + rng.normal(size=(30, 1))
+    update, engine = GramDescent(as_block(D), regularizer, get_constraint("all")), Engine(1)
+    sizes = []
+
+    def watched(system):
+        sizes.append(len(system))
+        return scaled_solver(system)
+
+    monkeypatch.setattr("fastadmm.parties.xupdate.gram_descent.scaled_solver", watched)
+    right, start = D.T @ rng.normal(size=30), np.zeros(900)
+
+    def value(x):
+        return 0.5 * float((D @ x) @ (D @ x)) - float(right @ x) + 1e-4 * regularizer.value(x)
+
+    with engine.limited():
+        update.prepare(engine)
+        x = update.minimise(right, 1e-4, start, engine)
+        again = update.minimise(right, 1e-4, x, engine)
+    assert max(sizes, default=0) <= 512
+    assert value(again) <= value(x) < value(start)

@@ -26,6 +26,9 @@ _MAX_PASSES = 100
 #: Attempts of Newton's method; an answer that is cut short is still feasible, and certified as it is.
 _MAX_NEWTON = 30
 
+#: Weights over which a Newton step takes some milliseconds at most.
+_SMALL_FACE = 512
+
 
 class GramDescent(PenalisedUpdate):
     r"""Cyclic coordinate descent with passes over the moving weights, for sums over columns.
@@ -34,7 +37,8 @@ class GramDescent(PenalisedUpdate):
     weights off their kinks and bounds take it along. A step solves exactly, or ends
     where the first weight reaches its kink or bound; that weight is then held and the
     next step is over the others. The passes after may let go of it again, back to where
-    it came from, so every attempt may hold twice as many weights as the last.
+    it came from, so every attempt may hold twice as many weights as the last. Where far more weights are
+    free than there are rows, as on wide data at first, the answer is as far as the passes lead.
 
     Parameters
     ----------
@@ -78,12 +82,17 @@ class GramDescent(PenalisedUpdate):
         first, second = (mu * share for share in self.regularizer.shares)
         second += ridge
         low, high = self.constraint.bounds
+        # Over more weights than rows the Gram matrix is singular, and a step leads nowhere in particular.
+        # Where many such steps would take long, as far as the passes led is an answer; the next begins there.
+        most = max(self.block.shape[0], _SMALL_FACE)
         x, gradient = start.copy(), np.empty_like(start)
         for attempt in range(_MAX_NEWTON):
             scale = first, second, low, high
             if gram_descent(self._gram, slope, origin, *scale, x, gradient, _TOLERANCE, _MAX_PASSES):
                 break
             free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
+            if len(free) > most:
+                break
             for _ in range(2**attempt):
                 if len(free) == 0:
                     break
