@@ -205,18 +205,24 @@ def _conversion(found: dict[str, Any]) -> str:
 def _machine(sections: dict[str, Any]) -> str:
     if not sections:
         return ""
-    machines = [section["machine"] for section in sections.values()]
-    machine = machines[-1]
-    versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v)
-    absent = [name for name, v in machine["versions"].items() if not v]
-    revisions = sorted({str(section["revision"]) for section in sections.values()})
+    measured: dict[str, list[str]] = {}
+    for name, section in sections.items():
+        measured.setdefault(_on(section), []).append(name)
     references = [section["reference"] * 1e3 for section in sections.values()]
     return (
-        f"Measured on {machine['cores']} cores ({machine['processor']}, {machine.get('memory_gb', '?')} GB), "
-        f"{versions}; seed 0; revision {', '.join(revisions)}."
-        + (f" Not installed: {', '.join(absent)}." if absent else "")
-        + f" The reference kernel took {min(references):.1f} to {max(references):.1f} ms "
-        "during the sections, which shows how evenly the machine ran."
+        " ".join(f"Sections {', '.join(names)}: {where}." for where, names in measured.items())
+        + f" Seed 0. The reference kernel took {min(references):.1f} to {max(references):.1f} ms "
+        "during the sections, which shows how evenly the machines ran."
+    )
+
+
+def _on(section: dict[str, Any]) -> str:
+    machine = section["machine"]
+    versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v)
+    absent = [name for name, v in machine["versions"].items() if not v]
+    return (
+        f"{machine['cores']} cores ({machine['processor']}, {machine.get('memory_gb', '?')} GB), "
+        f"{versions}, revision {section['revision']}" + (f", without {', '.join(absent)}" if absent else "")
     )
 
 
