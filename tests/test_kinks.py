@@ -286,3 +286,14 @@ def test_length_along_a_line_of_several_classes_takes_few_evaluations() -> None:
         found = best_length(problem, base, along, linear, 0.0, engine)
     assert found == pytest.approx(0.3, abs=1e-5)
     assert len(lengths) < 30
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-4])
+@pytest.mark.parametrize("loss", ["hinge", "quantile"])
+def test_about_ten_rounds_as_the_page_says(loss: str, lam: float) -> None:
+    X, y = (load_breast_cancer if loss == "hinge" else load_diabetes)(return_X_y=True)
+    target = y * 1.0 if loss == "hinge" else (y - y.mean()) / y.std()
+    blocks = np.array_split((X - X.mean(axis=0)) / X.std(axis=0), 3, axis=1)
+    fit = solve(make_problem(blocks, target, loss=loss, lam=lam), SolverOptions(gap=1e-4))
+    assert fit.status is Status.CONVERGED
+    assert len(fit.history) <= 12
