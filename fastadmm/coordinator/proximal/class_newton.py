@@ -50,28 +50,27 @@ def class_newton_system(
     likely = multinomial_of(problem).probabilities(z, problem.y, weight, engine)
     slopes = gradient.reshape(n_classes, -1)
     lifts = n_classes if problem.fit_intercept else 0
-    of_class = [np.flatnonzero(classes == c) for c in range(n_classes)]
-    numbers = [np.append(mine, k + c) if lifts else mine for c, mine in enumerate(of_class)]
+    of_class = np.append(classes, np.arange(lifts))
+    blocks = [np.ix_(mine, mine) for mine in (np.flatnonzero(of_class == c) for c in range(n_classes))]
 
     def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
         here = slice(*rows)
         part = messages[:, here]
         if base is not None:
             part = part - part[base]
-        # An intercept is a message of ones.
-        ones = np.ones((int(lifts > 0), part.shape[1]))
-        own = [np.vstack([part[mine], ones]) for mine in of_class]
+        if lifts:  # an intercept is a message of ones
+            part = np.vstack([part, np.ones((lifts, part.shape[1]))])
         p, s = likely[:, here], weight[here]
-        slope, hessian = np.empty(k + lifts), np.empty((k + lifts, k + lifts))
-        for c, mine in enumerate(numbers):
-            slope[mine] = (own[c] * slopes[c, here]).sum(axis=1)  # as in hull.loss_system: no BLAS
-            weighted = own[c] * (s * p[c])
-            others = np.delete(p, c, axis=0).sum(axis=0)  # 1 - p without its rounding
-            hessian[np.ix_(mine, mine)] = (weighted * others) @ own[c].T
-            for d in range(c + 1, n_classes):
-                mixed = -(weighted * p[d]) @ own[d].T
-                hessian[np.ix_(mine, numbers[d])] = mixed
-                hessian[np.ix_(numbers[d], mine)] = mixed.T
+        slope = (part * slopes[of_class, here]).sum(axis=1)  # as in hull.loss_system: no BLAS
+        mixed = part * (np.sqrt(s) * p)[of_class]
+        hessian = -(mixed @ mixed.T)
+        # Within a class 1 - p without its rounding: what is summed up before it and behind it.
+        others = np.zeros_like(p)
+        np.cumsum(p[:-1], axis=0, out=others[1:])
+        others[:-1] += np.cumsum(p[:0:-1], axis=0)[::-1]
+        for c, block in enumerate(blocks):
+            own = part[block[1][0]]
+            hessian[block] = (own * (s * p[c] * others[c])) @ own.T
         return slope, hessian
 
     slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), size=(k + lifts) ** 2)
