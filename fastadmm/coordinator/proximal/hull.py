@@ -127,8 +127,8 @@ def minimise_over_hull(
     extra = problem.n_outputs if problem.fit_intercept else 0
     gradient = np.empty(problem.message_size)
     limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
-    owner = np.append(model.owner, [-1] * extra)
-    lower = np.append(model.lower, [-math.inf] * extra)
+    owner = np.append(model.owner, np.full(extra, -1))
+    lower = np.append(model.lower, np.full(extra, -math.inf))
     c, b, total = point.coefficients, point.intercept, point.total
     base = bases_of(c, model.owner)
 

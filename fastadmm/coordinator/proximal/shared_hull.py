@@ -128,7 +128,8 @@ class _Search:
         lead, k = passes.lead, len(owner)
         self.k, self.base = k, bases_of(start, owner)
         self.apart = rows - rows[self.base]
-        self.group, self.lower = np.append(owner, [-1] * lead), np.append(np.zeros(k), [-math.inf] * lead)
+        self.group = np.append(owner, np.full(lead, -1))
+        self.lower = np.append(np.zeros(k), np.full(lead, -math.inf))
         self.limit = int(min(3 * k + 10, max(20.0, WORK / k**3)))
 
     def begin(self, c: Array, known: HullPoint, intercept: float, before: float) -> tuple[_Point, bool]:
