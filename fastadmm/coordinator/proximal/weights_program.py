@@ -1,4 +1,4 @@
-"""Small systems of the coordinator: a program over affine weights, and steps where matrices may be singular."""
+"""Small systems of the coordinator: a program over weights, and steps where a matrix may be singular."""
 
 from __future__ import annotations
 
