@@ -7,12 +7,14 @@ address is a multiple of 16, and rows of one problem lie elsewhere in every proc
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
     "LANES",
     "add_by_halves",
+    "combine_by_class",
     "copy",
     "dot",
     "largest",
@@ -134,6 +136,30 @@ def products_by_class(rows, classes, v, out, start, stop):
     sums = np.empty(LANES)
     for k in range(len(rows)):
         out[k] += dot(rows[k, start:stop], v[classes[k], start:stop], sums)
+
+
+@kernel
+def combine_by_class(c, rows, classes, out, start, stop):
+    """Write for each class the sum of its ``rows``, of shape (K, N), times their coefficients.
+
+    Parameters
+    ----------
+    c : ndarray of shape (K,)
+    rows : ndarray
+    classes : ndarray of int64, shape (K,)
+        Which row of ``out`` each is added to.
+    out : ndarray of shape (C, N)
+    start, stop : int
+        Row range.
+    """
+    for begin in range(start, stop, BLOCK):  # of all classes, that much stays in the first-level cache
+        end = min(begin + BLOCK, stop)
+        out[:, begin:end] = 0.0
+        for k in range(len(rows)):
+            if c[k] != 0.0:
+                own, total, share = rows[k, begin:end], out[classes[k], begin:end], c[k]
+                for j in range(end - begin):
+                    total[j] = fma(share, own[j], total[j])
 
 
 @kernel

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.vectors import (
+    combine_by_class,
     largest,
     multiply,
     products,
@@ -79,6 +80,19 @@ def test_products_depend_on_no_address(n: int) -> None:
     exact = [1.0 + math.fsum((row * v).ravel()) for row in rows]
     exact += [1.0 + math.fsum(row[0] * v[k]) for row, k in zip(rows, (1, 0, 1))]
     np.testing.assert_allclose(found[0], exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 5, 600])
+def test_each_class_gets_the_sum_of_its_rows(n: int) -> None:
+    rng = np.random.default_rng(n)
+    rows, c, classes = rng.normal(size=(4, n)), np.array([2.0, 0.0, -1.0, 0.5]), np.array([1, 2, 1, 0])
+    out = np.full((4, n + 2), 7.0)
+    combine_by_class(c, np.pad(rows, ((0, 0), (1, 1))), classes, out, 1, n + 1)
+    expected = np.array(
+        [sum(c[k] * rows[k] for k in range(4) if classes[k] == j) + 0 * rows[0] for j in range(4)]
+    )
+    np.testing.assert_allclose(out[:, 1:-1], expected, atol=1e-15)
+    assert (out[:, [0, -1]] == 7.0).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

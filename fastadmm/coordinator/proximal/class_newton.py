@@ -12,7 +12,7 @@ from fastadmm.coordinator.class_certificate import multinomial_of
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["class_newton_system"]
+__all__ = ["class_newton_system", "class_slope"]
 
 Array = np.ndarray
 
@@ -55,13 +55,7 @@ def class_newton_system(
 
     def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
         here = slice(*rows)
-        part = messages[:, here]
-        if base is not None:
-            part = part - part[base]
-        if lifts:  # an intercept is a message of ones
-            part = np.vstack([part, np.ones((lifts, part.shape[1]))])
-        p, s = likely[:, here], weight[here]
-        slope = (part * slopes[of_class, here]).sum(axis=1)  # as in hull.loss_system: no BLAS
+        part, p, s = _with_ones(messages[:, here], base, lifts), likely[:, here], weight[here]
         mixed = part * (np.sqrt(s) * p)[of_class]
         hessian = -(mixed @ mixed.T)
         # Within a class 1 - p without its rounding: what is summed up before it and behind it.
@@ -71,9 +65,37 @@ def class_newton_system(
         for c, block in enumerate(blocks):
             own = part[block[1][0]]
             hessian[block] = (own * (s * p[c] * others[c])) @ own.T
-        return slope, hessian
+        return _slopes(part, slopes[:, here], of_class), hessian
 
     slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), size=(k + lifts) ** 2)
     # The loss does not depend on the same number added to all intercepts: any positive value will do there.
     hessian[k:, k:] += problem.total_weight / n_classes**2
     return slope, 0.5 * (hessian + hessian.T)
+
+
+def class_slope(
+    problem: Problem, messages: Array, classes: Array, base: Array | None, gradient: Array, engine: Engine
+) -> Array:
+    """The gradient alone, as :func:`class_newton_system` finds it; arguments as there."""
+    slopes = gradient.reshape(problem.n_outputs, -1)
+    lifts = problem.n_outputs if problem.fit_intercept else 0
+    of_class = np.append(classes, np.arange(lifts))
+
+    def piece(rows: tuple[int, int]) -> Array:
+        here = slice(*rows)
+        return _slopes(_with_ones(messages[:, here], base, lifts), slopes[:, here], of_class)
+
+    found: Array = engine.sums(piece, engine.leaves(messages.shape[1]), size=len(of_class))
+    return found
+
+
+def _with_ones(part: Array, base: Array | None, lifts: int) -> Array:
+    """Messages less those they are taken from; an intercept is a message of ones."""
+    part = part if base is None else part - part[base]
+    return np.vstack([part, np.ones((lifts, part.shape[1]))]) if lifts else part
+
+
+def _slopes(part: Array, slopes: Array, of_class: Array) -> Array:
+    """Products with the gradient of the message's class: as in hull.loss_system, no BLAS."""
+    products: Array = np.einsum("kn,kn->k", part, slopes[of_class])
+    return products

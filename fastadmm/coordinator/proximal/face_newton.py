@@ -5,6 +5,9 @@ replaced by its second-order model at the answer. With U the messages of directi
 the face,
 
 .. math:: \min_{w, b}\; \ell(o + b + \hat z + U^\top w) + \langle q, w\rangle + \tfrac12 w^\top Q w .
+
+With several classes a Hessian costs as much as dozens of slopes: it is kept, and corrected by what the steps
+show, while they still close in quickly.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.proximal.hull import loss_system, rise_of
-from fastadmm.coordinator.proximal.parts import combined, lifted
-from fastadmm.coordinator.proximal.weights_program import descent_step
+from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
+from fastadmm.coordinator.proximal.weights_program import descent_solver
+from fastadmm.coordinator.subspace.span import Secant
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -34,6 +38,9 @@ _RIDGE, _MORE_RIDGE, _MOST_RIDGE = 1e-13, 1e3, 1e-4
 
 #: Decreases below this share of the value are lost in its rounding.
 _ROUNDING = 1e-14
+
+#: A Hessian is kept while a step promises no more than this share of what the one before it did.
+_CLOSING_IN = 0.3
 
 
 @dataclass
@@ -126,19 +133,28 @@ def minimise_on_face(
         point.value = value(point)
     current = min(starts, key=lambda point: point.value)
     value(current)  # its gradient
-    ridge = _RIDGE
+    ridge, kept, promised = _RIDGE, None, math.inf
     for _ in range(_MAX_STEPS):
-        z = problem.offset + lifted(current.intercept, n) + current.total
-        slope, hessian = loss_system(problem, model.messages, model.classes, None, gradient, z, engine)
+        if kept is None:
+            z = problem.offset + lifted(current.intercept, n) + current.total
+            slope, hessian = loss_system(problem, model.messages, model.classes, None, gradient, z, engine)
+            hessian[:k, :k] += model.square
+            if problem.fit_intercept and not hessian[-1, -1] > 0.0:
+                hessian[-1, -1] = problem.total_weight  # saturated losses have no curvature left
+            solve = Secant(descent_solver(hessian, ridge))
+        else:
+            slope = _slope(problem, model, gradient, engine)
         slope[:k] += model.linear + model.square @ current.w
-        hessian[:k, :k] += model.square
-        if problem.fit_intercept and not hessian[-1, -1] > 0.0:
-            hessian[-1, -1] = problem.total_weight  # saturated losses have no curvature left
-        step = descent_step(hessian, slope, ridge)
+        if kept is not None:
+            solve.learn(kept[0], slope - kept[1])
+        step = -solve(slope)
         size = float(np.linalg.norm(step[:k]))
         if size > reach:
             step *= reach / size
         decrease = -float(slope @ step)
+        if kept is not None and not 0.0 < decrease <= _CLOSING_IN * promised:
+            kept, promised = None, math.inf
+            continue
         if not (decrease > 0.0 and math.isfinite(decrease)):
             break
         trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
@@ -148,19 +164,29 @@ def minimise_on_face(
             return trial
         if not trial.value <= current.value - 1e-4 * decrease:
             length = _length(problem, model, current, trial, engine)
-            rise = current.intercept + length * (trial.intercept - current.intercept)
-            trial = model.at(current.w + length * step[:k], rise, engine)
+            step *= length
+            trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
             trial.value = value(trial)
         if not trial.value < current.value:
             if not (decrease > tolerance and ridge < _MOST_RIDGE):
                 break
-            ridge *= _MORE_RIDGE
+            if kept is None:
+                ridge *= _MORE_RIDGE
+            kept = None
             value(current)  # its gradient
             continue
         current, ridge = trial, max(_RIDGE, ridge / _MORE_RIDGE)
         if 0.5 * decrease <= tolerance:
             break
+        kept, promised = (None if model.classes is None else (step, slope)), decrease
     return current
+
+
+def _slope(problem: Problem, model: FaceModel, gradient: Array, engine: Engine) -> Array:
+    """Of the loss, in coefficients and intercepts."""
+    slope = products_with(model.messages, gradient, model.classes, engine)
+    rows = gradient.reshape(problem.n_outputs, -1)
+    return np.append(slope, engine.total(rows)) if problem.fit_intercept else slope
 
 
 def _length(problem: Problem, model: FaceModel, start: FacePoint, end: FacePoint, engine: Engine) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.proximal.class_newton import class_newton_system
+from fastadmm.coordinator.proximal.class_newton import class_newton_system, class_slope
 from fastadmm.coordinator.proximal.parts import lifted
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 from fastadmm.engine.engine import Engine
@@ -136,17 +136,23 @@ def minimise_over_hull(
         z = problem.offset + lifted(b, n) + total
         return loss.evaluate(z, y, weight, gradient, engine) + model.penalty(c)
 
-    current = value(total, c, b)
+    current, secant = value(total, c, b), None
     for _ in range(_MAX_STEPS):
-        z = problem.offset + lifted(b, n) + total
-        slope, hessian = loss_system(problem, model.messages, model.classes, base, gradient, z, engine)
+        if secant is not None:
+            assert model.classes is not None
+            slope = class_slope(problem, model.messages, model.classes, base, gradient, engine)
+        else:
+            z = problem.offset + lifted(b, n) + total
+            slope, hessian = loss_system(problem, model.messages, model.classes, base, gradient, z, engine)
+            hessian[:k, :k] += differences(model.square, base)
+            if extra:
+                # Saturated losses have no curvature left; keep the system definite.
+                flat = not hessian[-1, -1] > 0.0
+                hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
         own = model.linear + model.square @ c
         slope[:k] += own - own[base]
-        hessian[:k, :k] += differences(model.square, base)
-        if extra:
-            # Saturated losses have no curvature left; keep the system definite.
-            flat = not hessian[-1, -1] > 0.0
-            hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
+        if secant is not None:
+            _correct(hessian, secant[0], slope - secant[1])
         for ridge in RIDGES:
             step = solve_weights_program(
                 hessian, slope, np.append(c, np.ravel(b)[:extra]), lower, owner, limit, ridge
@@ -170,14 +176,25 @@ def minimise_over_hull(
             break
         if not following <= current - 1e-4 * decrease:
             length = _line_minimiser(problem, model, (total, c, b), (move, step[:k], rise), engine)
-            trial = total + length * move, c + length * step[:k], b + length * rise
+            step *= length
+            trial = total + length * move, c + step[:k], b + length * rise
             following = value(*trial)
         if not following < current:
             break
         (total, c, b), current = trial, following
+        # Of several classes a Hessian costs as much as dozens of slopes.
+        secant = None if model.classes is None else (step, slope)
         if 0.5 * decrease <= tolerance:
             break
     return HullPoint(c, b, total)
+
+
+def _correct(hessian: Array, step: Array, change: Array) -> None:
+    """Correct a Hessian by the change of the slope along a step (BFGS)."""
+    before = hessian @ step
+    bent, shown = float(step @ before), float(step @ change)
+    if bent > 0.0 and shown > 0.0:
+        hessian += np.outer(change, change / shown) - np.outer(before, before / bent)
 
 
 def _line_minimiser(

@@ -35,10 +35,11 @@ def combined(c: Array, messages: Array, classes: Array | None, n_classes: int, e
     """Sum of messages of shape (K, N), each times its coefficient: of shape (N,), or (C N,)."""
     if classes is None:
         return engine.combine(c, messages)
-    total = np.empty((n_classes, messages.shape[1]))
-    for k in range(n_classes):
-        mine = np.flatnonzero(classes == k)
-        total[k] = engine.combine(c[mine], messages, mine)
+    from fastadmm.kernels.vectors import combine_by_class
+
+    rows, total = np.ascontiguousarray(messages), np.empty((n_classes, messages.shape[1]))
+    leaves, numbers = engine.leaves(messages.shape[1]), np.asarray(c, dtype=np.float64)
+    engine.over_rows(combine_by_class, leaves, numbers, rows, np.asarray(classes, dtype=np.int64), total)
     return total.ravel()
 
 
