@@ -11,7 +11,7 @@ from fastadmm.coordinator.certificate import inner
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["best_length"]
+__all__ = ["SHALLOW", "best_length"]
 
 #: Lengths that differ by this share are one; shorter ones than the second are none.
 _SAME, _SHORTEST = 1e-6, 1e-30
@@ -20,6 +20,9 @@ _SAME, _SHORTEST = 1e-6, 1e-30
 _CLOSE = 1.5
 
 _MAX_STEPS = 80
+
+#: Share of the slope at the start that a search among several classes may leave: all of them bend smoothly.
+SHALLOW = 0.1
 
 
 def best_length(
@@ -30,6 +33,7 @@ def best_length(
     square: float,
     engine: Engine,
     end: float | None = None,
+    enough: float = 0.0,
 ) -> float:
     r"""Minimise :math:`\ell(z + t v) + p t + \tfrac q2 t^2` over t between 0 and 1.
 
@@ -46,6 +50,8 @@ def best_length(
     engine : Engine
     end : float, optional
         The derivative at length 1, where it is known.
+    enough : float
+        Derivatives of at most this size count as zero.
     """
     gradient = np.empty_like(base)
 
@@ -55,17 +61,17 @@ def best_length(
         return found if math.isfinite(found) else math.inf  # overflow: too far
 
     high, above = 1.0, slope(1.0) if end is None else end
-    if not above > 0.0:
+    if not above > enough:
         return high
     low, below = 0.1, slope(0.1)
     while below > 0.0 and low > _SHORTEST:
         high, above, low = low, below, 0.1 * low
         below = slope(low)
-    return low if below >= 0.0 else _crossing(slope, (low, below), (high, above))
+    return low if below >= -enough else _crossing(slope, (low, below), (high, above), enough)
 
 
 def _crossing(
-    function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float]
+    function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], enough: float
 ) -> float:
     """Where an increasing function crosses zero, between two points whose values are known."""
     same, widths = _SAME * high[0], [math.inf, math.inf]
@@ -80,7 +86,7 @@ def _crossing(
         # Where one side is far steeper a secant hardly moves: the bracket alone says what is known.
         at = min(at, here[0] - same) if here[1] > 0.0 else max(at, here[0] + same)
         last, here = here, (at, function(at))
-        if here[1] == 0.0:
+        if abs(here[1]) <= enough:
             break
         low, high = (here, high) if here[1] < 0.0 else (low, here)
         if high[0] - low[0] <= _CLOSE * same:

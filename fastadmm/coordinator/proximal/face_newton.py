@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.line_length import SHALLOW, best_length
 from fastadmm.coordinator.proximal.hull import loss_system, rise_of
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.coordinator.proximal.weights_program import descent_solver
@@ -163,7 +163,7 @@ def minimise_on_face(
         if at_rounding and trial.value <= current.value + _ROUNDING * abs(current.value):
             return trial
         if not trial.value <= current.value - 1e-4 * decrease:
-            length = _length(problem, model, current, trial, engine)
+            length = _length(problem, model, current, trial, decrease, engine)
             step *= length
             trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
             trial.value = value(trial)
@@ -189,12 +189,15 @@ def _slope(problem: Problem, model: FaceModel, gradient: Array, engine: Engine) 
     return np.append(slope, engine.total(rows)) if problem.fit_intercept else slope
 
 
-def _length(problem: Problem, model: FaceModel, start: FacePoint, end: FacePoint, engine: Engine) -> float:
-    """Length between 0 and 1 of least value along a direction of descent."""
+def _length(
+    problem: Problem, model: FaceModel, start: FacePoint, end: FacePoint, decrease: float, engine: Engine
+) -> float:
+    """Length between 0 and 1 of least value along a direction of descent, by ``decrease`` at first."""
     n = problem.n_samples
     base, along = problem.offset + lifted(start.intercept, n) + start.total, end.total - start.total
     along += lifted(end.intercept - start.intercept, n)
     step = end.w - start.w
     linear = float(model.linear @ step) + float(start.w @ model.square @ step)
     square = float(step @ model.square @ step)
-    return best_length(problem, base, along, linear, square, engine)
+    enough = 0.0 if model.classes is None else SHALLOW * decrease
+    return best_length(problem, base, along, linear, square, engine, enough=enough)

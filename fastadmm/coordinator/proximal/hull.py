@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.line_length import SHALLOW, best_length
 from fastadmm.coordinator.proximal.class_newton import class_newton_system, class_slope
 from fastadmm.coordinator.proximal.parts import lifted
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
@@ -175,7 +175,7 @@ def minimise_over_hull(
             total, c, b = trial  # the value cannot tell any more, the gradient can
             break
         if not following <= current - 1e-4 * decrease:
-            length = _line_minimiser(problem, model, (total, c, b), (move, step[:k], rise), engine)
+            length = _line_minimiser(problem, model, (total, c, b), (move, step[:k], rise), decrease, engine)
             step *= length
             trial = total + length * move, c + step[:k], b + length * rise
             following = value(*trial)
@@ -202,15 +202,17 @@ def _line_minimiser(
     model: HullModel,
     start: tuple[Array, Array, Any],
     direction: tuple[Array, Array, Any],
+    decrease: float,
     engine: Engine,
 ) -> float:
-    """Length between 0 and 1 of least objective along a direction of descent."""
+    """Length between 0 and 1 of least objective along a direction of descent, by ``decrease`` at first."""
     (total, c, b), (move, step, rise) = start, direction
     n = problem.n_samples
     base, along = problem.offset + lifted(b, n) + total, move + lifted(rise, n)
     linear = float(model.linear @ step) + float(c @ model.square @ step)
     square = float(step @ model.square @ step)
-    return best_length(problem, base, along, linear, square, engine)
+    enough = 0.0 if model.classes is None else SHALLOW * decrease
+    return best_length(problem, base, along, linear, square, engine, enough=enough)
 
 
 def bases_of(c: Array, owner: Array) -> Array:
