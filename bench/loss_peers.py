@@ -121,15 +121,15 @@ def _skglm(loss: str) -> Callable[[Any, Array, float], Fit]:
     return prepare
 
 
-def _logistic_regression(solver: str) -> Callable[[Any, Array, float], Fit]:
+def _logistic_regression(solver: str, l1_ratio: float = 0.0) -> Callable[[Any, Array, float], Fit]:
     def prepare(X: Any, y: Array, lam: float) -> Fit:
         from sklearn.linear_model import LogisticRegression
 
+        own: dict[str, Any] = {"l1_ratio": l1_ratio, "random_state": 0} if solver == "saga" else {}
+
         def fit(tolerance: float, limit: int) -> Array:
-            model = LogisticRegression(
-                C=1.0 / (len(y) * lam), fit_intercept=False, solver=solver, tol=tolerance, max_iter=limit
-            )
-            return model.fit(X, y).coef_.T
+            given: dict[str, Any] = {"solver": solver, "tol": tolerance, "max_iter": limit, **own}
+            return LogisticRegression(C=1.0 / (len(y) * lam), fit_intercept=False, **given).fit(X, y).coef_.T
 
         return fit
 
@@ -202,6 +202,7 @@ PEERS: dict[tuple[str, str], dict[str, Callable[[Any, Array, float], Fit]]] = {
         f"scikit-learn {solver}": _logistic_regression(solver)
         for solver in ("newton-cg", "newton-cholesky", "lbfgs")
     },
+    ("multinomial", "l1"): {"scikit-learn saga": _logistic_regression("saga", 1.0)},
     ("squared", "l2"): {
         f"scikit-learn Ridge {solver}": _ridge(solver) for solver in ("cholesky", "lsqr", "sparse_cg")
     },

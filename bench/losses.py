@@ -87,6 +87,7 @@ CASES: dict[str, tuple[str, Callable[[Path], tuple[Any, Array]], str, str, float
     "l1-3": ("logistic with l1, a9a", _a9a, "logistic", "l1", 1e-3, 2),
     "l1-4": ("logistic with l1, a9a", _a9a, "logistic", "l1", 1e-4, 2),
     "multinomial": ("multinomial, 20,000 × 54, 7 classes", _classes, "multinomial", "l2", 1e-3, 3),
+    "classes-l1": ("multinomial with l1, the same", _classes, "multinomial", "l1", 1e-3, 3),
     "ridge": ("squared, housing to third powers, 20,640 × 164", _housing, "squared", "l2", 1e-3, 4),
     "lasso": ("squared with l1, the same", _housing, "squared", "l1", 1e-3, 4),
     "poisson": ("Poisson, 200,000 × 40", _counts, "poisson", "l2", 1e-4, 4),

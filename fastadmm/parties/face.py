@@ -18,7 +18,7 @@ Between two calls a party remembers its directions, the metric, and its last ans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["FaceParty"]
+__all__ = ["FaceParty", "Response"]
 
 Array = np.ndarray
 
@@ -45,6 +45,32 @@ _REACH = 1e6
 
 #: Most positions on a segment at which the regulariser is reported.
 _MOST_POSITIONS = 48
+
+
+@dataclass
+class Response:
+    """A best response, before it is described.
+
+    Attributes
+    ----------
+    model, proposal : ndarray of shape (d,)
+        x and y.
+    coefficients : ndarray of shape (K,)
+        Of y.
+    slope : ndarray of shape (d,)
+        The block's gradient at y.
+    weights : ndarray of shape (d,)
+        The response.
+    proposed : bool
+        Whether y is another point than x.
+    """
+
+    model: Array
+    proposal: Array
+    coefficients: Array
+    slope: Array
+    weights: Array
+    proposed: bool
 
 
 class FaceParty(Answering):
@@ -168,6 +194,10 @@ class FaceParty(Answering):
             neither a square nor a set bounds the weights ``excess``, a bound of the conjugate at
             :math:`-D_m^\top g` over weights whose size times their column's is at most 1.
         """
+        return self.answered(self.responded(gradient, model, proposal))
+
+    def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
+        """The best response itself; arguments as of :meth:`best_response`."""
         solver, penalty, x = self._prepared(), self.penalty, self.weights(self._own(model))
         end = model if proposal is None else self._own(proposal)
         y = self.span.combine(end)
@@ -178,16 +208,20 @@ class FaceParty(Answering):
         else:
             target = self._root * self.block.product(y, self.engine) - gradient / self._root
             new = solver.solve(target, scale, start, self.engine)
-        new = self._within_reach(x, y, new)
+        return Response(x, y, end, slope, self._within_reach(x, y, new), proposal is not None)
+
+    def answered(self, found: Response) -> dict[str, Any]:
+        """What :meth:`best_response` answers."""
+        x, y, new, end = found.model, found.proposal, found.weights, found.coefficients
         answer = self.describe(new, end)
         self._answer, self._faces = new, {}
-        norm = penalty.regularizer.norm
+        norm = self.penalty.regularizer.norm
         answer["norms"] = np.array([norm(x), norm(new)])
-        if proposal is not None:
+        if found.proposed:
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
         face = self._face_of_answer.face(answer["coefficients"])
-        return {**answer, **face.values(), **self._dual(slope, y)}
+        return {**answer, **face.values(), **self._dual(found.slope, y)}
 
     @property
     def _face_of_answer(self) -> ActiveSet:

@@ -14,10 +14,11 @@ from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.classes import OfClasses
+from fastadmm.parties.common_shift import common_shift
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.proximal import penalty_of
-from fastadmm.problem.constraints import Constraint
-from fastadmm.problem.regularizers import Regularizer
+from fastadmm.problem.constraints import AllSpace, Constraint
+from fastadmm.problem.regularizers import L1, ElasticNet, Regularizer
 
 __all__ = ["ClassFaceParty"]
 
@@ -63,6 +64,8 @@ class ClassFaceParty(OfClasses):
             FaceParty(name, block, regularization, engine, regularizer, constraint) for _ in range(n_classes)
         ]
         self.kind, self.reason = self.parts[0].kind, self.parts[0].reason
+        self._shares = regularizer.shares
+        self._shifts = isinstance(regularizer, L1 | ElasticNet) and isinstance(constraint, AllSpace)
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
@@ -90,8 +93,20 @@ class ClassFaceParty(OfClasses):
             values = asked[c]
             return None if values is None else self.parts[c].answer(one, values)
 
-        answers = self.engine.map(of_class, range(self.n_classes))
+        if one == "best_response" and self._shifts and None not in asked:
+            answers = self._best_responses([values for values in asked if values is not None])
+        else:
+            answers = self.engine.map(of_class, range(self.n_classes))
         return pack(answers, rule.answer) if rule.answer else {}
+
+    def _best_responses(self, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Of all classes, each by itself, less what they can lose together."""
+        each = range(self.n_classes)
+        found = self.engine.map(lambda c: self.parts[c].responded(**asked[c]), each)
+        shift = common_shift(np.stack([own.weights for own in found]), *self._shares)
+        for own in found:
+            own.weights = own.weights - shift
+        return self.engine.map(lambda c: self.parts[c].answered(found[c]), each)
 
     def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
         ends = np.cumsum([len(part.directions) for part in self.parts])
