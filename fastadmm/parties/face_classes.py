@@ -94,9 +94,8 @@ class ClassFaceParty(OfClasses):
             return None if values is None else self.parts[c].answer(one, values)
 
         if one == "best_response" and self._shifts and None not in asked:
-            answers = self._best_responses([values for values in asked if values is not None])
-        else:
-            answers = self.engine.map(of_class, range(self.n_classes))
+            return pack(self._best_responses([values for values in asked if values is not None]), rule.answer)
+        answers = self.engine.map(of_class, range(self.n_classes))
         return pack(answers, rule.answer) if rule.answer else {}
 
     def _best_responses(self, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
