@@ -31,9 +31,12 @@ from fastadmm.kernels.compilation import begun, done
 from numba import njit
 from numba.core import event
 
-__all__ = ["inline", "kernel", "parallel_kernel"]
+__all__ = ["inline", "kernel", "parallel_kernel", "spliced"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: Ways in for others than kernels; each takes longer to compile than a small function.
+_NO_WRAPPERS = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 #: Numba takes the directory from its configuration, which is the process's.
 _CONFIGURATION = threading.Lock()
@@ -57,7 +60,11 @@ def _compiled(function: _Function, parallel: bool = False) -> _Function:
         _SETTINGS.CACHE_DIR = str(directory or "")
         try:
             compiled: Any = njit(
-                cache=directory is not None, nogil=True, error_model="numpy", parallel=parallel
+                cache=directory is not None,
+                nogil=True,
+                error_model="numpy",
+                parallel=parallel,
+                no_cfunc_wrapper=True,
             )(function)
         finally:
             _SETTINGS.CACHE_DIR = before
@@ -67,8 +74,21 @@ def _compiled(function: _Function, parallel: bool = False) -> _Function:
 
 
 def inline(function: _Function) -> _Function:
-    """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation."""
-    compiled: Any = njit(error_model="numpy", forceinline=True)(function)
+    """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation.
+
+    Only kernels can call it: what Python calls would be compiled for nothing.
+    """
+    compiled: Any = njit(error_model="numpy", forceinline=True, **_NO_WRAPPERS)(function)
+    return compiled
+
+
+def spliced(function: _Function) -> _Function:
+    """Make a function part of the kernels that call it before they are compiled.
+
+    For a large one that calls others: :func:`inline` would have LLVM optimise it once by itself, and once
+    more with whoever calls it, at every level.
+    """
+    compiled: Any = njit(error_model="numpy", inline="always", **_NO_WRAPPERS)(function)
     return compiled
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma
-from fastadmm.kernels.policy import inline
+from fastadmm.kernels.policy import spliced
 from fastadmm.kernels.vectors import LANES, dot, total_and_size
 
 __all__ = ["span_advance", "span_blocks", "span_move", "span_slopes"]
@@ -28,7 +28,7 @@ _NUMBERS_PER_BLOCK = 1 << 17
 _FEWEST_ROWS = 1024
 
 
-@inline
+@spliced
 def span_blocks(n_messages, start, stop):
     """Cut a row range into blocks whose messages fit into the cache.
 
@@ -51,7 +51,7 @@ def span_blocks(n_messages, start, stop):
     return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]
 
 
-@inline
+@spliced
 def span_move(messages, step, origin, base, intercept, total, z, start, stop):
     """Write ``origin + step @ V`` to ``total`` and ``base + intercept`` more to ``z``, over a row range.
 
@@ -94,7 +94,7 @@ def span_move(messages, step, origin, base, intercept, total, z, start, stop):
             own_z[k] = (own_base[k] + work[k]) + intercept
 
 
-@inline
+@spliced
 def span_slopes(messages, vector, out, start, stop):
     """Add ``V @ vector`` over a row range to ``out``.
 
@@ -115,7 +115,7 @@ def span_slopes(messages, vector, out, start, stop):
             out[j] += dot(messages[j, begin:end], own, sums)
 
 
-@inline
+@spliced
 def span_advance(evaluate, move, given, slopes, start, stop):
     """A step in the span over a row range, with the loss and its slopes there.
 
@@ -134,7 +134,8 @@ def span_advance(evaluate, move, given, slopes, start, stop):
     """
     messages, z, gradient, value = move[0], move[6], given[-1], 0.0
     for begin, end in span_blocks(len(messages), start, stop):
-        span_move(*move, begin, end)  # type: ignore[call-arg]
+        messages, step, origin, base, intercept, total, z = move
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += evaluate(z, *given, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
         total_and_size(gradient, slopes[len(messages) + 1 :], begin, end)
