@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from fastadmm.engine.engine import Engine, _bounds
-from fastadmm.engine.rows import over_rows, over_sums
+from fastadmm.engine.rows import over_returns, over_rows, over_sums
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -119,6 +119,10 @@ class CountedEngine(Engine):
     def _into_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
         with self._pieces(len(leaves)):
             over_sums(1, kernel, _bounds(leaves), own, *arguments)
+
+    def _returns_of_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
+        with self._pieces(len(leaves)):
+            over_returns(1, kernel, _bounds(leaves), own, *arguments)
 
     @contextmanager
     def _pieces(self, number: int) -> Iterator[None]:

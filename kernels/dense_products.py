@@ -83,19 +83,21 @@ def add_rows(matrix, v, out, start, stop):
 def add_rows_of_three(matrix, vectors, out, start, stop):
     """As :func:`add_rows` for three vectors and sums at once, to the bit as one by one."""
     x, y, z = out[0], out[1], out[2]
+    one, two, three = vectors
     i = start
     while i + 4 <= stop:
         a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
-        p, q, r, s = vectors[0, i], vectors[0, i + 1], vectors[0, i + 2], vectors[0, i + 3]
-        t, u, v, w = vectors[1, i], vectors[1, i + 1], vectors[1, i + 2], vectors[1, i + 3]
-        e, f, g, h = vectors[2, i], vectors[2, i + 1], vectors[2, i + 2], vectors[2, i + 3]
+        p, q, r, s = one[i], one[i + 1], one[i + 2], one[i + 3]
+        t, u, v, w = two[i], two[i + 1], two[i + 2], two[i + 3]
+        e, f, g, h = three[i], three[i + 1], three[i + 2], three[i + 3]
         for j in range(len(x)):
             x[j] = fma(s, d[j], fma(r, c[j], fma(q, b[j], fma(p, a[j], x[j]))))
             y[j] = fma(w, d[j], fma(v, c[j], fma(u, b[j], fma(t, a[j], y[j]))))
             z[j] = fma(h, d[j], fma(g, c[j], fma(f, b[j], fma(e, a[j], z[j]))))
         i += 4
-    for k in range(3):
-        add_rows(matrix, vectors[k], out[k], i, stop)
+    add_rows(matrix, one, x, i, stop)
+    add_rows(matrix, two, y, i, stop)
+    add_rows(matrix, three, z, i, stop)
 
 
 @kernel
@@ -105,8 +107,7 @@ def dense_accumulate_images(matrix, vectors, out, start, stop):
     Parameters
     ----------
     matrix : ndarray of shape (N, d)
-    vectors : ndarray of shape (at least 3, N)
-        The first three count.
+    vectors : tuple of three ndarray of shape (N,)
     out : ndarray of shape (3, d)
         Sums that are added to.
     start, stop : int

@@ -176,7 +176,7 @@ def dense_transposed_from_file(
         tile = values[:count].reshape(last - first, d)
         own = vectors[:, first - start : last - start]
         if len(out) == 3:
-            add_rows_of_three(tile, own, out, 0, last - first)
+            add_rows_of_three(tile, (own[0], own[1], own[2]), out, 0, last - first)
         else:
             for c in range(len(out)):
                 add_rows(tile, own[c], out[c], 0, last - first)

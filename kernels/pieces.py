@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["COMPILED", "call_piece", "call_share", "describe_rows", "describe_sums"]
+__all__ = ["COMPILED", "call_piece", "call_share", "describe_returns", "describe_rows", "describe_sums"]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -62,11 +62,11 @@ def call_share(typing_context, share, code, what, pieces):
     return signature, generate
 
 
-def _piece_function(context, builder, tuple_type, fill):
+def _piece_function(context, builder, tuple_type, fill, keep=None):
     """Piece function that calls a kernel at an address with arguments from a packed tuple.
 
     The tuple begins with the address and the borders of the pieces; ``fill`` makes the kernel's
-    arguments, types and values, of the rest and the number of the piece.
+    arguments, types and values, of the rest and the number of the piece. ``keep`` is given what it returns.
     """
     name = f"piece.{len(builder.module.functions)}"
     entry = ir.Function(builder.module, _PIECE, name)
@@ -79,10 +79,12 @@ def _piece_function(context, builder, tuple_type, fill):
     ends = [body.load(body.gep(bounds.data, [body.add(piece, _I64(k))])) for k in range(2)]
     argument_types, arguments = fill(body, values[2:], piece)
     argument_types, arguments = [*argument_types, types.int64, types.int64], [*arguments, *ends]
-    # Whatever a kernel returns, nothing or a few numbers, has room here and is left there.
+    # Whatever a kernel returns, nothing or a few numbers, has room here.
     function_type = context.call_conv.get_function_type(_ROOM, argument_types)
     kernel_function = body.inttoptr(values[0], function_type.as_pointer())
-    context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
+    _, found = context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
+    if keep is not None:
+        keep(body, values[2:], piece, found)
     body.ret_void()
     return entry
 
@@ -124,6 +126,33 @@ def describe_sums(typing_context, packed):
             return [*kinds, row_type], [*rest[1:], value]
 
         entry = _piece_function(context, builder, signature.args[0], fill)
+        return _described(context, builder, signature, entry, values[0])
+
+    return signature, generate
+
+
+@intrinsic
+def describe_returns(typing_context, packed):
+    """Addresses of a piece function that keeps what a kernel returns and of ``(address, bounds, own, *arguments)``.
+
+    One number or two: both places of a row of ``own`` are written to, the second perhaps with nothing of use.
+    """
+    signature = types.UniTuple(types.int64, 2)(packed)
+
+    def generate(context, builder, signature, values):
+        own_type, *kinds = signature.args[0].types[2:]
+
+        def keep(body, rest, piece, found):
+            own = context.make_array(own_type)(context, body, rest[0])
+            _, width = cgutils.unpack_tuple(body, own.shape, 2)
+            for k in range(2):
+                place = body.gep(own.data, [body.add(body.mul(piece, width), _I64(k))])
+                body.store(body.extract_value(found, k), place)
+
+        def fill(body, rest, piece):
+            return kinds, rest[1:]
+
+        entry = _piece_function(context, builder, signature.args[0], fill, keep)
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate

@@ -5,11 +5,11 @@ Every piece writes to its own place, so results have the same bits whoever compu
 
 from __future__ import annotations
 
-from fastadmm.kernels.pieces import call_piece, call_share, describe_rows, describe_sums
+from fastadmm.kernels.pieces import call_piece, call_share, describe_returns, describe_rows, describe_sums
 from fastadmm.kernels.policy import inline, kernel, parallel_kernel
 from numba import prange
 
-__all__ = ["over_rows", "over_sums", "share_pieces"]
+__all__ = ["over_returns", "over_rows", "over_sums", "share_pieces"]
 
 
 @parallel_kernel
@@ -66,4 +66,19 @@ def over_sums(share, address, bounds, own, *arguments):
         Each piece adds to a row that nobody else touches.
     """
     code, what = describe_sums((address, bounds, own, *arguments))
+    _do(share, code, what, len(bounds) - 1)
+
+
+@kernel
+def over_returns(share, address, bounds, own, *arguments):
+    """Keep what the kernel at an address returns of ``(*arguments, start, stop)`` for the k-th range.
+
+    Parameters
+    ----------
+    share, address, bounds, *arguments
+        As in :func:`over_rows`.
+    own : ndarray of shape (pieces, at least 2)
+        One number or two are written to the beginning of row k.
+    """
+    code, what = describe_returns((address, bounds, own, *arguments))
     _do(share, code, what, len(bounds) - 1)

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.stacked import StackedRows
 from fastadmm.engine.tree import add_by_halves, halved, leaves_of, node_range, sum_leaves
 from fastadmm.kernels.vectors import add_by_halves as add_rows_by_halves
 from fastadmm.kernels.vectors import total_and_size
@@ -168,19 +167,6 @@ def test_work_number_by_number_is_the_same_in_pieces(n, threads, idle_machine):
         np.testing.assert_array_equal(engine.root(np.abs(v)), np.sqrt(np.abs(v)))
         engine.copy(v, out)
         np.testing.assert_array_equal(out, v)
-
-
-def test_stacked_rows():
-    rng = np.random.default_rng(2)
-    u, v = rng.normal(size=(4, 3 * 10_000)), rng.normal(size=3 * 10_000)
-    with Engine(1) as engine:
-        stacked = StackedRows(engine, 10_000)
-        np.testing.assert_allclose(stacked.dot(u, v), u @ v, rtol=1e-9, atol=1e-9)
-        assert stacked.norm(v) == pytest.approx(np.linalg.norm(v))
-        longer = np.pad(u, ((0, 0), (0, 7)), constant_values=1.0)
-        np.testing.assert_allclose(
-            stacked.combine(np.arange(4.0), longer), np.arange(4.0) @ longer, atol=1e-12
-        )
 
 
 # --- the house rule

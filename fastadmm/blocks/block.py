@@ -247,19 +247,23 @@ class DenseBlock(FeatureBlock):
             kernel, d = dense_accumulate_transposed, self.shape[1]
             v = np.ascontiguousarray(vectors[0])
             return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), self.matrix, v)]
+        size = len(vectors) * self.shape[1]
+        if self.in_memory and len(vectors) == 3:
+            given, leaves = tuple(map(np.ascontiguousarray, vectors)), self._leaves(engine, size)
+            shape = 3, self.shape[1]
+            return list(engine.sum_over_rows(dense_accumulate_images, leaves, shape, self.matrix, given))
 
         def work(rows: Rows) -> Array:
             totals = np.zeros((len(vectors), self.shape[1]))
             for (start, stop), part in self.once(rows) if len(vectors) in (1, 3) else self.tiles(rows):
                 if len(vectors) == 3:
-                    own = np.array([v[start:stop] for v in vectors])
+                    own = tuple(v[start:stop] for v in vectors)
                     dense_accumulate_images(part, own, totals, 0, stop - start)
                     continue
                 for v, total in zip(vectors, totals):
                     dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
 
-        size = len(vectors) * self.shape[1]
         return list(engine.sums(work, self._leaves(engine, size), size=size))
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:

@@ -35,10 +35,11 @@ class Threads:
             Where its calls would leave half of the threads idle, parties answer one after another, and their
             passes over rows are cut up instead.
         """
-        few = exchange.pace is Pace.TOGETHER and 2 * len(exchange.calls) <= self.engine.n_threads
-        if exchange.pace is Pace.IN_TURN or few:
+        if exchange.pace is Pace.IN_TURN:
             return self.engine.in_turn(self._ask, exchange.calls)
-        return self.engine.map(self._ask, exchange.calls, parallel=exchange.pace is Pace.TOGETHER)
+        if exchange.pace is Pace.TOGETHER:
+            return self.engine.spread(self._ask, exchange.calls)
+        return self.engine.map(self._ask, exchange.calls, parallel=False)
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

@@ -23,7 +23,7 @@ import numpy as np
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.job import QUIET, Job
 from fastadmm.engine.process import BLAS
-from fastadmm.engine.rows import NUMBA_THREADS, over_rows, over_sums
+from fastadmm.engine.rows import NUMBA_THREADS, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
@@ -184,6 +184,12 @@ class Engine(VectorWork):
         """Apply ``function`` to every item, one after another, each with all threads."""
         return [function(item) for item in items]
 
+    def spread(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """:meth:`map` or, where side by side would leave half of the threads idle, :meth:`in_turn`."""
+        items = list(items)
+        few = 2 * len(items) <= self.n_threads
+        return self.in_turn(function, items) if few else self.map(function, items)
+
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """:meth:`map` of what asks nobody for a sum over rows."""
         items = list(items)
@@ -270,6 +276,32 @@ class Engine(VectorWork):
     def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
         """What :meth:`sum_over_rows` adds up, for :meth:`together`; ``kernel`` and all as there."""
         return [self._leaf_sums(kernel, leaves, shape, arguments) for leaves in self._nodes(ranges)]
+
+    def returned_parts(self, kernel: Any, ranges: Ranges, size: int, *arguments: Any) -> list[Any]:
+        """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`.
+
+        Parameters
+        ----------
+        kernel, ranges, *arguments
+            As in :meth:`sum_over_rows`.
+        size : {1, 2}
+            A number, or a tuple of so many.
+        """
+        if self._spilled_among(*arguments) is not None or self._threads_for(ranges) < 2:
+            return self.parts(lambda rows: kernel(*arguments, *rows), ranges, True)
+        return [self._returned(kernel, leaves, size, arguments) for leaves in self._nodes(ranges)]
+
+    def _returned(self, kernel: Any, leaves: Ranges, size: int, arguments: tuple[Any, ...]) -> Any:
+        from fastadmm.kernels.vectors import add_by_halves as fold
+
+        own = np.empty((len(leaves), CACHE_LINES))
+        self._returns_of_leaves(kernel, leaves, own, *arguments)
+        fold(own, 0, size)
+        return float(own[0, 0]) if size == 1 else tuple(own[0, :size].tolist())
+
+    def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
+        """Write what the kernel returns for each leaf to the beginning of ``own[k]``."""
+        over_returns(self._threads_for(leaves), kernel, _bounds(leaves), own, *arguments)
 
     def together(self, *parts: list[Any]) -> tuple[Any, ...]:
         """Several sums that travel together, from :meth:`kernel_parts` and :meth:`parts`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 
-__all__ = ["NUMBA_THREADS", "over_rows", "over_sums"]
+__all__ = ["NUMBA_THREADS", "over_returns", "over_rows", "over_sums"]
 
 #: Numba's layers for several callers at a time. With its own one, `workqueue`, that ends the process.
 _SAFE_LAYERS = ("omp", "tbb")
@@ -148,3 +148,18 @@ def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, 
 
     address = _address_of(kernel, (*arguments, own[0], 0, 0))
     NUMBA_THREADS.run(n_threads, rows.over_sums, address, bounds, own, *arguments)
+
+
+def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
+    """Write what ``kernel(*arguments, start, stop)`` returns for the k-th range to ``own[k]``.
+
+    Parameters
+    ----------
+    n_threads, kernel, bounds, *arguments
+        As in :func:`over_rows`; the kernel returns one number or two.
+    own : ndarray of shape (pieces, at least 2)
+    """
+    from fastadmm.kernels import rows
+
+    address = _address_of(kernel, (*arguments, 0, 0))
+    NUMBA_THREADS.run(n_threads, rows.over_returns, address, bounds, own, *arguments)

@@ -1,21 +1,23 @@
-"""Sums over rows of states that hold several vectors, one behind another."""
+"""Work over states that hold several vectors, one behind another."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.tree import halved, leaves_of
 
 __all__ = ["StackedRows"]
 
 Array = np.ndarray
 
-#: Bytes that a cache holds: copying so few costs less than a call for each vector.
-_CHEAP_COPY = 1 << 20
-
 
 class StackedRows:
-    """Inner products and combinations of vectors of several times N numbers.
+    """Inner products and differences of vectors of several times N numbers.
 
     Parameters
     ----------
@@ -27,25 +29,50 @@ class StackedRows:
     def __init__(self, engine: Engine, n_rows: int) -> None:
         self.engine, self.n_rows = engine, n_rows
 
-    def dot(self, u: Array, v: Array) -> Array:
-        """``u @ v`` for u of shape (K, s N) or (s N,) and v of shape (s N,)."""
-        given = v.reshape(-1, self.n_rows)
-        if u.ndim == 1 or u.nbytes <= _CHEAP_COPY:
-            found: Array = self.engine.dot(u.reshape(*u.shape[:-1], -1, self.n_rows), given)
-            return found
-        # Parts of longer vectors would be copied to lie together.
-        return np.array([self.engine.dot(own.reshape(-1, self.n_rows), given) for own in u])
+    def dot(self, u: Array, v: Array) -> float:
+        """``u @ v``, of shape (s N,)."""
+        return float(self.engine.dot(u.reshape(-1, self.n_rows), v.reshape(-1, self.n_rows)))
 
     def norm(self, v: Array) -> float:
         """Euclidean norm of v, of shape (s N,)."""
-        return float(np.sqrt(self.dot(v, v)))
+        return math.sqrt(self.dot(v, v))
 
-    def combine(self, c: Array, rows: Array) -> Array:
-        """``c @ rows`` for rows of shape (K, size)."""
-        out = np.empty(rows.shape[1])
-        whole = rows.shape[1] // self.n_rows * self.n_rows
-        for start in range(0, whole, self.n_rows):
-            part = slice(start, start + self.n_rows)
-            out[part] = self.engine.combine(c, rows[:, part])
-        out[whole:] = c @ rows[:, whole:]
+    def weighted_products(self, rows: Array, v: Array, sections: Sequence[tuple[slice, Any]]) -> Array:
+        """Products of rows, of shape (K, size), with a vector, weighted by sections of it.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (K, size)
+        v : ndarray of shape (size,)
+        sections : sequence of (slice, float or ndarray)
+            Of several times N numbers each, from the first on; arrays, if they are, weigh each number.
+        """
+        from fastadmm.kernels.stacked import weighted_products
+
+        n, weights, weighed = self.n_rows, list[float](), v
+        if isinstance(sections[0][1], np.ndarray):
+            weighed = np.empty_like(v)
+        for part, weight in sections:
+            for begin in range(part.start, part.stop, n):
+                weights.append(weight if weighed is v else 1.0)
+                if weighed is not v:
+                    here, own = slice(begin, begin + n), weight[begin - part.start :][:n]
+                    self.engine.times(own, v[here], out=weighed[here])
+        given = rows, weighed, np.array(weights), n
+        found: Array = self.engine.sum_over_rows(
+            weighted_products, self.engine.leaves(n), (len(rows),), *given
+        )
+        return found
+
+    def difference(self, u: Array, v: Array) -> Array:
+        """``u - v``, of shape (size,)."""
+        from fastadmm.kernels.vectors import shifted_sum
+
+        out = np.empty(len(u))
+        self.everywhere(shifted_sum, u, -1.0, v, 0.0, 1.0, out)
         return out
+
+    def everywhere(self, kernel: Any, first: Array, *arguments: Any) -> None:
+        """Call ``kernel(first, *arguments, start, stop)`` for all of the numbers of ``first``, in pieces."""
+        size = len(first)
+        self.engine.over_rows(kernel, halved(size, leaves_of(size)), first, *arguments)

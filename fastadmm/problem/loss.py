@@ -222,8 +222,7 @@ class Loss(ABC):
     def value_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
         """What :meth:`evaluate` adds up, for :meth:`Engine.together`; writes the gradient at once."""
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-        leaves = engine.leaves(len(z))
-        return engine.parts(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), leaves, True)
+        return engine.returned_parts(kernel, engine.leaves(len(z)), 1, z, y, weight, *extra, gradient)
 
     def measure_parts(
         self,
@@ -355,10 +354,8 @@ class Loss(ABC):
             Sum of the gradients; sum of their derivatives in the shift.
         """
         kernel, extra = self.kernels().prox, self.kernel_arguments()
-        first, second = engine.sums(
-            lambda rows: kernel(v, shift, y, weight, *extra, penalty, z, gradient, *rows),
-            engine.leaves(len(z)),
-        )
+        given = v, shift, y, weight, *extra, float(penalty), z, gradient
+        ((first, second),) = engine.together(engine.returned_parts(kernel, engine.leaves(len(z)), 2, *given))
         return float(first), float(second)
 
     def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
@@ -372,4 +369,7 @@ class Loss(ABC):
             Runs the row ranges.
         """
         kernel, extra = self.kernels().conjugate, self.kernel_arguments()
-        return float(engine.sums(lambda rows: kernel(u, y, weight, *extra, *rows), engine.leaves(len(u))))
+        (value,) = engine.together(
+            engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, *extra)
+        )
+        return float(value)

@@ -105,7 +105,7 @@ class AdmmMethod(Method):
         return primal_value(self.problem, total, intercept, self.engine)
 
     def prepare_parties(self) -> None:
-        self.engine.map(lambda party: party.prepare(), self.parties)
+        self.engine.spread(lambda party: party.prepare(), self.parties)
 
     def prepare(self) -> Talk[float]:
         loss = self.reopen()
@@ -246,13 +246,14 @@ class AdmmMethod(Method):
         self._ahead = (state, coordinator.penalty)
         if not order.parallel:
             return [{"target": None}] * m_parties
-        common = correction(order, m_parties, state, coordinator.penalties)
-        return [{"target": partial(np.subtract, message, common)} for message in state.messages]
+        common = correction(order, state, coordinator.penalty, self.engine, coordinator.metric)
+        plus = self.engine.plus
+        return [{"target": partial(plus, message, common, factor=-1.0)} for message in state.messages]
 
     def _loss_at_z(self) -> float:
         problem, coordinator = self.problem, self.coordinator
         # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
-        z = coordinator.last.z + problem.offset + coordinator.intercept
+        z = self.engine.plus(coordinator.last.z, problem.offset, coordinator.intercept)
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
     @property

@@ -68,14 +68,7 @@ class Anderson:
 
     def squared_norm(self, residual: np.ndarray) -> float:
         """Weighted squared norm of a state difference."""
-        total = 0.0
-        for part, weight in self.sections:
-            own = residual[part]
-            if isinstance(weight, np.ndarray):
-                total += float(self.rows.dot(self.rows.engine.each(np.multiply, weight, own), own))
-            else:
-                total += weight * float(self.rows.dot(own, own))
-        return total
+        return float(self.rows.weighted_products(residual[np.newaxis], residual, self.sections)[0])
 
     def extrapolate(self, image: np.ndarray, residual: np.ndarray) -> np.ndarray | None:
         """Take in one evaluation of the map; return the extrapolated state.
@@ -93,19 +86,22 @@ class Anderson:
             None while there are fewer than two differences, or where the
             small problem is too ill-conditioned to be trusted.
         """
-        engine = self.rows.engine
+        from fastadmm.kernels.stacked import less_combination, replace_last
+        from fastadmm.kernels.vectors import copy
+
         if self.has_last:
             k = self.position
-            engine.each(np.subtract, residual, self.last_residual, out=self.residuals[k])
-            engine.each(np.subtract, image, self.last_image, out=self.images[k])
+            self.rows.everywhere(replace_last, residual, self.last_residual, self.residuals[k])
+            self.rows.everywhere(replace_last, image, self.last_image, self.images[k])
             self.position = (k + 1) % self.memory
             self.count = min(self.count + 1, self.memory)
             row = self._newest_products(k)
             self.gram[k, : self.count] = row
             self.gram[: self.count, k] = row
-        engine.each(np.positive, residual, out=self.last_residual)
-        engine.each(np.positive, image, out=self.last_image)
-        self.has_last = True
+        else:
+            self.rows.everywhere(copy, residual, self.last_residual)
+            self.rows.everywhere(copy, image, self.last_image)
+            self.has_last = True
         if self.count < 2:
             return None
         n = self.count
@@ -118,21 +114,15 @@ class Anderson:
         if not np.isfinite(weights).all() or np.abs(weights).sum() > _MAX_WEIGHT:
             return None
         self.weights = weights
-        return engine.each(np.subtract, image, self.rows.combine(weights, self.images[:n]))
+        out = np.empty(len(image))
+        self.rows.everywhere(less_combination, image, weights, self.images[:n], out)
+        return out
 
     def _newest_products(self, k: int) -> np.ndarray:
         return self._products(self.residuals[k])
 
     def _products(self, residual: np.ndarray) -> np.ndarray:
-        n = self.count
-        total = np.zeros(n)
-        for part, weight in self.sections:
-            if isinstance(weight, np.ndarray):
-                scaled = self.rows.engine.each(np.multiply, weight, residual[part])
-                total += self.rows.dot(self.residuals[:n, part], scaled)
-            else:
-                total += weight * self.rows.dot(self.residuals[:n, part], residual[part])
-        return total
+        return self.rows.weighted_products(self.residuals[: self.count], residual, self.sections)
 
     def export(self) -> dict[str, np.ndarray | int | bool]:
         """Everything a resumed run needs to go on bit for bit."""

@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
-from fastadmm.coordinator.admm.messages import collect_messages, relax
+from fastadmm.coordinator.admm.messages import collect_messages, penalty_terms, relax
 from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, PenaltyRule
 from fastadmm.coordinator.admm.state import SharedState
@@ -62,12 +62,15 @@ class Stepped:
         Of each party's new weights.
     answers : ndarray of shape (M, N)
         The new messages.
+    relaxed : ndarray of shape (N,)
+        Sum of the new state's messages.
     """
 
     total: np.ndarray
     regulariser: float
     norms: list[float]
     answers: np.ndarray
+    relaxed: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -189,22 +192,25 @@ class Coordinator:
 
         ``known``: whether parties of this process have looked ahead to the targets that it begins with.
         """
+        from fastadmm.kernels.sharing import pull_and_squares
+
         problem, state, r = self.problem, self.state, self.penalty
         new = state.empty_like()
         stepped = yield from self._step(new, known)
         total = stepped.total
         self.engine.copy(state.z, new.z)  # warm start of the z-update
         self.intercept = update_z_u(
-            problem, new.total(), state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
+            problem, stepped.relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
         )
-        mismatch = self.engine.each(np.subtract, total, new.z)
-        pull = self.engine.each(lambda u, r, over: u + r * over, new.u, self.penalties, mismatch)
+        pull = np.empty(len(total))
+        given = total, new.z, new.u, *penalty_terms(r, self.metric), pull
+        cross, pressed, pulled, square = self._sums(pull_and_squares, 4, *given)
         outcome = RoundOutcome(
             total,
             pull,
-            self.rows.norm(mismatch) / math.sqrt(self.engine.all_rows(problem.n_samples)),
+            math.sqrt(square / self.engine.all_rows(problem.n_samples)),
             self._dual_residual(state, new, stepped),
-            (float(self.rows.dot(new.u, mismatch)), *self._squares(mismatch)),
+            (cross, pressed, pulled, square),
             self.extrapolated,
             stepped.regulariser,
             stepped.norms,
@@ -219,16 +225,20 @@ class Coordinator:
 
     def _step(self, new: Any, known: bool) -> Talk[Stepped]:
         """Every party's x-update; the new state's messages are filled in, relaxed."""
-        state = self.state
+        state, relaxes = self.state, self.relaxation != 1.0
+        answers = np.empty_like(new.messages) if relaxes else new.messages
         stepped = yield from collect_messages(
-            self.order, state, self.penalty, new.messages, self.metric, known
+            self.order, state, self.penalty, answers, self.engine, self.metric, known
         )
-        total, answers = new.total(), new.messages
-        if self.relaxation != 1.0:
-            answers = new.messages.copy()
-            relax(state, new.messages, self.relaxation)
+        total, relaxed = relax(state, answers, self.relaxation, new.messages, self.engine)
         regulariser = sum(float(answer["penalty"]) for answer in stepped)
-        return Stepped(total, regulariser, [float(answer["norm"]) for answer in stepped], answers)
+        return Stepped(total, regulariser, [float(answer["norm"]) for answer in stepped], answers, relaxed)
+
+    def _sums(self, kernel: Any, count: int, *arguments: Any) -> list[float]:
+        """Sums of what a kernel adds up over the rows."""
+        leaves = self.engine.leaves(self.problem.message_size)
+        found: list[float] = self.engine.sum_over_rows(kernel, leaves, (count,), *arguments).tolist()
+        return found
 
     def balance_stalls(self) -> None:
         """Take in what :meth:`rebalance` needs, where the penalty is not adapted anyway."""
@@ -257,7 +267,7 @@ class Coordinator:
     def _reweight(self, total: np.ndarray) -> Talk[None]:
         """Let the penalty follow the curvature of the loss at the model."""
         problem = self.problem
-        z = total + problem.offset + self.intercept
+        z = self.engine.plus(total, problem.offset, self.intercept)
         found = CurvatureRule.metric(
             problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine), self.engine
         )
@@ -266,13 +276,6 @@ class Coordinator:
         self.metric, self.penalty = found
         yield from ask_all(problem.n_parties, "set_metric", curvature=found[0])
         self._start_afresh()
-
-    def _squares(self, mismatch: np.ndarray) -> tuple[float, float, float]:
-        square, r = float(self.rows.dot(mismatch, mismatch)), self.penalty
-        if self.metric is None:
-            return r * square, r * r * square, square
-        pressed = self.penalties * mismatch
-        return float(self.rows.dot(pressed, mismatch)), float(self.rows.dot(pressed, pressed)), square
 
     def _start_afresh(self) -> None:
         """Go on from the last accepted result with another penalty, and an empty memory."""
@@ -285,28 +288,19 @@ class Coordinator:
     def _dual_residual(self, old: Any, new: Any, stepped: Any) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
-        r, answers, each = self.penalties, stepped.answers, self.engine.each
-        tau_r, total = self.order.tau(self.problem.n_parties) * r, 0.0
-        if self.order.parallel:
-            given = new.u, old.u, r, old.total(), old.z
-            common = each(lambda u, before, r, seen, z: u - before - r * (seen - z), *given)
-            for a, b in zip(old.messages, answers):
-                s = each(lambda one, r, b, a: one - r * (b - a), common, tau_r, b, a)
-                total += float(self.rows.dot(s, s))
-        else:
-            seen = old.total()
-            for a, b in zip(old.messages, answers):
-                seen = seen + (b - a)
-                s = new.u - old.u - r * (seen - old.z)
-                total += float(self.rows.dot(s, s))
-        return math.sqrt(total / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples)))
+        from fastadmm.kernels.sharing import dual_residual
+
+        order, m = self.order, self.problem.n_parties
+        given = old.messages, old.z, old.u, stepped.answers, new.u, *penalty_terms(self.penalty, self.metric)
+        (total,) = self._sums(dual_residual, 1, *given, float(order.tau(m)), order.parallel)
+        return math.sqrt(total / (m * self.engine.all_rows(self.problem.n_samples)))
 
     def _advance(self, new: SharedState) -> None:
         """Choose where the next round starts: the new state, or one extrapolated from it."""
         if self.anderson is None:
             self.state = self.reached = new
             return
-        residual = self.engine.each(np.subtract, new.vector, self.state.vector)
+        residual = self.rows.difference(new.vector, self.state.vector)
         norm = math.sqrt(self.anderson.squared_norm(residual))
         if math.isnan(self.first_residual):
             self.first_residual = norm

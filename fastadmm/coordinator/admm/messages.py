@@ -26,30 +26,47 @@ import numpy as np
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
 from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.state import SharedState
+from fastadmm.engine.engine import Engine
 
-__all__ = ["collect_messages", "correction", "relax"]
+__all__ = ["collect_messages", "correction", "penalty_terms", "relax"]
 
 
-def correction(order: Order, n_parties: int, state: SharedState, penalty: float | np.ndarray) -> np.ndarray:
+def correction(
+    order: Order, state: SharedState, penalty: float, engine: Engine, metric: np.ndarray | None = None
+) -> np.ndarray:
     """What every party's target differs by from its own message in a round that starts at a state.
 
     Parameters
     ----------
     order : Order
-    n_parties : int
     state : SharedState
-    penalty : float or ndarray of shape (N,)
-        r, summed scaling; one per sample where they differ.
+    penalty : float
+        r, summed scaling.
+    engine : Engine
+    metric : ndarray of shape (N,), optional
+        omega, where every sample has a penalty of its own, ``r omega_i``.
 
     Returns
     -------
     ndarray of shape (N,)
     """
-    return ((state.total() - state.z) + state.u / penalty) / order.tau(n_parties)
+    from fastadmm.kernels.sharing import shift_of_targets
+
+    out, tau = np.empty(len(state.z)), float(order.tau(len(state.messages)))
+    given = state.messages, state.z, state.u, *penalty_terms(penalty, metric), tau, out
+    engine.over_rows(shift_of_targets, engine.leaves(len(out)), *given)
+    return out
 
 
-def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice = slice(None)) -> None:
-    r"""Over-relax new messages in place, for tau = M.
+def penalty_terms(penalty: float, metric: np.ndarray | None) -> tuple[float, np.ndarray]:
+    """Penalties as the kernels of :mod:`fastadmm.kernels.sharing` take them."""
+    return float(penalty), np.empty(0) if metric is None else metric
+
+
+def relax(
+    old: SharedState, messages: np.ndarray, relaxation: float, out: np.ndarray, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Over-relax new messages, for tau = M.
 
     .. math:: \hat a_m = \alpha D_m x_m^+ + (1 - \alpha)\, \xi_m, \qquad
               \xi_m = \hat a_m^t - \frac{S^t - z^t}{M}
@@ -62,16 +79,25 @@ def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice
     ----------
     old : SharedState
         Where the round started.
-    messages : ndarray of shape (M, n)
-        In: :math:`D_m x_m^+` of the rows. Out: :math:`\hat a_m`.
+    messages : ndarray of shape (M, N)
+        :math:`D_m x_m^+`.
     relaxation : float
         alpha.
-    rows : slice
-        The rows meant; all by default.
+    out : ndarray of shape (M, N)
+        :math:`\hat a_m`; with alpha = 1 the messages themselves.
+    engine : Engine
+
+    Returns
+    -------
+    tuple of ndarray of shape (N,)
+        Sums over parties of the messages and of the relaxed ones.
     """
-    before = old.messages[:, rows]
-    messages *= relaxation
-    messages += (1.0 - relaxation) * (before - (before.sum(axis=0) - old.z[rows]) / len(before))
+    from fastadmm.kernels.sharing import relax_messages
+
+    total, relaxed = np.empty(len(old.z)), np.empty(len(old.z))
+    given = old.messages, old.z, messages, float(relaxation), out, total, relaxed
+    engine.over_rows(relax_messages, engine.leaves(len(total)), *given)
+    return total, relaxed
 
 
 def collect_messages(
@@ -79,6 +105,7 @@ def collect_messages(
     state: SharedState,
     penalty: float,
     out: np.ndarray,
+    engine: Engine,
     metric: np.ndarray | None = None,
     known: bool = False,
 ) -> Talk[Answers]:
@@ -93,6 +120,7 @@ def collect_messages(
         r, summed scaling.
     out : ndarray of shape (M, N)
         New messages.
+    engine : Engine
     metric : ndarray of shape (N,), optional
         omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
     known : bool
@@ -104,11 +132,11 @@ def collect_messages(
         Every party's answer to ``step``.
     """
     m_parties = len(out)
-    common = correction(order, m_parties, state, penalty if metric is None else penalty * metric)
+    common = correction(order, state, penalty, engine, metric)
 
     def call(m: int) -> Call:
         def asked() -> dict[str, Any]:
-            target = state.messages[m] - common
+            target = engine.plus(state.messages[m], common, factor=-1.0)
             return {"w": target, "scaled_penalty": float(order.tau(m_parties) * penalty)}
 
         return Call(m, "step", asked, {"out": out[m], "known": known})
@@ -122,5 +150,5 @@ def collect_messages(
     for m in range(m_parties):
         answers += yield Exchange([call(m)], Pace.IN_TURN)
         put(answers[m]["message"], out[m])
-        common = common + (out[m] - state.messages[m])
+        engine.plus(common, engine.plus(out[m], state.messages[m], factor=-1.0), out=common)
     return answers

@@ -83,10 +83,6 @@ class SummedState:
         """One with given values."""
         return SummedState(vector)
 
-    def total(self) -> Array:
-        """Sum of the messages, of shape (N,)."""
-        return self.messages
-
 
 @dataclass(frozen=True)
 class Stepped:
@@ -102,6 +98,8 @@ class Stepped:
         Not known of single parties.
     square, pressed : float
         Squared norms of :math:`D_m p_m`, in the metric and in its square.
+    relaxed : ndarray of shape (N,)
+        Of the new state's messages.
     """
 
     total: Array
@@ -109,6 +107,7 @@ class Stepped:
     norms: list[float]
     square: float
     pressed: float
+    relaxed: Array
 
 
 class SummedAnderson(Anderson):
@@ -202,7 +201,7 @@ class SummedCoordinator(Coordinator):
         alpha = self.relaxation
         new.images[:] = alpha * total + (1.0 - alpha) * state.images
         new.messages[:] = alpha * total + (1.0 - alpha) * state.z
-        return Stepped(total, regulariser, [math.inf] * m, square, pressed)
+        return Stepped(total, regulariser, [math.inf] * m, square, pressed, new.messages)
 
     def _longest(self, shift: float) -> float:
         """Bound on a number in one party's message, for a shift of this norm."""

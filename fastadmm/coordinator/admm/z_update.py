@@ -66,13 +66,13 @@ def update_z_u(
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
     loss, y = problem.loss, problem.y
     if metric is None:
-        centre, weight = engine.each(lambda s, u: s + u / penalty, total, u_before), problem.weight
+        centre, weight = engine.plus(total, u_before, factor=1.0 / penalty), problem.weight
     else:  # A sample with r omega has the z of one with r and its weight over omega.
         centre = engine.each(lambda s, u, w: s + u / (penalty * w), total, u_before, metric)
         weight = engine.each(np.divide, problem.weight, metric)
 
     def prox(b: float) -> tuple[float, float]:
-        shift = engine.each(lambda offset: offset + b, problem.offset)
+        shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
         found = loss.prox(centre, shift, y, weight, penalty, z, u, engine)
         if metric is None:
             return found

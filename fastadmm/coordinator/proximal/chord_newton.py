@@ -165,7 +165,7 @@ class Passes:
 
     def there(self, c: Array, intercept: float) -> Place:
         """The place of coefficients of shape (K,), summed up afresh."""
-        return self._place(c, np.zeros(self.problem.n_samples), intercept)
+        return self._place(c, self.shared.zeros, intercept)
 
     def kept(self, c: Array, place: Place) -> HullPoint:
         """The point of coefficients of shape (K,), whose place searches are to begin at."""
@@ -212,7 +212,7 @@ class Passes:
         problem, hessian = self.problem, self.shared.hessian
         if self.quadratic and hessian.reference is not None:
             return True
-        z = problem.offset + here.total + here.intercept
+        z = self.engine.plus(problem.offset, here.total, here.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         hessian.refresh(self.shared.messages, h, self.engine)
         return True
@@ -257,8 +257,8 @@ class Passes:
         """
         if self.quadratic:
             return 1.0
-        start = self.problem.offset + here.total + here.intercept
-        path = there.total - here.total + (there.intercept - here.intercept)
+        start = self.engine.plus(self.problem.offset, here.total, here.intercept)
+        path = self.engine.plus(there.total, here.total, there.intercept - here.intercept, factor=-1.0)
         lines = self.shared.lines_of(self.problem)
         if lines is not None:
             return best_length_of_lines(lines, start, path, linear, square, self.engine, 1.0)

@@ -393,7 +393,7 @@ class FaceSearch:
         q = self._whole_basis()
         if q.shape[1] == 0 or problem.n_outputs > 1:
             return None
-        z = problem.offset + point.total + point.intercept
+        z = self.engine.plus(problem.offset, point.total, point.intercept)
         messages = self.engine.combine(q.T, shared.messages)
         slope, bend = q.T @ (self.slope + self.bend @ point.coefficients), q.T @ self.bend @ q
         return repaired_gradient(problem, messages, z, gradient, slope, bend, self.value, self.engine)

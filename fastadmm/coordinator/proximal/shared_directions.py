@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,11 @@ class SharedDirections:
     def messages(self) -> Array:
         """V of shape (K, N)."""
         return self._store.rows[: len(self.owner)]
+
+    @cached_property
+    def zeros(self) -> Array:
+        """The sum of no messages, of shape (N,); not to be written to."""
+        return np.zeros(self._store.rows.shape[1])
 
     @property
     def classes(self) -> Array | None:

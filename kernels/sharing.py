@@ -1,0 +1,162 @@
+"""Row by row, what the coordinator of ADMM sharing does with messages, z and u between two exchanges.
+
+A penalty r is one number, or ``penalty * metric`` with a number for every sample; without one ``metric`` is
+empty.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = ["dual_residual", "pull_and_squares", "relax_messages", "shift_of_targets"]
+
+
+@inline
+def _add_messages(messages, begin, end, out):
+    """Write the sum of messages, of shape (M, N), of some rows, in the order of the parties."""
+    first = messages[0, begin:end]
+    for k in range(end - begin):
+        out[k] = first[k]
+    for m in range(1, len(messages)):
+        own = messages[m, begin:end]
+        for k in range(end - begin):
+            out[k] += own[k]
+
+
+@inline
+def _penalties(penalty, metric, begin, end, out):
+    """Write the penalties of some rows."""
+    if len(metric) == 0:
+        for k in range(end - begin):
+            out[k] = penalty
+    else:
+        own = metric[begin:end]
+        for k in range(end - begin):
+            out[k] = penalty * own[k]
+
+
+@kernel
+def shift_of_targets(messages, z, u, penalty, metric, tau, out, start, stop):
+    """Write ``((S - z) + u / r) / tau``, S the sum of messages of shape (M, N)."""
+    total, r = np.empty(BLOCK), np.empty(BLOCK)
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        _add_messages(messages, begin, end, total)
+        _penalties(penalty, metric, begin, end, r)
+        own_z, own_u, own = z[begin:end], u[begin:end], out[begin:end]
+        for k in range(end - begin):
+            own[k] = ((total[k] - own_z[k]) + own_u[k] / r[k]) / tau
+
+
+@kernel
+def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, stop):
+    """Over-relax messages; see :func:`fastadmm.coordinator.admm.messages.relax`.
+
+    Parameters
+    ----------
+    before : ndarray of shape (M, N)
+        Messages where the round started.
+    z : ndarray of shape (N,)
+        There, too.
+    messages : ndarray of shape (M, N)
+        The parties' answers.
+    relaxation : float
+        alpha.
+    out : ndarray of shape (M, N)
+        Relaxed messages; with a relaxation of 1 the answers themselves.
+    total, relaxed : ndarray of shape (N,)
+        Sums of the answers and of the relaxed messages.
+    start, stop : int
+        Row range.
+    """
+    share = np.empty(BLOCK)
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        _add_messages(before, begin, end, share)
+        own_z = z[begin:end]
+        for k in range(end - begin):
+            share[k] = (share[k] - own_z[k]) / len(before)
+        for m in range(len(before)):
+            old, new, own = before[m, begin:end], messages[m, begin:end], out[m, begin:end]
+            if relaxation != 1.0:  # with 1 nothing is mixed in, not even what is infinite
+                for k in range(end - begin):
+                    own[k] = new[k] * relaxation + (1.0 - relaxation) * (old[k] - share[k])
+        _add_messages(messages, begin, end, total[begin:end])
+        _add_messages(out, begin, end, relaxed[begin:end])
+
+
+@kernel
+def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
+    """Write ``u + r (S - z)``, and add four sums of ``S - z``.
+
+    Parameters
+    ----------
+    total, z, u : ndarray of shape (N,)
+    penalty, metric
+        r.
+    pull : ndarray of shape (N,)
+        Output.
+    out : ndarray of shape (4,)
+        ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S - z|^2`` are added.
+    start, stop : int
+        Row range.
+    """
+    r, sums = np.empty(BLOCK), np.zeros((4, BLOCK))
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        _penalties(penalty, metric, begin, end, r)
+        own_total, own_z, own_u, own = total[begin:end], z[begin:end], u[begin:end], pull[begin:end]
+        for k in range(end - begin):
+            over = own_total[k] - own_z[k]
+            pressed = r[k] * over
+            own[k] = own_u[k] + pressed
+            sums[0, k] += own_u[k] * over
+            sums[1, k] += pressed * over
+            sums[2, k] += pressed * pressed
+            sums[3, k] += over * over
+    for j in range(4):
+        out[j] += block_sum(sums, j, BLOCK)
+
+
+@kernel
+def dual_residual(before, old_z, old_u, messages, u, penalty, metric, tau, parallel, out, start, stop):
+    """Add the squared norms of all parties' ``s``: by how much their new weights miss optimality.
+
+    Parameters
+    ----------
+    before : ndarray of shape (M, N)
+        Messages where the round started; ``old_z`` and ``old_u`` of shape (N,) there, too.
+    messages : ndarray of shape (M, N)
+        The parties' answers.
+    u : ndarray of shape (N,)
+        After the round.
+    penalty, metric
+        r.
+    tau : float
+    parallel : bool
+        Whether no party saw the others' answers; else each saw those before its own.
+    out : ndarray of shape (1,)
+        The sum is added.
+    start, stop : int
+        Row range.
+    """
+    seen, r, sums = np.empty(BLOCK), np.empty(BLOCK), np.zeros((1, BLOCK))
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        _add_messages(before, begin, end, seen)
+        _penalties(penalty, metric, begin, end, r)
+        z, new, old = old_z[begin:end], u[begin:end], old_u[begin:end]
+        for m in range(len(before)):
+            first, second = before[m, begin:end], messages[m, begin:end]
+            if parallel:
+                for k in range(end - begin):
+                    s = (new[k] - old[k] - r[k] * (seen[k] - z[k])) - (tau * r[k]) * (second[k] - first[k])
+                    sums[0, k] += s * s
+            else:
+                for k in range(end - begin):
+                    seen[k] += second[k] - first[k]
+                    s = new[k] - old[k] - r[k] * (seen[k] - z[k])
+                    sums[0, k] += s * s
+    out[0] += block_sum(sums, 0, BLOCK)

@@ -1,0 +1,61 @@
+"""States of several vectors of N numbers, one behind another, and the differences that Anderson keeps of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.block_sum import BLOCK
+from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.vectors import LANES, dot
+
+__all__ = ["less_combination", "replace_last", "weighted_products"]
+
+
+@kernel
+def weighted_products(rows, v, weights, n, out, start, stop):
+    """Add ``sum_j weights[j] <rows[k, j], v[j]>`` to ``out[k]``.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (K, size)
+        In each the vectors j, of n numbers, one behind another.
+    v : ndarray of shape (size,)
+    weights : ndarray of shape (s,)
+        Of the first s vectors.
+    n : int
+    out : ndarray of shape (K,)
+    start, stop : int
+        Range of every vector.
+    """
+    sums = np.empty(LANES)
+    for begin in range(start, stop, 8 * BLOCK):  # of v, which all rows meet, so much stays in a cache
+        end = min(begin + 8 * BLOCK, stop)
+        for j in range(len(weights)):
+            own = v[j * n + begin : j * n + end]
+            for k in range(len(rows)):
+                out[k] += weights[j] * dot(rows[k, j * n + begin : j * n + end], own, sums)
+
+
+@kernel
+def replace_last(new, last, difference, start, stop):
+    """Write ``new - last`` to ``difference``, and ``new`` to ``last``, all of shape (size,)."""
+    own, old, out = new[start:stop], last[start:stop], difference[start:stop]
+    for k in range(stop - start):
+        out[k] = own[k] - old[k]
+        old[k] = own[k]
+
+
+@kernel
+def less_combination(given, weights, rows, out, start, stop):
+    """Write ``given - weights @ rows``, of shape (size,), for rows of shape (K, size)."""
+    work = np.empty(BLOCK)
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        for k in range(end - begin):
+            work[k] = 0.0
+        for j in range(len(weights)):
+            weight, row = weights[j], rows[j, begin:end]
+            for k in range(end - begin):
+                work[k] += weight * row[k]
+        first, own = given[begin:end], out[begin:end]
+        for k in range(end - begin):
+            own[k] = first[k] - work[k]

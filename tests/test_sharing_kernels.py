@@ -1,0 +1,124 @@
+"""What the coordinator of ADMM sharing does row by row, and with states of several vectors, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.stacked import StackedRows
+from fastadmm.kernels.sharing import dual_residual, pull_and_squares, relax_messages, shift_of_targets
+from fastadmm.kernels.stacked import less_combination, replace_last, weighted_products
+
+START, STOP, N = 3, 1200, 1300
+ROWS = slice(START, STOP)
+
+
+def state(parties=3, seed=0):
+    """Messages before and after, z, u before and after, and a metric."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(2, parties, N)), *rng.normal(size=(3, N)), rng.random(N) + 0.5
+
+
+def untouched(out):
+    assert np.isnan(out[..., :START]).all()
+    assert np.isnan(out[..., STOP:]).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_targets_are_shifted_by(weighted):
+    (messages, _), z, u, _, metric = state()
+    out, r = np.full(N, np.nan), 0.3 * metric if weighted else 0.3
+    shift_of_targets(messages, z, u, 0.3, metric if weighted else np.empty(0), 3.0, out, START, STOP)
+    expected = ((messages.sum(axis=0) - z) + u / r) / 3.0
+    np.testing.assert_allclose(out[ROWS], expected[ROWS], rtol=1e-13, atol=1e-13)
+    untouched(out)
+
+
+@pytest.mark.parametrize("relaxation", [1.0, 1.6])
+def test_messages_are_relaxed(relaxation):
+    (before, after), z, *_ = state()
+    out, sums = np.full(after.shape, np.nan), np.full((2, N), np.nan)
+    if relaxation == 1.0:
+        after[0, 5], out = np.inf, after
+        before[0, 5] = -np.inf
+    relax_messages(before, z, after, relaxation, out, *sums, START, STOP)
+    expected = after
+    if relaxation != 1.0:
+        copies = before - (before.sum(axis=0) - z) / 3.0
+        expected = relaxation * after + (1.0 - relaxation) * copies
+        untouched(out)
+    np.testing.assert_allclose(out[:, ROWS], expected[:, ROWS], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(sums[0, ROWS], after.sum(axis=0)[ROWS], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(sums[1, ROWS], expected.sum(axis=0)[ROWS], rtol=1e-13, atol=1e-13)
+    untouched(sums)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pull_and_what_the_lagrangian_needs(weighted):
+    _, total, z, u, metric = state()
+    pull, sums, r = np.full(N, np.nan), np.ones(4), 0.3 * metric if weighted else np.full(N, 0.3)
+    pull_and_squares(total, z, u, 0.3, metric if weighted else np.empty(0), pull, sums, START, STOP)
+    over, r, u = (total - z)[ROWS], r[ROWS], u[ROWS]
+    np.testing.assert_allclose(pull[ROWS], u + r * over, rtol=1e-13, atol=1e-13)
+    untouched(pull)
+    expected = [u @ over, (r * over) @ over, (r * over) @ (r * over), over @ over]
+    np.testing.assert_allclose(sums, np.add(1.0, expected), rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_dual_residual(parallel, weighted):
+    (before, after), z, old, new, metric = state()
+    out, r = np.ones(1), 0.3 * metric if weighted else np.full(N, 0.3)
+    own = metric if weighted else np.empty(0)
+    dual_residual(before, z, old, after, new, 0.3, own, 1.5, parallel, out, START, STOP)
+    expected, seen = 1.0, before.sum(axis=0)
+    for first, second in zip(before, after):
+        seen = seen if parallel else seen + second - first
+        s = new - old - r * (seen - z) - (1.5 * r * (second - first) if parallel else 0.0)
+        expected += s[ROWS] @ s[ROWS]
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+def test_differences_and_what_is_left_of_a_combination():
+    rng = np.random.default_rng(1)
+    rows, (new, last) = rng.normal(size=(4, N)), rng.normal(size=(2, N))
+    given, difference, out = last.copy(), np.full(N, np.nan), np.full(N, np.nan)
+    replace_last(new, given, difference, START, STOP)
+    np.testing.assert_array_equal(difference[ROWS], (new - last)[ROWS])
+    np.testing.assert_array_equal(given[ROWS], new[ROWS])
+    np.testing.assert_array_equal(given[STOP:], last[STOP:])
+    less_combination(new, np.arange(4.0), rows, out, START, STOP)
+    np.testing.assert_allclose(out[ROWS], (new - np.arange(4.0) @ rows)[ROWS], rtol=1e-12, atol=1e-13)
+    untouched(difference)
+    untouched(out)
+
+
+@pytest.mark.parametrize("n", [10, 9_000])
+def test_weighted_products_of_stacked_vectors(n):
+    rng = np.random.default_rng(2)
+    rows, v, weights = rng.normal(size=(4, 3 * n + 7)), rng.normal(size=3 * n + 7), np.array([2.0, 0.5])
+    out = np.ones(4)
+    weighted_products(rows, v, weights, n, out, 2, n - 1)
+    expected = 1.0 + sum(
+        w * rows[:, j * n + 2 : (j + 1) * n - 1] @ v[j * n + 2 : (j + 1) * n - 1]
+        for j, w in enumerate(weights)
+    )
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_stacked_rows(threads, idle_machine):
+    rng, n = np.random.default_rng(2), 70_000
+    u, v = rng.normal(size=(2, 3 * n + 7))
+    with Engine(threads) as engine:
+        stacked = StackedRows(engine, n)
+        assert stacked.dot(u[: 3 * n], v[: 3 * n]) == pytest.approx(u[: 3 * n] @ v[: 3 * n], rel=1e-9)
+        assert stacked.norm(v[: 2 * n]) == pytest.approx(np.linalg.norm(v[: 2 * n]))
+        np.testing.assert_array_equal(stacked.difference(u, v), u - v)
+        rows, many = np.array([u, v]), rng.random(2 * n)
+        found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), 3.0), (slice(2 * n, 3 * n), 0.5)])
+        expected = rows[:, : 2 * n] @ (3.0 * v[: 2 * n]) + rows[:, 2 * n : 3 * n] @ (0.5 * v[2 * n : 3 * n])
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), many)])
+        np.testing.assert_allclose(found, rows[:, : 2 * n] @ (many * v[: 2 * n]), rtol=1e-9)
