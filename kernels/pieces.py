@@ -110,7 +110,7 @@ def describe_rows(typing_context, packed):
 
 @intrinsic
 def describe_sums(typing_context, packed):
-    """Addresses of a piece function that adds up and of ``(address, bounds, own, *arguments)``."""
+    """Addresses of a piece function that adds up from zero and of ``(address, bounds, own, *arguments)``."""
     signature = types.UniTuple(types.int64, 2)(packed)
 
     def generate(context, builder, signature, values):
@@ -123,6 +123,8 @@ def describe_sums(typing_context, packed):
             _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
             # The caller holds the whole for as long as anybody looks at a row of it.
             context.nrt.decref(body, row_type, value)
+            place = context.make_array(row_type)(context, body, value)
+            cgutils.memset(body, place.data, body.mul(place.nitems, place.itemsize), 0)
             return [*kinds, row_type], [*rest[1:], value]
 
         entry = _piece_function(context, builder, signature.args[0], fill)
@@ -133,9 +135,10 @@ def describe_sums(typing_context, packed):
 
 @intrinsic
 def describe_returns(typing_context, packed):
-    """Addresses of a piece function that keeps what a kernel returns and of ``(address, bounds, own, *arguments)``.
+    """Addresses of a piece function that keeps what a kernel returns, and of its packed arguments.
 
-    One number or two: both places of a row of ``own`` are written to, the second perhaps with nothing of use.
+    They are ``(address, bounds, own, *arguments)``. It returns one number or two: both places of a row of
+    ``own`` are written to, the second perhaps with nothing of use.
     """
     signature = types.UniTuple(types.int64, 2)(packed)
 

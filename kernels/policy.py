@@ -28,7 +28,7 @@ import numba
 from fastadmm.kernels.cache import cache_directory
 from fastadmm.kernels.checked_cache import check_digests
 from fastadmm.kernels.compilation import begun, done
-from numba import njit
+from numba import njit as _njit
 from numba.core import event
 
 __all__ = ["inline", "kernel", "parallel_kernel", "spliced"]
@@ -41,6 +41,9 @@ _NO_WRAPPERS = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 #: Numba takes the directory from its configuration, which is the process's.
 _CONFIGURATION = threading.Lock()
 _SETTINGS: Any = numba.config
+
+#: Its type does not tell all of its options.
+njit: Any = _njit
 
 
 def kernel(function: _Function) -> _Function:

@@ -63,7 +63,7 @@ def over_sums(share, address, bounds, own, *arguments):
     share, address, bounds, *arguments
         As in :func:`over_rows`.
     own : ndarray of shape (pieces, ...)
-        Each piece adds to a row that nobody else touches.
+        Each piece adds to a row that nobody else touches, from zero whatever is there.
     """
     code, what = describe_sums((address, bounds, own, *arguments))
     _do(share, code, what, len(bounds) - 1)

@@ -1,4 +1,4 @@
-"""States of several vectors of N numbers, one behind another, and the differences that Anderson keeps of them."""
+"""States of several vectors of N numbers, one behind another, and differences that Anderson keeps of them."""
 
 from __future__ import annotations
 

@@ -45,6 +45,9 @@ SUMS_BUDGET = 256 * 2**20
 #: Memory for partial sums of a job that wait for each other, in bytes; each thread holds one in any case.
 _WAITING_SUMS = 16 * 2**20
 
+#: Memory for them that is kept from job to job, for every thread, in bytes.
+_KEPT_SUMS = 2 * 2**20
+
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
 
@@ -165,6 +168,7 @@ class Engine(VectorWork):
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
         self._inside = threading.local()
+        self._room: list[np.ndarray] = []  # for sums of leaves, not in use
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """Apply ``function`` to every item, in parallel; results in the order of the items.
@@ -334,17 +338,29 @@ class Engine(VectorWork):
 
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
-            own = np.zeros((len(part), *room))
+            memory = self._memory(len(part) * numbers)
+            own = memory[: len(part) * numbers].reshape(len(part), *room)
             if spilled is not None:
                 spilled.ask_for(part)
             self._into_leaves(kernel, part, own, *arguments)
             if spilled is not None:
                 spilled.let_go(part)
-            return self._folded(own)
+            total = self._folded(own).copy()
+            if memory.nbytes <= max(_WAITING_SUMS, _KEPT_SUMS * self.n_threads):
+                self._room.append(memory)
+            return total
 
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
+
+    def _memory(self, numbers: int) -> np.ndarray:
+        """Room for so many numbers or more: pages that the last job wrote to, rather than new ones."""
+        try:
+            memory = self._room.pop()  # several threads may ask
+        except IndexError:
+            return np.empty(numbers)
+        return memory if memory.size >= numbers else np.empty(numbers)
 
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
@@ -353,15 +369,20 @@ class Engine(VectorWork):
         return self._threads_for(leaves) == 1
 
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        """Call ``kernel(*arguments, own[k], start, stop)`` for each leaf."""
+        """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero whatever was there, for each leaf."""
+
+        def one(j: int) -> None:
+            own[j] = 0.0
+            kernel(*arguments, own[j], *leaves[j])
+
         threads = self._threads_for(leaves)
         if threads == 1 and len(leaves) <= self.few_leaves:
-            for place, rows in zip(own, leaves):
-                kernel(*arguments, place, *rows)
+            for j in range(len(leaves)):
+                one(j)
         elif threads:
             over_sums(threads, kernel, _bounds(leaves), own, *arguments)
         else:
-            self._shared(lambda j: kernel(*arguments, own[j], *leaves[j]), range(len(leaves)))
+            self._shared(one, range(len(leaves)))
 
     def _at_once(self, numbers: int) -> int:
         """How many partial sums of so many numbers wait for each other; the result does not depend on it."""
@@ -524,6 +545,7 @@ class Engine(VectorWork):
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
+        self._room.clear()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

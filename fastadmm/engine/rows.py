@@ -136,7 +136,7 @@ def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) 
 
 
 def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
-    """Call ``kernel(*arguments, own[k], start, stop)`` for the k-th range between bounds.
+    """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero, for the k-th range between bounds.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class VectorWork(ABC):
 
     @abstractmethod
     def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
-        """Call ``kernel(*arguments, own[k], start, stop)`` for each leaf."""
+        """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero whatever was there, for each leaf."""
 
     @abstractmethod
     def _across(self, nodes: list[Any]) -> Any:
