@@ -203,6 +203,10 @@ class DenseBlock(FeatureBlock):
     def of_rows(self, start: int, stop: int) -> FeatureBlock:
         return DenseBlock(self.matrix[start:stop].copy())
 
+    def columns(self, numbers: Array) -> Array:
+        """Some columns, of shape (N, k), of a block in memory."""
+        return self.matrix[:, numbers]
+
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
         """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
         for start, stop in dense_tiles(rows, self.shape[1]):
@@ -423,6 +427,10 @@ class CSRBlock(FeatureBlock):
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
         return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
+
+    def columns(self, numbers: Array) -> Array:
+        """Some columns, of shape (N, k), of a block in memory."""
+        return np.asarray(self.to_scipy()[:, numbers].toarray())
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
         """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""

@@ -14,8 +14,9 @@ near zero only: parties report the largest scale first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,16 @@ class DualShare:
     value: float
     at_zero: float
     free: float = 0.0
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> DualShare:
+        """From a party's answer."""
+        return cls(
+            float(answer["dual_scale"]),
+            float(answer["dual_value"]),
+            float(answer["dual_at_zero"]),
+            float(answer.get("dual_free", 0.0)),
+        )
 
 
 def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[float]:

@@ -369,6 +369,39 @@ class FaceParty(Answering):
             found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
         return found
 
+    def offer_columns(self, gradient: Array, x: Array, kept: Array, most: int) -> dict[str, Any]:
+        r"""Columns that a loss gradient moves away from zero, beside those kept: asked in one process only.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (N,)
+            g, summed scaling.
+        x : ndarray of shape (d,)
+            Weights, zero in all columns that are not kept.
+        kept : ndarray of int, shape (k,)
+        most : int
+            New columns at most, but for those of their groups.
+
+        Returns
+        -------
+        dict
+            ``numbers``, kept and new columns, increasing: those new for whose predictor one proximal step
+            along the gradient does most; ``dual_scale`` and the like, and ``squared``, as of
+            :meth:`best_response`.
+        """
+        penalty, scale = self.penalty, self.span.scale
+        slope = self.block.transposed_product(gradient, self.engine)
+        if penalty.regularizer.separable:
+            moved = penalty.prox(x - slope / scale**2, 1.0 / scale**2)
+        else:
+            step = 1.0 / float((scale * scale).mean())
+            moved = penalty.prox(x - step * slope, step)
+        gain = scale * np.abs(moved - x)
+        gain[kept] = 0.0
+        best = np.argsort(-gain, kind="stable")[:most]
+        together = penalty.regularizer.together(best[gain[best] > 0.0], len(x))
+        return {"numbers": np.union1d(kept, together).astype(np.int64), **self._dual(slope, x)}
+
     def _dual(self, slope: Array, y: Array) -> dict[str, Any]:
         scale = self.penalty.largest_scale(-slope)
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0

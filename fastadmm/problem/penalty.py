@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from typing import Any
+
 import numpy as np
 
 from fastadmm.errors import ConfigError
@@ -99,8 +101,11 @@ class PartyPenalty:
         r""":math:`\kappa R(x)` for x of shape (d,) in the set."""
         return self.strength * self.regularizer.value(x)
 
-    def prox(self, v: Array, step: float) -> Array:
-        r"""Minimise :math:`\text{step}\cdot h(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""
+    def prox(self, v: Array, step: Any) -> Array:
+        r"""Minimise :math:`\text{step}\cdot h(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,).
+
+        Where h is a sum over columns, each may have a step of its own: of shape (d,) then.
+        """
         if isinstance(self.constraint, NonNegative):
             v = self.constraint.project(v)  # before shrinking: a group shrinks by its positive part alone
         return self.constraint.project(self.regularizer.prox(v, step * self.strength))

@@ -86,7 +86,7 @@ class Regularizer(ABC):
         r""":math:`\Omega^\circ(q) = \max \{\langle q, x\rangle : \Omega(x) \le 1\}` for q of shape (d,)."""
         return float(np.abs(q).max())
 
-    def shrink(self, v: Array, threshold: float) -> Array:
+    def shrink(self, v: Array, threshold: Any) -> Array:
         r"""Minimise :math:`t\,\Omega(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,).
 
         Its norm tells more: the conjugate of
@@ -160,8 +160,11 @@ class Regularizer(ABC):
         value = first * self.norm(x) if first else 0.0
         return value + 0.5 * second * float(x @ x) if second else value
 
-    def prox(self, v: Array, step: float) -> Array:
-        r"""Minimise :math:`\text{step}\cdot R(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""
+    def prox(self, v: Array, step: Any) -> Array:
+        r"""Minimise :math:`\text{step}\cdot R(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,).
+
+        Where R is a sum over columns, each may have a step of its own: of shape (d,) then.
+        """
         first, second = self.shares
         return self.shrink(v, step * first) / (1.0 + step * second)
 

@@ -86,12 +86,7 @@ class BestResponse:
             to_proposal,
             SegmentNorms(answer["answer_positions"], answer["answer_norms"]),
             Face.read(answer["coefficients"], answer),
-            DualShare(
-                float(answer["dual_scale"]),
-                float(answer["dual_value"]),
-                float(answer["dual_at_zero"]),
-                float(answer.get("dual_free", 0.0)),
-            ),
+            DualShare.read(answer),
             float(answer["squared"]),
             float(answer["excess"]) if "excess" in answer else None,
         )

@@ -143,11 +143,7 @@ class ProximalCoordinator:
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
-        self.shared = SharedDirections(
-            problem.n_samples, engine, problem.n_outputs, problem.fit_intercept, self._most_directions
-        )
-        self.model = self.proposal = self._point(np.empty(0))
-        self.candidates = Candidates(self.n_parts)
+        self.begin_anew()
         self.metric: Array | None = None
         self.usual = math.nan  # mean of the metric
         self.primal: PrimalValue | None = None
@@ -168,6 +164,15 @@ class ProximalCoordinator:
         self.has_bounds = any(np.isfinite(own.bounds).any() for own in problem.party_constraints)
         self.sent = np.zeros(0)
         self.repaired: Array | None = None
+
+    def begin_anew(self) -> None:
+        """Without any direction, at zero."""
+        problem = self.problem
+        self.shared = SharedDirections(
+            problem.n_samples, self.engine, problem.n_outputs, problem.fit_intercept, self._most_directions
+        )
+        self.model = self.proposal = self._point(np.empty(0))
+        self.candidates = Candidates(self.n_parts)
 
     def start(self) -> Talk[None]:
         """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""

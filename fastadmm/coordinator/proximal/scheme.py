@@ -10,6 +10,8 @@ from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
     from fastadmm.coordinator.method import Method
+    from fastadmm.engine.engine import Engine
+    from fastadmm.problem.problem import Problem
 
 __all__ = ["Proximal"]
 
@@ -39,6 +41,14 @@ class Proximal(Scheme):
         from fastadmm.coordinator.proximal.proximal import ProximalMethod
 
         return MultinomialProximalMethod if traits.vector else ProximalMethod
+
+    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        if not elsewhere and options.history is None:
+            from fastadmm.coordinator.proximal.wide import WideProximalMethod, goes_by_columns
+
+            if goes_by_columns(problem, engine):
+                return WideProximalMethod(problem, engine)
+        return super().make(problem, options, engine, elsewhere)
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions per party, however short memory is."""

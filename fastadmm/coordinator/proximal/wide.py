@@ -1,0 +1,178 @@
+r"""Proximal Newton sharing of tables with more columns than rows, in one process: columns instead of directions.
+
+One direction per party and round makes as many rounds as there are free weights, and of a wide table these are
+about as many as rows. Where parties are in this process, a direction may be a single column: a party adds those
+that the gradient moves away from zero most, and the coordinator finds the best weights of all columns so far
+(:mod:`fastadmm.coordinator.proximal.predictor_newton`). The gradient there is the next round's, so that rounds are
+those of a working set, of which there are about ten. In every round the gradient proves a bound as ever.
+
+Columns do not travel: no call of the table asks for them. A run with more free weights than room goes on with
+directions, from the model that it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.coordinator.proximal.predictor_newton import Columns, minimise_over_columns
+from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["MOST_COLUMNS", "MOST_ROWS", "WideProximalMethod", "goes_by_columns"]
+
+Array = np.ndarray
+
+#: Rows of a table that counts as wide, at most; columns of all parties, at most.
+MOST_ROWS, MOST_COLUMNS = 1024, 2048
+
+#: Columns at zero stay while there are no more than so many of all parties, for they may come back.
+_FEW_COLUMNS = 512
+
+#: Columns that a party adds: at least, and in the first round of all parties as a share of the rows.
+_LEAST, _FIRST = 10, 0.5
+
+#: The columns' own problem is solved to this share of the gap, and of the objective where nothing is proved.
+_ACCURACY, _UNPROVED = 0.05, 0.05
+
+#: A round that lowers objective and gap by less than this share of the objective was the last by columns.
+_ROUNDING = 1e-15
+
+
+def goes_by_columns(problem: Problem, engine: Engine) -> bool:
+    """Whether a problem whose parties are in this process is one for columns."""
+    if not (problem.convex and problem.loss.smooth) or problem.n_outputs > 1:
+        return False
+    widths, rows = sum(block.shape[1] for block in problem.blocks), problem.n_samples
+    few = rows == engine.all_rows(rows) <= MOST_ROWS and rows < widths
+    norms = all(regularizer.shares[0] > 0.0 for regularizer in problem.party_regularizers)
+    sets = all(
+        math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1] for own in problem.party_constraints
+    )
+    return few and norms and sets and all(getattr(block, "in_memory", False) for block in problem.blocks)
+
+
+class WideProximalMethod(ProximalMethod):
+    """Rounds by columns, and by directions from where there are too many.
+
+    Parameters
+    ----------
+    problem : Problem
+        For which :func:`goes_by_columns`.
+    engine : Engine
+    directions : int, optional
+        As of :class:`ProximalMethod`.
+
+    Attributes
+    ----------
+    numbers : list of ndarray of int, or None
+        Columns of each party that are kept, increasing; None where rounds go by directions.
+    length : float
+        Of the last proximal step, 0 before the first.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
+        self.numbers: list[Array] | None = [np.zeros(0, dtype=np.int64) for _ in problem.blocks]
+        self.length = 0.0
+
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        super().begin_at(weights, intercept)
+        if self.numbers is not None:
+            self.numbers = [self._in_use(m, x) for m, x in enumerate(weights)]
+
+    def _in_use(self, m: int, x: Array) -> Array:
+        """Columns of party m with weights, and what is at a kink only together with them."""
+        return self.parties[m].penalty.regularizer.together(np.flatnonzero(x), len(x))
+
+    def round(self) -> Talk[Measured]:
+        if self.numbers is None:
+            return (yield from super().round())
+        coordinator, problem, engine = self.coordinator, self.problem, self.engine
+        primal, weights = coordinator.primal, self.weights()
+        room = (MOST_COLUMNS - sum(map(len, self.numbers))) // problem.n_parties
+        answers = [
+            party.offer_columns(primal.gradient, x, kept, self._most_new(x, room))
+            for party, x, kept in zip(self.parties, weights, self.numbers)
+        ]
+        coordinator.sent = primal.gradient
+        proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
+        gains = proved > self.bound + _ROUNDING * abs(proved)
+        self.bound = max(self.bound, proved)
+        before = primal.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, weights))
+        columns = [
+            Columns(party.penalty, answer["numbers"], party.block.columns(answer["numbers"]), x)
+            for party, answer, x in zip(self.parties, answers, weights)
+        ]
+        goal = min(_ACCURACY * (before - self.bound), _UNPROVED * before)
+        intercept, self.length = minimise_over_columns(
+            problem, columns, coordinator.model.intercept, goal, self.length, engine
+        )
+        self._move_to([own.weights for own in columns], intercept)
+        objective = coordinator.primal.loss + float(coordinator.penalties.sum())
+        coordinator.gap = max(objective - self.bound, 0.0)
+        self._keep([own.numbers for own in columns])
+        gains = gains or objective < before * (1.0 - _ROUNDING)
+        if self.watch.stalls(coordinator.gap) or not gains:
+            self.numbers = None
+        squared = sum(float(answer["squared"]) for answer in answers)
+        return Measured(
+            objective=objective,
+            lower_bound=self.bound,
+            primal_residual=0.0,
+            dual_residual=math.sqrt(squared / (problem.n_parties * problem.n_samples)),
+            augmented_lagrangian=objective,
+            lyapunov=squared,
+            penalty=None,
+            accelerated=False,
+        )
+
+    def _most_new(self, x: Array, room: int) -> int:
+        """Columns that a party may add to those of its weights: as many again."""
+        first = int(_FIRST * self.problem.n_samples / self.problem.n_parties) if not x.any() else 0
+        return max(0, min(max(_LEAST, first, np.count_nonzero(x)), room))
+
+    def _move_to(self, weights: Sequence[Array], intercept: float) -> None:
+        """Make weights the model: one direction of each party, which is all that it keeps."""
+        coordinator = self.coordinator
+        coordinator.begin_anew()
+        coordinator.model.intercept = intercept
+        for party in self.parties:
+            party.directions = party.directions[:0]
+        coordinator.add_start(self.parties, weights)
+        self._intercept = coordinator.primal.intercept
+        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, self.weights())])
+        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in self.weights()])
+
+    def _keep(self, numbers: list[Array]) -> None:
+        """Forget columns at zero where there are many; too many in use end the rounds by columns."""
+        if sum(map(len, numbers)) > _FEW_COLUMNS:
+            numbers = [self._in_use(m, x) for m, x in enumerate(self.weights())]
+        self.numbers = numbers if sum(map(len, numbers)) <= MOST_COLUMNS // 2 else None
+
+    def export(self) -> dict[str, Any]:
+        saved = super().export()
+        if self.numbers is not None:
+            counts = np.array([len(own) for own in self.numbers])
+            numbers = np.concatenate(self.numbers).astype(np.int64)
+            saved["columns"] = {"numbers": numbers, "counts": counts, "length": self.length}
+        return saved
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        super().restore(saved)
+        self.numbers = None
+        if "columns" in saved:  # not in runs that began without them
+            numbers, counts = (np.array(saved["columns"][key], np.int64) for key in ("numbers", "counts"))
+            widths = [block.shape[1] for block in self.problem.blocks]
+            own = np.split(numbers, np.cumsum(counts)[:-1]) if len(counts) == len(widths) else []
+            whole = len(own) and (counts >= 0).all() and counts.sum() == len(numbers)
+            if not whole or any((k < 0).any() or (k >= d).any() for k, d in zip(own, widths)):
+                raise ValueError("columns")
+            self.numbers, self.length = own, float(saved["columns"]["length"])
