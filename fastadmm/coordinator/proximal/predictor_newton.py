@@ -18,6 +18,7 @@ no step has to stop at a kink, which makes a search over faces take as many step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ import scipy.linalg
 
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -41,11 +43,20 @@ _OUTER, _NEWTON = 40, 40
 #: easy, which is in at most so many steps; and its growth at most.
 _LONG, _LONGER, _EASY, _LONGEST = 10.0, 4.0, 8, 1e8
 
+#: What it is divided by where Newton's method does not end.
+_SHORTER = 10.0
+
 #: Newton's method ends at this share of the proximal step's length, over the square of the outer step's number.
 _SHARE = 0.01
 
 #: Decrease of a step, as a share of what its slope promises, and its least length.
 _ARMIJO, _SHORTEST = 1e-4, 1e-6
+
+#: What a new centre of the smoothing multiplies its width by.
+_NARROWER = 0.5
+
+#: So far inside the interval where a loss bends it surely does.
+_INSIDE = 1e-3
 
 #: Of the dual's value, lost in its rounding.
 _ROUNDING = 1e-14
@@ -170,21 +181,41 @@ class _Joined:
         problem, h = self.problem, np.empty(len(z))
         return problem.loss.curvature(problem.offset + z, problem.y, problem.weight, h, self.engine)
 
+    def towards(self, z: Array, image: Array) -> tuple[Array, Array]:
+        """The predictors of the same gradient that are nearest to others, and the curvature from there to them.
+
+        On a flat piece of its loss a sample's gradient says of its predictor only that it is there.
+        """
+        problem = self.problem
+        bends = problem.loss.bends(problem.y)
+        if bends is None:
+            return z, self.curvature(z)
+        low, high = (end - problem.offset for end in bends)
+        below, above = z <= low, z >= high
+        near = np.where(below, np.minimum(image, low), np.where(above, np.maximum(image, high), z))
+        stays = below & (image <= low) | above & (image >= high)
+        margin = _INSIDE * (high - low)
+        inside = np.where(below | above, np.clip(image, low + margin, high - margin), z)
+        return near, np.where(stays, 0.0, self.curvature(inside))
+
 
 def minimise_over_columns(
     problem: Problem,
+    smoothing: Smoothing | None,
     parties: Sequence[Columns],
     intercept: float,
     goal: float,
     length: float,
     engine: Engine,
-) -> tuple[float, float]:
+) -> tuple[float, Array, float]:
     """Move the weights of all parties to the best ones in their columns.
 
     Parameters
     ----------
     problem : Problem
-        With a smooth loss and one predictor per sample.
+        With one predictor per sample.
+    smoothing : Smoothing or None
+        Of a loss with kinks; goes on as far as its own share of the gap asks for.
     parties : sequence of Columns
         Whose ``weights`` are replaced.
     intercept : float
@@ -197,38 +228,57 @@ def minimise_over_columns(
 
     Returns
     -------
-    intercept, length : float
+    intercept : float
+    gradient : ndarray of shape (N,)
+        Of the loss, or the smoothed one: what proves most for these columns.
+    length : float
     """
-    whole = _Joined(problem, parties, engine)
+    whole = _Joined(problem if smoothing is None else smoothing.smoothed(), parties, engine)
     k, relative = whole.last, whole.steps()
     x = np.concatenate([party.weights[party.numbers] for party in parties])
     if problem.fit_intercept:
         x = np.append(x, intercept)
-    usual = float(whole.curvature(whole.values @ x).mean())
+    usual = float(whole.curvature(whole.values @ x).mean()) if smoothing is None else 1.0 / smoothing.width
     first = _LONG / max(usual * problem.n_samples, 1e-300)
-    length, lower = length or first, -np.inf
-    best = whole.loss(whole.values @ x)[0] + whole.penalty(x), x
+    length, lower = length or first, -math.inf
+    best, proving = (_value(problem, whole, x), x), np.empty(0)
     for outer in range(_OUTER):
-        x, n_steps = _proximal_step(whole, x, length * relative, outer)
-        if not np.isfinite(x).all():
-            break
-        total = whole.values[:, :k] @ x[:k]
-        primal = primal_value(problem, total, float(x[-1]) if problem.fit_intercept else 0.0, engine)
+        found, n_steps = _proximal_step(whole, x, length * relative, outer)
+        if n_steps == _NEWTON:  # too long a step, as far as rounding or flat pieces of the loss let one see
+            length /= _SHORTER
+            continue
+        x = found
+        total, start = whole.values[:, :k] @ x[:k], float(x[-1]) if problem.fit_intercept else 0.0
+        smooth = primal_value(whole.problem, total, start, engine)
         if problem.fit_intercept:
-            x[-1] = primal.intercept
-        value = primal.loss + whole.penalty(x)
+            x[-1] = smooth.intercept
+        value = (smooth.loss + whole.penalty(x)) if smoothing is None else _value(problem, whole, x)
         if value < best[0]:
             best = value, x.copy()
-        shares = [party.share(primal.gradient) for party in parties]
-        lower = max(lower, bound_from_shares(problem, primal.gradient, shares, engine))
-        if best[0] - lower <= goal:
+        shares = [party.share(smooth.gradient) for party in parties]
+        bound = bound_from_shares(problem, smooth.gradient, shares, engine)
+        if bound > lower or not len(proving):
+            lower, proving = bound, smooth.gradient
+        gap = best[0] - lower
+        if gap <= goal:
             break
+        if smoothing is not None:
+            z = problem.offset + total + smooth.intercept
+            if smoothing.excess(z, smooth.gradient, gap) > 1.0:
+                smoothing.move(smooth.gradient, _NARROWER)
+                whole.problem = smoothing.smoothed()
         if n_steps <= _EASY:
             length = min(_LONGER * length, _LONGEST * first)
     x = best[1]
     for party, cut in zip(parties, whole.cuts):
         party.weights = party.whole(x[cut])
-    return float(x[-1]) if problem.fit_intercept else 0.0, length
+    return float(x[-1]) if problem.fit_intercept else 0.0, proving, length
+
+
+def _value(problem: Problem, whole: _Joined, x: Array) -> float:
+    """The objective with the loss itself."""
+    z, u = problem.offset + whole.values @ x, np.empty(problem.n_samples)
+    return problem.loss.evaluate(z, problem.y, problem.weight, u, whole.engine) + whole.penalty(x)
 
 
 def _proximal_step(whole: _Joined, start: Array, step: Array, outer: int) -> tuple[Array, int]:
@@ -247,12 +297,12 @@ def _proximal_step(whole: _Joined, start: Array, step: Array, outer: int) -> tup
     value, u, p = dual(z)
     for n in range(_NEWTON):
         image = b @ p
+        z, h = whole.towards(z, image)
         rest, away = z - image, p - start
         # How far the two predictors are apart, in the loss's own measure; not negative.
         distance = float((u - whole.loss(image)[1]) @ rest)
         if distance <= _SHARE * float(away @ (away / step)) / (1 + outer) ** 2:
             return p, n
-        h = whole.curvature(z)
         free, system = whole.face(p)
         part = b[:, free]
         weighted = part * h[:, None]
@@ -262,11 +312,11 @@ def _proximal_step(whole: _Joined, start: Array, step: Array, outer: int) -> tup
             w = scipy.linalg.solve(system, weighted.T @ rest, assume_a="pos", check_finite=False)
         except (np.linalg.LinAlgError, ValueError):
             return p, _NEWTON
-        move = part @ w - rest
-        slope, t = float((h * rest) @ move), 1.0
+        move, t = part @ w - rest, 1.0
         while True:
             following = dual(z + t * move)
-            if following[0] <= value + _ARMIJO * t * slope + _ROUNDING * abs(value):
+            promised = float(rest @ (following[1] - u))
+            if following[0] <= value + _ARMIJO * promised + _ROUNDING * abs(value):
                 break
             t *= 0.5
             if t < _SHORTEST:

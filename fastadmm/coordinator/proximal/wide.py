@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.predictor_newton import Columns, minimise_over_columns
@@ -48,7 +50,7 @@ _ROUNDING = 1e-15
 
 def goes_by_columns(problem: Problem, engine: Engine) -> bool:
     """Whether a problem whose parties are in this process is one for columns."""
-    if not (problem.convex and problem.loss.smooth) or problem.n_outputs > 1:
+    if not problem.convex or problem.n_outputs > 1:
         return False
     widths, rows = sum(block.shape[1] for block in problem.blocks), problem.n_samples
     few = rows == engine.all_rows(rows) <= MOST_ROWS and rows < widths
@@ -106,21 +108,29 @@ class WideProximalMethod(ProximalMethod):
         proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
         gains = proved > self.bound + _ROUNDING * abs(proved)
         self.bound = max(self.bound, proved)
-        before = primal.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, weights))
+        exact = primal if self.smoothing is None else self._exact()
+        before = exact.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, weights))
         columns = [
             Columns(party.penalty, answer["numbers"], party.block.columns(answer["numbers"]), x)
             for party, answer, x in zip(self.parties, answers, weights)
         ]
         goal = min(_ACCURACY * (before - self.bound), _UNPROVED * before)
-        intercept, self.length = minimise_over_columns(
-            problem, columns, coordinator.model.intercept, goal, self.length, engine
+        intercept, gradient, self.length = minimise_over_columns(
+            problem, self.smoothing, columns, exact.intercept, goal, self.length, engine
         )
+        if self.smoothing is not None:
+            coordinator.problem = self.smoothing.smoothed()
         self._move_to([own.weights for own in columns], intercept)
-        objective = coordinator.primal.loss + float(coordinator.penalties.sum())
+        if len(gradient):
+            coordinator.repaired = gradient
+            coordinator.primal = replace(coordinator.primal, gradient=gradient)
+        exact = coordinator.primal if self.smoothing is None else self._exact()
+        self._intercept = exact.intercept
+        objective = exact.loss + float(coordinator.penalties.sum())
         coordinator.gap = max(objective - self.bound, 0.0)
         self._keep([own.numbers for own in columns])
         gains = gains or objective < before * (1.0 - _ROUNDING)
-        if self.watch.stalls(coordinator.gap) or not gains:
+        if self.watch.stalls(coordinator.gap) or (self.watch.slow and not gains):
             self.numbers = None
         squared = sum(float(answer["squared"]) for answer in answers)
         return Measured(
@@ -133,6 +143,11 @@ class WideProximalMethod(ProximalMethod):
             penalty=None,
             accelerated=False,
         )
+
+    def _exact(self) -> PrimalValue:
+        """The loss itself at the model."""
+        coordinator = self.coordinator
+        return coordinator.primal_of(self.problem, coordinator.model, self._intercept)
 
     def _most_new(self, x: Array, room: int) -> int:
         """Columns that a party may add to those of its weights: as many again."""
@@ -147,7 +162,6 @@ class WideProximalMethod(ProximalMethod):
         for party in self.parties:
             party.directions = party.directions[:0]
         coordinator.add_start(self.parties, weights)
-        self._intercept = coordinator.primal.intercept
         coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, self.weights())])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in self.weights()])
 
