@@ -25,19 +25,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.linalg
 
-from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.certificate import penalty_unit, primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Columns", "minimise_over_columns"]
+__all__ = ["Columns", "Optimum", "minimise_over_columns"]
 
 Array = np.ndarray
 
-#: Outer and Newton steps at most.
-_OUTER, _NEWTON = 40, 40
+#: Outer steps at most; Newton steps of each, and of all together.
+_OUTER, _NEWTON, _TOGETHER = 40, 40, 200
 
 #: First length of proximal steps, over that of a gradient step; what it grows by where Newton's method has it
 #: easy, which is in at most so many steps; and its growth at most.
@@ -115,6 +115,27 @@ class Columns:
             units[np.arange(len(free)), self.numbers[free]] = 1.0
             bend += first * penalty.regularizer.bending(x, units)[1]
         return free, bend
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What was found besides the weights.
+
+    Attributes
+    ----------
+    intercept : float
+    gradient : ndarray of shape (N,)
+        Of the loss, or the smoothed one: what proves most for these columns; empty where no step succeeded.
+    length : float
+        Of the last proximal step.
+    solved : bool
+        Whether the goal was reached.
+    """
+
+    intercept: float
+    gradient: Array
+    length: float
+    solved: bool
 
 
 @dataclass
@@ -207,7 +228,7 @@ def minimise_over_columns(
     goal: float,
     length: float,
     engine: Engine,
-) -> tuple[float, Array, float]:
+) -> Optimum:
     """Move the weights of all parties to the best ones in their columns.
 
     Parameters
@@ -228,10 +249,7 @@ def minimise_over_columns(
 
     Returns
     -------
-    intercept : float
-    gradient : ndarray of shape (N,)
-        Of the loss, or the smoothed one: what proves most for these columns.
-    length : float
+    Optimum
     """
     whole = _Joined(problem if smoothing is None else smoothing.smoothed(), parties, engine)
     k, relative = whole.last, whole.steps()
@@ -239,11 +257,17 @@ def minimise_over_columns(
     if problem.fit_intercept:
         x = np.append(x, intercept)
     usual = float(whole.curvature(whole.values @ x).mean()) if smoothing is None else 1.0 / smoothing.width
-    first = _LONG / max(usual * problem.n_samples, 1e-300)
+    if not 0.0 < usual < math.inf:  # every sample on a flat piece of its loss
+        usual = penalty_unit(problem, engine)
+    first = _LONG / (usual * problem.n_samples)
     length, lower = length or first, -math.inf
     best, proving = (_value(problem, whole, x), x), np.empty(0)
+    taken = 0
     for outer in range(_OUTER):
+        if taken >= _TOGETHER:
+            break
         found, n_steps = _proximal_step(whole, x, length * relative, outer)
+        taken += n_steps
         if n_steps == _NEWTON:  # too long a step, as far as rounding or flat pieces of the loss let one see
             length /= _SHORTER
             continue
@@ -272,7 +296,8 @@ def minimise_over_columns(
     x = best[1]
     for party, cut in zip(parties, whole.cuts):
         party.weights = party.whole(x[cut])
-    return float(x[-1]) if problem.fit_intercept else 0.0, proving, length
+    intercept = float(x[-1]) if problem.fit_intercept else 0.0
+    return Optimum(intercept, proving, length, best[0] - lower <= goal)
 
 
 def _value(problem: Problem, whole: _Joined, x: Array) -> float:
@@ -309,9 +334,10 @@ def _proximal_step(whole: _Joined, start: Array, step: Array, outer: int) -> tup
         system += part.T @ weighted
         system[np.diag_indices(len(free))] += 1.0 / step[free]
         try:
-            w = scipy.linalg.solve(system, weighted.T @ rest, assume_a="pos", check_finite=False)
+            factor = scipy.linalg.cho_factor(system, overwrite_a=True, check_finite=False)
         except (np.linalg.LinAlgError, ValueError):
             return p, _NEWTON
+        w = scipy.linalg.cho_solve(factor, weighted.T @ rest, check_finite=False)
         move, t = part @ w - rest, 1.0
         while True:
             following = dual(z + t * move)

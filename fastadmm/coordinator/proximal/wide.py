@@ -115,22 +115,23 @@ class WideProximalMethod(ProximalMethod):
             for party, answer, x in zip(self.parties, answers, weights)
         ]
         goal = min(_ACCURACY * (before - self.bound), _UNPROVED * before)
-        intercept, gradient, self.length = minimise_over_columns(
+        found = minimise_over_columns(
             problem, self.smoothing, columns, exact.intercept, goal, self.length, engine
         )
+        self.length = found.length
         if self.smoothing is not None:
             coordinator.problem = self.smoothing.smoothed()
-        self._move_to([own.weights for own in columns], intercept)
-        if len(gradient):
-            coordinator.repaired = gradient
-            coordinator.primal = replace(coordinator.primal, gradient=gradient)
+        self._move_to([own.weights for own in columns], found.intercept)
+        if len(found.gradient):
+            coordinator.repaired = found.gradient
+            coordinator.primal = replace(coordinator.primal, gradient=found.gradient)
         exact = coordinator.primal if self.smoothing is None else self._exact()
         self._intercept = exact.intercept
         objective = exact.loss + float(coordinator.penalties.sum())
         coordinator.gap = max(objective - self.bound, 0.0)
         self._keep([own.numbers for own in columns])
         gains = gains or objective < before * (1.0 - _ROUNDING)
-        if self.watch.stalls(coordinator.gap) or (self.watch.slow and not gains):
+        if self.watch.stalls(coordinator.gap) or (self.watch.slow and not (gains and found.solved)):
             self.numbers = None
         squared = sum(float(answer["squared"]) for answer in answers)
         return Measured(
