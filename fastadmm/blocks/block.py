@@ -143,6 +143,14 @@ class FeatureBlock(ABC):
         """``D.T v`` of several vectors, of shape (C, d), for v of shape (C, N), in one pass."""
         return np.array(self.transposed_products(list(v), engine))
 
+    def columns(self, numbers: Array, engine: Engine) -> Array:
+        """Some columns, of shape (N, k)."""
+        units = np.zeros((len(numbers), self.shape[1]))
+        units[np.arange(len(numbers)), numbers] = 1.0
+        found = np.empty((len(numbers), self.shape[0]))
+        self.products_into(units, found, engine)
+        return np.ascontiguousarray(found.T)
+
     @abstractmethod
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
@@ -202,10 +210,6 @@ class DenseBlock(FeatureBlock):
 
     def of_rows(self, start: int, stop: int) -> FeatureBlock:
         return DenseBlock(self.matrix[start:stop].copy())
-
-    def columns(self, numbers: Array) -> Array:
-        """Some columns, of shape (N, k), of a block in memory."""
-        return self.matrix[:, numbers]
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
         """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
@@ -427,10 +431,6 @@ class CSRBlock(FeatureBlock):
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
         return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
-
-    def columns(self, numbers: Array) -> Array:
-        """Some columns, of shape (N, k), of a block in memory."""
-        return np.asarray(self.to_scipy()[:, numbers].toarray())
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
         """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""

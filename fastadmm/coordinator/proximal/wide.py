@@ -58,7 +58,7 @@ def goes_by_columns(problem: Problem, engine: Engine) -> bool:
     sets = all(
         math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1] for own in problem.party_constraints
     )
-    return few and norms and sets and all(getattr(block, "in_memory", False) for block in problem.blocks)
+    return few and norms and sets
 
 
 class WideProximalMethod(ProximalMethod):
@@ -111,7 +111,7 @@ class WideProximalMethod(ProximalMethod):
         exact = primal if self.smoothing is None else self._exact()
         before = exact.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, weights))
         columns = [
-            Columns(party.penalty, answer["numbers"], party.block.columns(answer["numbers"]), x)
+            Columns(party.penalty, answer["numbers"], party.block.columns(answer["numbers"], engine), x)
             for party, answer, x in zip(self.parties, answers, weights)
         ]
         goal = min(_ACCURACY * (before - self.bound), _UNPROVED * before)
@@ -153,7 +153,7 @@ class WideProximalMethod(ProximalMethod):
     def _most_new(self, x: Array, room: int) -> int:
         """Columns that a party may add to those of its weights: as many again."""
         first = int(_FIRST * self.problem.n_samples / self.problem.n_parties) if not x.any() else 0
-        return max(0, min(max(_LEAST, first, np.count_nonzero(x)), room))
+        return max(0, min(max(_LEAST, first, int(np.count_nonzero(x))), room))
 
     def _move_to(self, weights: Sequence[Array], intercept: float) -> None:
         """Make weights the model: one direction of each party, which is all that it keeps."""
