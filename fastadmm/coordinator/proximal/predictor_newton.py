@@ -1,19 +1,22 @@
 r"""The best weights of a few columns: Newton's method in the predictors, on the dual of proximal steps.
 
 To minimise :math:`\ell(B x) + h(x)` over the weights of the columns B, each outer step minimises it plus
-:math:`\tfrac12\|x - x_k\|^2_{1/\sigma}` (the proximal point method; on the dual problem this is the augmented
-Lagrangian). Its minimiser is the p of the predictor z with
+:math:`\tfrac12\|x - x_k\|^2_{1/\sigma}`: the proximal point method, which on the dual problem is the
+augmented Lagrangian. Its minimiser is the p of the predictor z with
 
 .. math:: z = B\, p(z), \qquad p(z) = \operatorname{prox}_{\sigma h}\bigl(x_k - \sigma B^\top \nabla\ell(z)\bigr),
 
-N equations, however many columns there are. They are solved by semismooth Newton steps (Li, Sun and Toh 2018):
-p changes on its *face* only, whose columns are A, so that a step is one system as large as the face,
+N equations, however many columns there are. They are solved by semismooth Newton steps (Li, Sun and Toh
+2018): p changes on its *face* only, whose columns are A, so that a step is one system as large as the face,
 
-.. math:: (B_A^\top H B_A + \nabla^2 h_A + \sigma^{-1}) w = B_A^\top H (z - B p), \qquad dz = B_A w - (z - B p).
+.. math:: (B_A^\top H B_A + \nabla^2 h_A + \sigma^{-1}) w = B_A^\top H (z - B p), \qquad
+          dz = B_A w - (z - B p).
 
 It goes down the dual :math:`\Phi(u) = \ell^*(u) + \max_x \{-\langle B^\top u, x\rangle - h(x) -
-\tfrac12\|x - x_k\|^2_{1/\sigma}\}` at :math:`u = \nabla\ell(z)`. Weights leave and enter the face in every step:
-no step has to stop at a kink, which makes a search over faces take as many steps as there are weights.
+\tfrac12\|x - x_k\|^2_{1/\sigma}\}` at :math:`u = \nabla\ell(z)`. Weights leave and enter the face in every
+step: none has to stop at a kink, which makes a search over faces take as many steps as there are weights.
+
+Rows are few here, all in one leaf of the engine's tree: sums over them are single products.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import scipy.linalg
@@ -39,8 +43,8 @@ Array = np.ndarray
 #: Outer steps at most; Newton steps of each, and of all together.
 _OUTER, _NEWTON, _TOGETHER = 40, 40, 200
 
-#: First length of proximal steps, over that of a gradient step; what it grows by where Newton's method has it
-#: easy, which is in at most so many steps; and its growth at most.
+#: First length of proximal steps, over that of a gradient step; what it grows by where Newton's method has
+#: it easy, which is in at most so many steps; and its growth at most.
 _LONG, _LONGER, _EASY, _LONGEST = 10.0, 4.0, 8, 1e8
 
 #: What it is divided by where Newton's method does not end.
@@ -154,7 +158,7 @@ class _Joined:
             own.append(np.ones((n, 1)))
         self.values = np.hstack(own)
         ends = np.cumsum([0, *(len(party.numbers) for party in self.parties)]).tolist()
-        self.cuts = [slice(a, b) for a, b in zip(ends, ends[1:])]
+        self.cuts = [slice(a, b) for a, b in pairwise(ends)]
 
     @property
     def last(self) -> int:
@@ -203,7 +207,7 @@ class _Joined:
         return problem.loss.curvature(problem.offset + z, problem.y, problem.weight, h, self.engine)
 
     def towards(self, z: Array, image: Array) -> tuple[Array, Array]:
-        """The predictors of the same gradient that are nearest to others, and the curvature from there to them.
+        """The predictors of the same gradient nearest to others, and the curvature from there to them.
 
         On a flat piece of its loss a sample's gradient says of its predictor only that it is there.
         """

@@ -60,9 +60,13 @@ class Proximal(Scheme):
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages; the differences of a run that goes on with steps of sharing."""
         from fastadmm.coordinator.admm.coordinator import acceleration_memory
+        from fastadmm.coordinator.proximal.wide import MOST_COLUMNS, MOST_ROWS
 
         # Directions of a party are independent: as many as it has columns, at most.
         kept = shape.n_outputs * sum(min(history + 2, width) for width in shape.widths)
+        if shape.n_outputs == 1 and shape.n_samples <= min(MOST_ROWS, sum(shape.widths) - 1):
+            # Columns as they are made and as they are joined, and those of a face with its weights.
+            kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
         rows = kept + (shape.n_parties + _WORK) * shape.n_outputs
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
         system = 8 * 4 * kept * kept if shape.n_outputs > 1 else 0

@@ -1,13 +1,14 @@
-r"""Proximal Newton sharing of tables with more columns than rows, in one process: columns instead of directions.
+r"""Proximal Newton sharing of wide tables in one process: columns instead of directions.
 
-One direction per party and round makes as many rounds as there are free weights, and of a wide table these are
-about as many as rows. Where parties are in this process, a direction may be a single column: a party adds those
-that the gradient moves away from zero most, and the coordinator finds the best weights of all columns so far
-(:mod:`fastadmm.coordinator.proximal.predictor_newton`). The gradient there is the next round's, so that rounds are
-those of a working set, of which there are about ten. In every round the gradient proves a bound as ever.
+One direction per party and round makes as many rounds as there are free weights, and of a wide table these
+are about as many as rows. Where parties are in this process, a direction may be a single column: a party adds
+those that the gradient moves away from zero most, and the coordinator finds the best weights of all columns
+so far (:mod:`fastadmm.coordinator.proximal.predictor_newton`). The gradient that proves most there is the
+next round's, so that rounds are those of a working set, of which there are about ten. In every round the
+gradient proves a bound as ever.
 
-Columns do not travel: no call of the table asks for them. A run with more free weights than room goes on with
-directions, from the model that it has.
+Columns do not travel: no call of the table asks for them. A run with more free weights than room, or whose
+columns' own problem is not solved, goes on with directions, from the model that it has.
 """
 
 from __future__ import annotations
