@@ -66,7 +66,12 @@ def test_columns_alone_against_plain_proximal_gradient_steps() -> None:
     penalty = parties[0].penalty
     for _ in range(20_000):
         x = penalty.prox(x - step * (values.T @ (values @ x - problem.y)), step)
-    np.testing.assert_allclose(np.concatenate([p.weights[numbers] for p in parties]), x, atol=1e-5)
+
+    def objective(x: np.ndarray) -> float:
+        return 0.5 * float(np.square(values @ x - problem.y).sum()) + penalty.value(x)
+
+    best = objective(np.concatenate([p.weights[numbers] for p in parties]))
+    assert best - 1e-9 <= objective(x) <= best * (1.0 + 1e-5)  # plain steps are slow
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
@@ -96,11 +101,11 @@ def test_a_resumed_run_takes_the_same_steps(loss: str) -> None:
 
 def test_more_free_weights_than_room_go_on_by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "MOST_COLUMNS", 20)
-    solver = Solver(table("squared", "l1"), SolverOptions(gap=1e-6, max_rounds=100))
+    solver = Solver(table("squared", "elastic_net", n=15, width=20), SolverOptions(gap=1e-6, max_rounds=100))
     solver.prepare()
-    gap = min(solver.round().gap for _ in range(60))
+    gaps = [solver.round().gap for _ in range(60)]
     assert solver.method.numbers is None
-    assert gap <= 1e-5
+    assert min(gaps) <= 1e-5
 
 
 def test_a_history_or_parties_elsewhere_take_directions() -> None:

@@ -4,7 +4,8 @@ To minimise :math:`\ell(B x) + h(x)` over the weights of the columns B, each out
 :math:`\tfrac12\|x - x_k\|^2_{1/\sigma}`: the proximal point method, which on the dual problem is the
 augmented Lagrangian. Its minimiser is the p of the predictor z with
 
-.. math:: z = B\, p(z), \qquad p(z) = \operatorname{prox}_{\sigma h}\bigl(x_k - \sigma B^\top \nabla\ell(z)\bigr),
+.. math:: z = B\, p(z), \qquad
+          p(z) = \operatorname{prox}_{\sigma h}\bigl(x_k - \sigma B^\top \nabla\ell(z)\bigr),
 
 N equations, however many columns there are. They are solved by semismooth Newton steps (Li, Sun and Toh
 2018): p changes on its *face* only, whose columns are A, so that a step is one system as large as the face,
@@ -50,7 +51,7 @@ _LONG, _LONGER, _EASY, _LONGEST = 10.0, 4.0, 8, 1e8
 #: What it is divided by where Newton's method does not end.
 _SHORTER = 10.0
 
-#: Newton's method ends at this share of the proximal step's length, over the square of the outer step's number.
+#: Newton's method ends at this share of the proximal step's length, over the outer step's number squared.
 _SHARE = 0.01
 
 #: Decrease of a step, as a share of what its slope promises, and its least length.
