@@ -25,7 +25,7 @@ MEASURED, PAGE = ROOT / "bench" / "few_rows.json", ROOT / "docs" / "convergence.
 
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber")
 REGULARIZERS = ("l1", "elastic_net", "group_lasso")
-SEEDS, LIMIT, GAP = 15, 100, 1e-6
+SEEDS, LIMIT, GAP = 10, 100, 1e-6
 
 
 def generate(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray, dict[str, Any]]:
