@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fastadmm.cluster.engine import RowEngine
 from fastadmm.coordinator.proximal import wide
 from fastadmm.coordinator.proximal.predictor_newton import Columns, minimise_over_columns
 from fastadmm.coordinator.proximal.wide import WideProximalMethod
@@ -12,6 +13,8 @@ from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+
+from workers import ThreadComm
 
 
 def table(loss: str, regularizer: str, n: int = 30, width: int = 60, **more: object) -> Problem:
@@ -113,3 +116,9 @@ def test_a_history_or_parties_elsewhere_take_directions() -> None:
         Solver(table("squared", "l1"), SolverOptions(history=20)).method, WideProximalMethod
     )
     assert not isinstance(Solver(table("squared", "l1", n=300)).method, WideProximalMethod)
+
+
+def test_workers_take_directions_and_so_does_one_alone() -> None:
+    problem = table("squared", "l1")
+    with RowEngine(ThreadComm(0, 1, None, None), problem.n_samples, 1) as engine:
+        assert not wide.goes_by_columns(problem, engine)

@@ -95,6 +95,8 @@ class RowEngine(Engine):
         First row that is here, and the first that is not any more.
     """
 
+    shares_rows = True
+
     def __init__(self, comm: Comm, n_rows: int, n_threads: int | None = None) -> None:
         super().__init__(n_threads)
         self.comm, self.n_rows = comm, n_rows

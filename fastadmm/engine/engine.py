@@ -152,6 +152,8 @@ class Engine(VectorWork):
         So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
     spilled : SpilledRows or None
         Vectors in a scratch file: jobs that may read them take few leaves at a time, as memory allows.
+    shares_rows : bool
+        Whether other workers may hold rows too.
 
     Notes
     -----
@@ -163,6 +165,7 @@ class Engine(VectorWork):
 
     few_leaves = 4
     spilled: SpilledRows | None = None
+    shares_rows = False
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))

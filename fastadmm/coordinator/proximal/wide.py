@@ -54,7 +54,7 @@ def goes_by_columns(problem: Problem, engine: Engine) -> bool:
     if not problem.convex or problem.n_outputs > 1:
         return False
     widths, rows = sum(block.shape[1] for block in problem.blocks), problem.n_samples
-    few = rows == engine.all_rows(rows) <= MOST_ROWS and rows < widths
+    few = not engine.shares_rows and rows <= MOST_ROWS and rows < widths
     norms = all(regularizer.shares[0] > 0.0 for regularizer in problem.party_regularizers)
     sets = all(
         math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1] for own in problem.party_constraints
