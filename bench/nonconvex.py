@@ -1,4 +1,4 @@
-"""Non-convex losses: rounds to a stationary point, the rate of the paper's Theorem 2, and outliers.
+"""Non-convex losses and penalty: rounds to a stationary point, the rate of Theorem 2, and outliers.
 
     python -P bench/nonconvex.py
 
@@ -56,23 +56,29 @@ def corrupt(y: np.ndarray, share: float, seed: int) -> np.ndarray:
     return np.where(hit, 20.0, y)
 
 
-def cases(data: Path) -> Iterator[tuple[str, str, Any, np.ndarray]]:
-    """Data set, loss, features and targets."""
+def cases(data: Path) -> Iterator[tuple[str, str, str, Any, np.ndarray]]:
+    """Data set, loss, regulariser, features and targets."""
+    for name, X, y, bounded, convex in data_sets(data):
+        for loss in bounded:
+            yield name, loss, "l2", X, y
+        yield name, convex, "log_sum:0.3", X, y
+
+
+def data_sets(data: Path) -> Iterator[tuple[str, Any, np.ndarray, tuple[str, ...], str]]:
+    """Name, features, targets, losses that are not convex, and one that is."""
     from sklearn.datasets import load_breast_cancer, load_diabetes, load_svmlight_file
     from sklearn.preprocessing import scale
 
     X, y = load_svmlight_file(str(data / "a9a.bz2"), n_features=123)
-    yield "a9a", "sigmoid", X.tocsc(), (y > 0) * 1.0
+    yield "a9a", X.tocsc(), (y > 0) * 1.0, ("sigmoid",), "logistic"
     X, y = load_breast_cancer(return_X_y=True)
-    yield "breast cancer", "sigmoid", scale(X), y * 1.0
+    yield "breast cancer", scale(X), y * 1.0, ("sigmoid",), "logistic"
     X, y = load_diabetes(return_X_y=True)
     X, y = scale(X), corrupt(scale(y), 0.1, 0)
-    yield "diabetes", "tukey", X, y
-    yield "diabetes", "welsch", X, y
+    yield "diabetes", X, y, ("tukey", "welsch"), "huber"
     X, y = housing(data)
     y = corrupt(y, 0.1, 0)
-    yield "housing", "tukey", X, y
-    yield "housing", "welsch", X, y
+    yield "housing", X, y, ("tukey", "welsch"), "huber"
 
 
 def first_below(values: list[float], level: float) -> int | None:
@@ -86,13 +92,19 @@ def measure_rounds(data: Path) -> list[dict[str, Any]]:
     from fastadmm.solver.solver import SolverOptions, solve
 
     found = []
-    for name, loss, X, y in cases(data):
+    for name, loss, regularizer, X, y in cases(data):
         for parties in PARTIES:
             d = X.shape[1]
             bounds = [d * k // parties for k in range(parties + 1)]
             blocks = [X[:, a:b] for a, b in itertools.pairwise(bounds)]
-            problem = make_problem(blocks, y, loss=loss, lam=LAM)
-            case: dict[str, Any] = {"data": name, "loss": loss, "parties": parties, "rounds": {}}
+            problem = make_problem(blocks, y, loss=loss, lam=LAM, regularizer=regularizer)
+            case: dict[str, Any] = {
+                "data": name,
+                "loss": loss,
+                "regularizer": regularizer,
+                "parties": parties,
+                "rounds": {},
+            }
             for scheme in ("subspace", "sharing"):
                 options = SolverOptions(scheme=scheme, stationarity=LEVELS[-1], max_rounds=LIMIT)
                 history = solve(problem, options).history
@@ -145,14 +157,15 @@ def block(measured: dict[str, Any]) -> str:
         f"λ = {LAM:g}, with intercept, default options, at most {measured['limit']} rounds. Rounds to a "
         f"relative stationarity of {levels} (–: not reached):",
         "",
-        "| data | loss | M | `subspace` | `sharing` | objective, `sharing` over `subspace` |",
-        "|---|---|---:|---:|---:|---:|",
+        "| data | loss | regulariser | M | `subspace` | `sharing` | objective, `sharing` over `subspace` |",
+        "|---|---|---|---:|---:|---:|---:|",
     ]
     for c in measured["cases"]:
         rounds = [" / ".join(cell(v) for v in c["rounds"][s]) for s in ("subspace", "sharing")]
         ratio = c["objective_sharing"] / c["objective_subspace"]
         lines.append(
-            f"| {c['data']} | `{c['loss']}` | {c['parties']} | {rounds[0]} | {rounds[1]} | {ratio:.4f} |"
+            f"| {c['data']} | `{c['loss']}` | `{c['regularizer']}` | {c['parties']} "
+            f"| {rounds[0]} | {rounds[1]} | {ratio:.4f} |"
         )
     lines += [
         "",
@@ -179,18 +192,17 @@ def draw(measured: dict[str, Any]) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    colours = {"sigmoid": "#0072b2", "tukey": "#d55e00", "welsch": "#009e73"}
+    colours = {"sigmoid": "#0072b2", "tukey": "#d55e00", "welsch": "#009e73", "log_sum": "#cc79a7"}
     with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 10}):
         figure = Figure(figsize=(7.2, 3.6), layout="constrained")
         axes = figure.add_subplot()
         seen = set()
         for c in measured["cases"]:
             points = [(1 / eps, t) for eps, t in zip(EPSILONS, c["rate"], strict=True) if t is not None]
-            label = None if c["loss"] in seen else c["loss"]
-            seen.add(c["loss"])
-            axes.plot(
-                *zip(*points, strict=True), marker="o", ms=3, color=colours[c["loss"]], label=label, lw=1.3
-            )
+            kind = c["loss"] if c["regularizer"] == "l2" else "log_sum"
+            label = None if kind in seen else kind
+            seen.add(kind)
+            axes.plot(*zip(*points, strict=True), marker="o", ms=3, color=colours[kind], label=label, lw=1.3)
         axes.plot([1e1, 1e3], [1e1, 1e3], color="0.5", ls=(0, (4, 3)), lw=1.2, label="slope of O(1/ε)")
         axes.set(xscale="log", yscale="log", xlabel="1/ε", ylabel="first round with Vᵗ ≤ ε V¹")
         axes.set_ylim(0.9, 2 * measured["limit"])

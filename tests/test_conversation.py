@@ -80,6 +80,7 @@ class Couriers:
         ("multinomial", {}, {"history": 2}),
         ("multinomial", {}, {"scheme": "sharing"}),
         ("multinomial", {"regularizer": "l1"}, {}),
+        ("logistic", {"regularizer": "log_sum:0.3"}, {"directions": "one"}),
     ],
 )
 def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict) -> None:

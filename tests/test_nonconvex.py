@@ -17,6 +17,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.stationarity import descent_penalty
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
+from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.parties.xupdate.majorised import MajorisedGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative, get_constraint
@@ -490,6 +491,103 @@ def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
     assert result.objective == pytest.approx(other.fun, rel=1e-6)
 
 
+def penalised(name, regularizer, lam, parties):
+    X, y = problem_data(name)
+    return make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam, regularizer=regularizer)
+
+
+@pytest.mark.representatives(3)
+@pytest.mark.parametrize("name", ["logistic", "squared", "huber", "welsch"])
+@pytest.mark.parametrize(("lam", "width"), [(1e-1, 0.3), (1e-2, 1.0), (1e-3, 0.1)])
+@pytest.mark.parametrize("parties", [1, 3, 8])
+def test_log_sum_takes_tens_of_rounds_and_ends_no_higher_than_sharing(name, lam, width, parties):
+    problem = penalised(name, f"log_sum:{width}", lam, parties)
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    assert solver.method.name == "subspace"
+    before = math.inf
+    for _ in range(30):
+        record = solver.round()
+        if not solver.method.starting:
+            assert record.objective <= before * (1 + 1e-14)
+            before = record.objective
+        if solver.stop_reason(record) is Status.STATIONARY:
+            break
+    assert record.stationarity <= 1e-5
+    X, _ = problem_data(name)
+    x, g = np.concatenate(solver.party_weights()), np.empty(len(X))
+    loss = problem.loss.evaluate(X @ x + solver.intercept, problem.y, problem.weight, g, ENGINE)
+    penalty = width**2 / 2 * np.log1p((x / width) ** 2).sum()
+    assert loss / problem.total_weight + lam * penalty == pytest.approx(record.objective, rel=1e-12)
+    gradient = X.T @ g + lam * problem.total_weight * x / (1 + (x / width) ** 2)
+    measure = gradient @ gradient + g.sum() ** 2
+    assert measure == pytest.approx(record.lyapunov, rel=1e-3)
+    other = solve(problem, SolverOptions(scheme="sharing", max_rounds=300, n_threads=1))
+    assert record.objective <= other.objective * (1 + 1e-9)
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("shape", [(40, 90), (1500, 1100)])
+def test_log_sum_with_more_columns_than_a_gram_matrix_is_for(shape):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=shape) / math.sqrt(shape[0])
+    y = X[:, :5].sum(axis=1) + 0.1 * rng.normal(size=shape[0])
+    problem = make_problem([X], y, loss="squared", lam=1e-3, regularizer="log_sum:0.3")
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    assert solver.method.parties[0].kind == ("kernel" if shape[0] < shape[1] else "gradient")
+    result = solve(problem, SolverOptions(n_threads=1, max_rounds=60))
+    assert result.status is Status.STATIONARY
+
+
+@pytest.mark.parametrize("width", [0.05, 1.0])
+def test_what_a_party_says_of_log_sum_along_its_directions(width):
+    rng = np.random.default_rng(1)
+    block = as_block(rng.normal(size=(30, 6)))
+    party = LogSumDirectionParty("a", block, 2.5, ENGINE, LogSum(width))
+    party.set_metric(np.full(30, 0.7))
+    for newton in (True, False, True):
+        gradient, known = rng.normal(size=30), len(party.directions)
+        assert "message" in party.respond(gradient, 0.1 * rng.normal(size=known), newton)
+    c = rng.normal(size=3)
+    said = party.bend(c)
+
+    def penalty(at):
+        return 2.5 * width**2 / 2 * np.log1p((at @ party.directions / width) ** 2).sum()
+
+    assert said["value"] == pytest.approx(penalty(c), rel=1e-12)
+    unit, h = np.eye(3), 1e-5
+    slope = [(penalty(c + h * e) - penalty(c - h * e)) / (2 * h) for e in unit]
+    np.testing.assert_allclose(said["slope"], slope, rtol=1e-5, atol=1e-7)
+    bent = [(party.bend(c + h * e)["slope"] - party.bend(c - h * e)["slope"]) / (2 * h) for e in unit]
+    np.testing.assert_allclose(said["exact"], bent, rtol=1e-4, atol=1e-5)
+    for _ in range(200):  # a parabola above it
+        step = rng.normal(size=3) * rng.choice([1e-3, 0.1, 10.0])
+        above = said["value"] + said["slope"] @ step + 0.5 * step @ said["above"] @ step
+        assert penalty(c + step) <= above * (1 + 1e-12) + 1e-15
+    assert np.linalg.eigvalsh(said["above"])[0] >= 0.0
+    gradient = rng.normal(size=30)
+    own = block.transposed_product(gradient, ENGINE) + 2.5 * LogSum(width).gradient(c @ party.directions)
+    assert party.squared_residual(gradient, c)["squared_residual"] == pytest.approx(own @ own, rel=1e-12)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    case=st.sampled_from(["logistic", "huber", "squared_hinge", "sigmoid", "tukey:0.1"]),
+    width=st.sampled_from([0.01, 0.3, 5.0]),
+    lam=st.sampled_from([1e-6, 1e-2, 10.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_log_sum_in_subspace_never_gets_worse(seed, case, width, lam):
+    problem = generated(seed, case, f"log_sum:{width}", "all", lam, seed % 2 == 0)
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    before = math.inf
+    for _ in range(15):
+        record = solver.round()
+        assert math.isfinite(record.objective)
+        if not solver.method.starting:
+            assert record.objective <= before * (1 + 1e-13) + 1e-300
+            before = record.objective
+
+
 @pytest.mark.representatives(9)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize("lam", [1e-1, 1e-3, 1e-5])
@@ -641,7 +739,7 @@ def test_records_travel_through_json():
             "acceleration: 'anderson' does not keep the descent",
         ),
         (
-            {"loss": "sigmoid", "regularizer": "log_sum"},
+            {"loss": "sigmoid", "regularizer": "log_sum", "constraint": "nonnegative"},
             {"scheme": "subspace"},
             "scheme: 'subspace' needs reg",
         ),
@@ -669,6 +767,7 @@ def test_refusals_are_one_line(problem, options, message):
         ("tukey", "l2", "subspace"),
         ("sigmoid", "l2", "sharing"),
         ("welsch", "log_sum:0.2", "auto"),
+        ("welsch", "log_sum:0.2", "sharing"),
         ("sigmoid", "l2", "jacobi"),
     ],
 )

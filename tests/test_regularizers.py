@@ -468,7 +468,7 @@ def test_scheme_is_chosen_and_checked() -> None:
     kinks = Traits(ridge=False)
     assert choose_scheme(SolverOptions())[0].name == "subspace"
     assert choose_scheme(SolverOptions(), kinks)[0].name == "proximal"
-    with pytest.raises(ConfigError, match="needs regularizer l2 without a constraint"):
+    with pytest.raises(ConfigError, match="needs regularizer l2 or log_sum without a constraint"):
         choose_scheme(SolverOptions(scheme="subspace"), kinks)
     with pytest.raises(ConfigError, match="x_update"):
         choose_scheme(SolverOptions(x_update="gram"), kinks)

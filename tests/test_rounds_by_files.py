@@ -161,6 +161,12 @@ CASES = [
         id="descent past the convex start",
     ),
     pytest.param(
+        {"regularizer": "log_sum:0.3", "directions": "one", "lambda": 1e-2, "rounds": 5},
+        "classification",
+        marks=pytest.mark.repeats,
+        id="log_sum",
+    ),
+    pytest.param(
         {"loss": "tweedie:1.3", "lambda": 1e-3, "rounds": 4},
         "amounts",
         marks=pytest.mark.repeats,

@@ -75,11 +75,17 @@ def test_losses_with_kinks(loss: str, regularizer: str) -> None:
     assert abs(warm.objective - reference.objective) <= 2e-5 * reference.objective
 
 
-@pytest.mark.parametrize("scheme", ["auto", "sharing"])
-def test_a_problem_without_convexity_stays_at_its_stationary_point(scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "regularizer"), [("auto", "l2"), ("sharing", "l2"), ("auto", "log_sum:0.2")]
+)
+def test_a_problem_without_convexity_stays_at_its_stationary_point(scheme: str, regularizer: str) -> None:
     options = SolverOptions(stationarity=1e-5, scheme=scheme)
-    cold = solve(problem("sigmoid", 1e-2), options)
-    again = solve(problem("sigmoid", 1e-2), options, start=StartingPoint(cold.weights, cold.intercept))
+    cold = solve(problem("sigmoid", 1e-2, regularizer=regularizer), options)
+    again = solve(
+        problem("sigmoid", 1e-2, regularizer=regularizer),
+        options,
+        start=StartingPoint(cold.weights, cold.intercept),
+    )
     assert again.status == "stationary"
     assert len(again.history) <= 2
     assert again.objective <= cold.objective * (1 + 1e-9)

@@ -89,6 +89,7 @@ class Field:
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
 _FAMILIES = (
     "subspace",
+    "log_sum",
     "admm",
     "proximal",
     "multinomial_subspace",
@@ -143,11 +144,12 @@ CALLS: dict[str, CallRule] = {
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
     "set_metric": CallRule(
-        ("subspace", "admm", "proximal", "multinomial_subspace", *SUMS), {"curvature": "positive rows"}
+        ("subspace", "log_sum", "admm", "proximal", "multinomial_subspace", *SUMS),
+        {"curvature": "positive rows"},
     ),
-    "forget": CallRule(("subspace", "subspace_sums"), {"direction": "vector"}),
+    "forget": CallRule(("subspace", "log_sum", "subspace_sums"), {"direction": "vector"}),
     "respond": CallRule(
-        ("subspace",),
+        ("subspace", "log_sum"),
         {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
         {"squared_residual": "nonnegative", "message": "rows?"},
     ),
@@ -175,9 +177,15 @@ CALLS: dict[str, CallRule] = {
         {"squared_residual": "nonnegative", "message": "class rows?"},
     ),
     "squared_residual": CallRule(
-        ("subspace",),
+        ("subspace", "log_sum"),
         {"gradient": "rows", "coefficients": "vector"},
         {"squared_residual": "nonnegative"},
+    ),
+    # "exact" and "above" are curvatures, of the regulariser and of parabolas above it.
+    "bend": CallRule(
+        ("log_sum",),
+        {"coefficients": "vector"},
+        {"value": "nonnegative", "slope": "vector", "exact": "matrix", "above": "matrix"},
     ),
     "step": CallRule(
         ("admm",),
@@ -492,6 +500,11 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
             raise FormatError(f"{place}: 'numbers' has {len(answer['numbers'])} words instead of {words}")
     if call[0] == "certify_penalised_masked" and len(answer["rows"]) != len(THRESHOLDS):
         raise FormatError(f"{place}: 'rows' has {len(answer['rows'])} words instead of {len(THRESHOLDS)}")
+    if call[0] == "bend":
+        k = len(call[1]["coefficients"])
+        for key, shape in (("slope", (k,)), ("exact", (k, k)), ("above", (k, k))):
+            if answer[key].shape != shape:
+                raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} for {k} directions")
     if call[0] in _OF_DIRECTIONS:
         _check_shapes(call, answer, place)
     elif "products" in answer:

@@ -71,6 +71,8 @@ class Needs:
     ----------
     smooth, ridge, convex : bool
         Whether it needs what :class:`fastadmm.problem.traits.Traits` calls so.
+    log_sum : bool
+        Whether ``log_sum`` without a constraint will do in place of squared l2.
     one_predictor : bool
         Whether it has one predictor per sample only.
     most_parties : int or None
@@ -81,6 +83,7 @@ class Needs:
     smooth: bool = False
     ridge: bool = False
     convex: bool = False
+    log_sum: bool = False
     one_predictor: bool = False
     most_parties: int | None = None
     most_parts: int | None = None
@@ -89,7 +92,7 @@ class Needs:
         """Whether a problem of this kind has all of it."""
         return (
             (traits.smooth or not self.smooth)
-            and (traits.ridge or not self.ridge)
+            and (traits.ridge or not self.ridge or (self.log_sum and traits.log_sum))
             and (traits.convex or not self.convex)
             and not (traits.vector and self.one_predictor)
             and (self.most_parties is None or traits.n_parties <= self.most_parties)
@@ -99,7 +102,7 @@ class Needs:
     def __str__(self) -> str:
         told = {
             "a smooth loss": self.smooth,
-            "regularizer l2 without a constraint": self.ridge,
+            f"regularizer l2 {'or log_sum ' * self.log_sum}without a constraint": self.ridge,
             "one predictor per sample": self.one_predictor,
             f"at most {self.most_parties} parties": self.most_parties is not None,
             f"at most {self.most_parts} parties times classes": self.most_parts is not None,

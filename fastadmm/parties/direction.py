@@ -386,14 +386,18 @@ class DirectionParty(Answering):
 
     def _residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, float]:
         """:meth:`residual` and its squared norm."""
-        from fastadmm.kernels.directions import add_weights
-
         self._own(coefficients)
         known, self._known = self._known, None
         if known is not None and known[0] is gradient:
             return known[1:]
         residual = self.block.transposed_product(gradient, self.engine)
-        return residual, add_weights(self.directions, coefficients, self.regularization, residual)
+        return residual, self._add_pull(coefficients, residual)
+
+    def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
+        """Add the regulariser's gradient; the squared norm of the result."""
+        from fastadmm.kernels.directions import add_weights
+
+        return float(add_weights(self.directions, coefficients, self.regularization, residual))
 
     def squared_residual(
         self, gradient: np.ndarray, coefficients: np.ndarray, again: bool = False

@@ -7,6 +7,7 @@ from fastadmm.parties.classes import ClassDirectionParty, ClassParty
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
+from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.masked_proximal import MaskedProximalParty
 from fastadmm.parties.proximal import Party
@@ -17,6 +18,7 @@ FAMILIES: dict[str, type[Answering]] = {
     kind.family: kind
     for kind in (
         DirectionParty,
+        LogSumDirectionParty,
         FaceParty,
         Party,
         ClassDirectionParty,

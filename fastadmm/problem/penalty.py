@@ -18,7 +18,7 @@ from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
 
-__all__ = ["PartyPenalty", "check_compatible", "is_ridge"]
+__all__ = ["PartyPenalty", "check_compatible", "is_log_sum", "is_ridge"]
 
 Array = np.ndarray
 
@@ -65,6 +65,11 @@ def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Los
 def is_ridge(regularizer: Regularizer, constraint: Constraint) -> bool:
     """Whether a regularizer and a constraint are squared l2 and all space."""
     return isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace)
+
+
+def is_log_sum(regularizer: Regularizer, constraint: Constraint) -> bool:
+    """Whether a regularizer and a constraint are ``log_sum`` and all space."""
+    return isinstance(regularizer, LogSum) and isinstance(constraint, AllSpace)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fastadmm.problem.constraints import LARGEST_FACTOR, AllSpace, Constraint, g
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.party_lambda import PartyLambda
-from fastadmm.problem.penalty import check_compatible, is_ridge
+from fastadmm.problem.penalty import check_compatible, is_log_sum, is_ridge
 from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.problem.targets import check_unbiased_targets
 from fastadmm.problem.traits import Traits
@@ -145,7 +145,13 @@ class Problem:
     def traits(self) -> Traits:
         """What the choice of a scheme asks."""
         return Traits(
-            self.loss.smooth, self.is_ridge, self.convex, self.loss.vector, self.n_parties, self.n_outputs
+            self.loss.smooth,
+            self.is_ridge,
+            self.convex,
+            self.loss.vector,
+            self.n_parties,
+            self.n_outputs,
+            all(is_log_sum(r, c) for r, c in zip(self.party_regularizers, self.party_constraints)),
         )
 
     def describe_penalty(self) -> dict[str, Any]:

@@ -256,6 +256,14 @@ class LogSum(Regularizer):
         """Derivative at x of shape (d,)."""
         return x / (1.0 + np.square(x / self.width))
 
+    def curvatures(self, x: Array) -> tuple[Array, Array]:
+        """Second derivatives at x, and curvatures of the even parabolas above R that touch it there.
+
+        The latter are between 0 and 1, for log_sum is concave in x²; all of shape (d,).
+        """
+        above = 1.0 / (1.0 + np.square(x / self.width))
+        return above * (2.0 * above - 1.0), above
+
     def prox(self, v: Array, step: float) -> Array:
         raise NotImplementedError("log_sum is smooth: its gradient takes the place of a proximal operator")
 

@@ -24,6 +24,8 @@ class Traits:
     n_parties : int
     n_outputs : int
         Predictors per sample.
+    log_sum : bool
+        Whether every party's regulariser is ``log_sum`` without a constraint.
     """
 
     smooth: bool = True
@@ -32,3 +34,4 @@ class Traits:
     vector: bool = False
     n_parties: int = 1
     n_outputs: int = 1
+    log_sum: bool = False

@@ -175,7 +175,7 @@ def _check_choices(config: RunConfig) -> None:
     from fastadmm.coordinator.registry import choose_scheme
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.losses import LOSSES, parse_loss
-    from fastadmm.problem.penalty import check_compatible, is_ridge
+    from fastadmm.problem.penalty import check_compatible, is_log_sum, is_ridge
     from fastadmm.problem.traits import Traits
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
@@ -188,12 +188,17 @@ def _check_choices(config: RunConfig) -> None:
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
         loss = None if config.loss == "auto" else parse_loss(config.loss)
         check_compatible(regularizer, constraint, loss)
-        ridge = is_ridge(regularizer, constraint)
-        for own in _own_constraints(config):
+        sets = [constraint, *_own_constraints(config)]
+        for own in sets[1:]:
             check_compatible(regularizer, own, loss)
-            ridge = ridge and is_ridge(regularizer, own)
-        vector = loss is not None and loss.vector
-        choose_scheme(options, Traits(loss is None or loss.smooth, ridge, is_convex(config), vector))
+        traits = Traits(
+            smooth=loss is None or loss.smooth,
+            ridge=all(is_ridge(regularizer, own) for own in sets),
+            convex=is_convex(config),
+            vector=loss is not None and loss.vector,
+            log_sum=all(is_log_sum(regularizer, own) for own in sets),
+        )
+        choose_scheme(options, traits)
     except ConfigError as error:
         key, _, reason = str(error).partition(": ")
         raise _WrongKey(key, reason) from None

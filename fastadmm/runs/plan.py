@@ -14,7 +14,7 @@ from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.penalty import is_ridge
+from fastadmm.problem.penalty import is_log_sum, is_ridge
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.calibration import Calibration
@@ -325,6 +325,7 @@ def _shape(
         vector=n_outputs > 1,
         n_parties=len(parties),
         n_outputs=n_outputs,
+        log_sum=all(is_log_sum(regularizer, get_constraint(text)) for text in texts),
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)

@@ -15,8 +15,8 @@ idea of MM-estimates (Yohai 1987). Every number that is reported is about the lo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,16 @@ from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, Subspace
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]
+__all__ = ["Bend", "DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]
 
 _MAX_STEPS = 30
 _MAX_HALVINGS = 60
 
 #: Share of the decrease that the slope promises (Armijo).
 _SUFFICIENT = 1e-4
+
+#: A step that promises no more than this share of the objective may rise by the other, which is rounding.
+_FLAT, _ROUNDING = 1e-13, 1e-15
 
 #: Smallest cosine between a step with the Hessian itself and the negative gradient.
 _MIN_COSINE = 1e-6
@@ -48,9 +51,33 @@ _START_GAP = 1e-2
 _START_ROUNDS = 15
 
 
+@dataclass
+class Bend:
+    r"""The regulariser as a function of the coefficients, at some of them, in the summed scaling.
+
+    Attributes
+    ----------
+    value : float
+    slope : ndarray of shape (K,)
+    exact, above : ndarray of shape (K, K)
+        Second derivatives, and those of a convex function above the regulariser that touches it there.
+    """
+
+    value: float
+    slope: np.ndarray
+    exact: np.ndarray
+    above: np.ndarray
+
+
 def descend_over_span(
-    problem: Problem, messages: np.ndarray, point: SpanPoint, tolerance: float, engine: Engine
-) -> SpanPoint:
+    problem: Problem,
+    messages: np.ndarray,
+    point: SpanPoint,
+    tolerance: float,
+    engine: Engine,
+    bend: Callable[[np.ndarray], Talk[Bend]],
+    most_steps: int = _MAX_STEPS,
+) -> Talk[tuple[SpanPoint, Bend]]:
     """Newton's method with backtracking for a loss that need not be convex; never returns a worse point.
 
     Parameters
@@ -63,28 +90,37 @@ def descend_over_span(
     tolerance : float
         Stop when a full step promises at most twice this. Summed scaling.
     engine : Engine
+    bend : callable
+        The regulariser at coefficients of shape (K,).
+    most_steps : int
+
+    Returns
+    -------
+    point : SpanPoint
+    bend : Bend
+        The regulariser there.
     """
-    loss, y, weight, scale = problem.loss, problem.y, problem.weight, problem.regularization
+    loss, y, weight = problem.loss, problem.y, problem.weight
     gradient, curvature = np.empty(len(y)), np.empty(len(y))
 
-    def value(total: np.ndarray, c: np.ndarray, b: float) -> float:
-        loss_value = loss.evaluate(problem.offset + b + total, y, weight, gradient, engine)
-        return loss_value + 0.5 * scale * float(c @ c)
+    def loss_at(total: np.ndarray, b: float) -> float:
+        return loss.evaluate(problem.offset + b + total, y, weight, gradient, engine)
 
-    def system(bend: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        slope, hessian = _span_system(messages, gradient, bend, problem.fit_intercept, engine)
-        slope[: len(c)] += scale * c
-        hessian[np.arange(len(c)), np.arange(len(c))] += scale
+    def system(curvature: np.ndarray, penalty: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        slope, hessian = _span_system(messages, gradient, curvature, problem.fit_intercept, engine)
+        slope[: len(c)] += here.slope
+        hessian[: len(c), : len(c)] += penalty
         return slope, hessian
 
     c, b, total = point.coefficients, point.intercept, point.total
-    current = value(total, c, b)
-    for _ in range(_MAX_STEPS):
+    here = yield from bend(c)
+    current = loss_at(total, b) + here.value
+    for _ in range(most_steps):
         loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
-        slope, hessian = system(curvature)
+        slope, hessian = system(curvature, here.exact)
         step = _newton_step(hessian, slope)
         if step is None:
-            slope, hessian = system(np.maximum(curvature, 0.0))
+            slope, hessian = system(np.maximum(curvature, 0.0), here.above)
             if problem.fit_intercept:
                 # Without any curvature left the intercept still needs a finite step.
                 hessian[-1, -1] += 1e-6 * problem.total_weight * (loss.gradient_lipschitz or 1.0)
@@ -92,21 +128,34 @@ def descend_over_span(
         decrease = -float(slope @ step)
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
-        move = engine.combine(step[: len(c)], messages)
+        change = step[: len(c)]
+        move, linear, square = (
+            engine.combine(change, messages),
+            change @ here.slope,
+            change @ here.above @ change,
+        )
         rise = float(step[-1]) if problem.fit_intercept else 0.0
-        length = 1.0
-        for _ in range(_MAX_HALVINGS):
-            trial = total + length * move, c + length * step[: len(c)], b + length * rise
-            following = value(*trial)
-            if following <= current - _SUFFICIENT * length * decrease:
+        length, slack = 1.0, _ROUNDING * abs(current) if decrease <= _FLAT * abs(current) else 0.0
+        for halving in range(_MAX_HALVINGS):
+            trial = total + length * move, c + length * change, b + length * rise
+            following = loss_at(trial[0], trial[2])
+            if halving:  # nobody is asked: a bound is enough
+                penalty = here.value + length * linear + 0.5 * length * length * square
+            else:
+                there = yield from bend(trial[1])
+                penalty = there.value
+            if following + penalty <= current + slack - _SUFFICIENT * length * decrease:
                 break
             length *= 0.5
-        if not following < current:
+        if halving:
+            there = yield from bend(trial[1])
+        following += there.value
+        if not following < current + slack:
             break
-        (total, c, b), current = trial, following
+        (total, c, b), current, here = trial, following, there
         if 0.5 * decrease <= tolerance:
             break
-    return SpanPoint(c, b, total)
+    return SpanPoint(c, b, total), here
 
 
 def _newton_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
@@ -150,14 +199,24 @@ def _span_system(
 class DescentCoordinator(SubspaceCoordinator):
     """Messages of all parties, and the descent over their span; the convex start has a convex problem."""
 
-    def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
+    def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
         if self.problem.convex:
-            return super()._minimise(tolerance, tilt)
-        return descend_over_span(self.problem, self.messages, self.point, tolerance, self.engine)
+            return (yield from super()._best_of_span(tolerance, tilt))
+        given = self.problem, self.messages, self.point, tolerance, self.engine
+        point, _ = yield from descend_over_span(*given, self._bend)
+        return point
+
+    def _bend(self, coefficients: np.ndarray) -> Talk[Bend]:
+        """The regulariser, here squared l2 of which no party has to be asked."""
+        yield from ()
+        scale = self.problem.regularization
+        curvature = scale * np.eye(len(coefficients))
+        value = 0.5 * scale * float(coefficients @ coefficients)
+        return Bend(value, scale * coefficients, curvature, curvature)
 
 
 class DescentSubspaceMethod(SubspaceMethod):
-    """Subspace sharing for a non-convex loss.
+    """Subspace sharing for a problem that is not convex.
 
     Parameters
     ----------
@@ -172,9 +231,12 @@ class DescentSubspaceMethod(SubspaceMethod):
         Whether rounds still minimise the convex loss.
     """
 
+    #: Of the descent.
+    coordinator_type: type[DescentCoordinator] = DescentCoordinator
+
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
-        self.coordinator = DescentCoordinator(problem, engine, directions)
+        self.coordinator = self.coordinator_type(problem, engine, directions)
         self.progress = Progress()
         self._set_starting(True)
 

@@ -1,4 +1,4 @@
-"""The declaration of the scheme ``subspace``: squared l2, and every loss."""
+"""The declaration of the scheme ``subspace``: squared l2 with every loss, and ``log_sum``."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ class Subspace(Scheme):
         "parties send Newton directions; the coordinator minimises over the span of all messages so far. "
         "Kinks in the loss are smoothed, less and less from round to round"
     )
-    needs = Needs(ridge=True)
+    needs = Needs(ridge=True, log_sum=True)
     options: tuple[str, ...] = ("directions",)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """By the loss."""
         if not traits.smooth:
             return "squared l2, and the loss's kinks can be smoothed: fewest rounds"
+        if traits.log_sum:
+            return "smooth loss with log_sum: monotone descent in fewest rounds"
         if not traits.convex:
             return "smooth non-convex loss with squared l2: monotone descent in fewest rounds"
         return "smooth loss with squared l2: fewest rounds"
@@ -55,9 +57,12 @@ class Subspace(Scheme):
         """One for each kind of loss."""
         from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
         from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod
+        from fastadmm.coordinator.subspace.log_sum import LogSumSubspaceMethod
         from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
+        if traits.log_sum:
+            return LogSumSubspaceMethod
         if not traits.convex:
             return DescentSubspaceMethod
         if traits.vector:
@@ -77,7 +82,7 @@ class Subspace(Scheme):
 
         if method is not SubspaceMethod:
             other = super().make(problem, options, engine, elsewhere)
-            if not problem.traits.smooth:
+            if problem.traits.log_sum or not problem.traits.smooth:
                 other.coordinator.at_hand = _at_hand(options, elsewhere)
             return other
         # What is asked for is the same wherever parties are, so nothing that shows columns.
@@ -93,9 +98,9 @@ class Subspace(Scheme):
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
         both, why = choose_directions(traits, options, elsewhere)
-        if not traits.convex:
+        if not traits.convex and not traits.log_sum:
             return []
-        if not traits.smooth and _at_hand(options, elsewhere):
+        if (traits.log_sum or not traits.smooth) and _at_hand(options, elsewhere):
             return ["answers of a round: both directions while there is room for them (in one process)"]
         if not traits.vector and _at_hand(options, elsewhere):
             return ["answers of a round: both directions where that is less work, else one (in one process)"]

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
 from fastadmm.coordinator.certificate import (
     PrimalValue,
@@ -45,6 +46,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import Regularizer
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
 
@@ -265,7 +267,7 @@ class SubspaceCoordinator:
         answers = yield from self._ask(primal.gradient, newton, pairs)
         squared = [float(answer["squared_residual"]) for answer in answers]
         old = self.point.coefficients
-        gap = self._descend(squared, before)
+        gap = yield from self._descend(squared, before)
         self.forecast.take(gap)
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
@@ -307,7 +309,7 @@ class SubspaceCoordinator:
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
         start = np.pad(old, (0, len(self.owner) - len(old)))
-        gap = self._descend(squared, primal.loss + self.regulariser(), errors)
+        gap = yield from self._descend(squared, primal.loss + self.regulariser(), errors)
         self.start(self.point.intercept)
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
@@ -344,12 +346,19 @@ class SubspaceCoordinator:
         """What the parties' residuals add up to, summed scaling."""
         return sum(squared) / (2.0 * self.problem.regularization)
 
-    def _descend(self, squared: Sequence[float], objective: float, tilt: np.ndarray | None = None) -> float:
+    def _descend(
+        self, squared: Sequence[float], objective: float, tilt: np.ndarray | None = None
+    ) -> Talk[float]:
         """Minimise over the span after the parties' answers; the gap that they certified."""
         gap = self._gap(squared)
         complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
-        self.point = self._minimise(span_tolerance(gap, objective, complete), tilt)
+        self.point = yield from self._best_of_span(span_tolerance(gap, objective, complete), tilt)
         return gap
+
+    def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
+        """:meth:`_minimise`; here no party has to be asked for it."""
+        yield from ()
+        return self._minimise(tolerance, tilt)
 
     def _exchange(self, name: str, arguments: Sequence[dict[str, Any]], here: Any = None) -> Exchange:
         """Ask all parties: side by side, or one after another where that keeps more threads busy."""
@@ -520,8 +529,8 @@ class SubspaceMethod(Method):
     def make_parties(self) -> Sequence[DirectionParty]:
         problem = self.problem
         parties = [
-            DirectionParty(name, block, problem.regularization, self.engine)
-            for name, block in zip(problem.names, problem.blocks)
+            self._party(name, block, regularizer)
+            for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
         ]
         for party in parties:
             block = party.block
@@ -531,6 +540,9 @@ class SubspaceMethod(Method):
             party.by_size = self.by_size and party.kind == "gradient"
             party.reason += ", by the columns' sizes" if party.by_size else ""
         return parties
+
+    def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
+        return DirectionParty(name, block, self.problem.regularization, self.engine)
 
     def reopen(self) -> float:
         return self.coordinator.start().loss

@@ -101,7 +101,7 @@ class SummedCoordinator(SubspaceCoordinator):
         squared = yield from self._extend(primal.gradient)
         bound = self._downwards(primal.gradient)
         yield from self._orthonormalise()
-        self._descend([squared], before)
+        yield from self._descend([squared], before)
         yield from self._merge_oldest()
         self.start(self.point.intercept)
         self.correction = Correction(bound, self.upwards(self.problem, self.point))

@@ -1,0 +1,100 @@
+r"""A party in a subspace run with the regulariser ``log_sum``.
+
+Its residual has the gradient of log_sum. Its Newton direction has, in place of the curvature of squared l2,
+that of the parabolas above log_sum at the current weights: never negative, and small where weights are
+large, as log_sum's own is. The coordinator is told what log_sum is like along the directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.proximal import penalty_of
+from fastadmm.problem.regularizers import LogSum
+
+__all__ = ["LogSumDirectionParty"]
+
+
+class LogSumDirectionParty(DirectionParty):
+    """The same with another regulariser.
+
+    Parameters
+    ----------
+    name, block, regularization, engine
+        As of :class:`fastadmm.parties.direction.DirectionParty`.
+    regularizer : LogSum
+    """
+
+    family = "log_sum"
+
+    @staticmethod
+    def shows_columns(regularizer: str, constraint: str) -> bool:
+        return True  # a sum over weights: a rotation of all columns changes it
+
+    def __init__(
+        self, name: str, block: FeatureBlock, regularization: float, engine: Engine, regularizer: LogSum
+    ) -> None:
+        super().__init__(name, block, regularization, engine)
+        self.regularizer = regularizer
+        self._gram: np.ndarray | None = None
+        self._above = np.ones(block.shape[1])
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        regularizer, _ = penalty_of(name, block, terms)
+        if not isinstance(regularizer, LogSum):
+            raise Unanswerable(f"regularizer {regularizer.text!r} is not of the family {cls.family!r}")
+        return cls(name, block, float(terms["regularization"]), engine, regularizer)
+
+    def bend(self, coefficients: np.ndarray) -> dict[str, Any]:
+        """What the regulariser is like along the directions, times ``lambda W``.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (K,)
+
+        Returns
+        -------
+        dict
+            ``value``; ``slope`` of shape (K,); ``exact`` and ``above`` of shape (K, K), its second
+            derivatives and the curvatures of the parabolas above it.
+        """
+        x, scale, known = self.weights(self._own(coefficients)), self.regularization, self.directions
+        exact, above = self.regularizer.curvatures(x)
+        return {
+            "value": scale * self.regularizer.value(x),
+            "slope": scale * (known @ self.regularizer.gradient(x)),
+            "exact": scale * ((known * exact) @ known.T),
+            "above": scale * ((known * above) @ known.T),
+        }
+
+    def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
+        x = self.weights(coefficients)
+        _, self._above = self.regularizer.curvatures(x)
+        residual += self.regularization * self.regularizer.gradient(x)
+        return float(residual @ residual)
+
+    def _factorise(self, curvature: np.ndarray) -> None:
+        if self.kind == "gram":
+            self._gram = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
+        else:
+            super()._factorise(curvature)  # the weights' curvatures would cost the kernel matrix anew
+
+    def _can_newton(self) -> bool:
+        known = super()._can_newton()
+        if self._gram is None:
+            return known
+        # Of the gradient that is answered: curvatures move with the weights, whatever the metric does.
+        matrix = self._gram.copy()
+        matrix[np.diag_indices(len(matrix))] += self.regularization * self._above
+        factor, failed = scipy.linalg.lapack.dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+        self._factor = None if failed else factor
+        return not failed
