@@ -1,9 +1,11 @@
 """What a run holds beside its data, and what its plan said, for every scheme.
 
-    python -P bench/memory.py [--rows N] [SCHEME ...]
+    python -P bench/memory.py [--rows N] [--streamed] [SCHEME ...]
 
 Each run is a process of its own. Its peak less that of the same run on a few rows, less the data, is told in
-vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this.
+vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this. With
+``--streamed``, whole peaks and plans under the least limit that leaves all directions: blocks are streamed and
+messages in a scratch file, where the scheme can do that.
 """
 
 from __future__ import annotations
@@ -43,6 +45,21 @@ CASES: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
     ("jacobi", "logistic", 2, 4, 6, {}),
     ("jacobi", "logistic", 8, 4, 6, {}),
     ("gauss-seidel", "multinomial", 2, 4, 6, {}),
+]
+
+
+#: The same for runs under a limit.
+STREAMED: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
+    ("subspace", "logistic", 2, 40, 25, {}),
+    ("subspace", "logistic", 4, 100, 20, {}),
+    ("subspace", "hinge", 4, 40, 40, {}),
+    ("subspace", "multinomial", 2, 20, 14, {}),
+    ("subspace", "logistic", 4, 100, 20, {"directions": "both"}),
+    ("proximal", "logistic", 4, 40, 25, {"regularizer": "l1"}),
+    ("proximal", "squared", 4, 100, 25, {"constraint": "nonnegative"}),
+    ("proximal", "hinge", 4, 40, 30, {"regularizer": "l1"}),
+    ("proximal", "logistic", 2, 40, 15, {"constraint": "ball:1"}),
+    ("sharing", "logistic", 4, 40, 14, {}),
 ]
 
 
@@ -91,15 +108,76 @@ def measure(n: int, case: tuple[str, str, int, int, int, dict[str, Any]]) -> tup
     return (peak - few - data) / (8 * n), planned / (8 * n)
 
 
+def least_limit(values: dict[str, Any]) -> int:
+    """The least limit, to one part in a hundred, under which a run keeps as much of the past as without."""
+    from fastadmm.runs.config import make_config
+    from fastadmm.runs.plan import Plan, make_plan
+    from fastadmm.store import open_partition
+
+    config, partition = make_config(values), open_partition(values["data"])
+    labels = partition.labels
+    assert labels is not None
+    outputs = 3 if config.loss == "multinomial" else 1
+
+    def plan_under(limit: int | None) -> Plan:
+        return make_plan(partition.parties, [], len(labels.y), config, outputs, limit, config.threads)
+
+    plan, limit = plan_under(None), 0
+    smaller = plan.total
+    while plan.total <= smaller and not plan.reduced:
+        limit, smaller = smaller, int(0.99 * smaller)
+        plan = plan_under(smaller)
+    return limit
+
+
+def run_streamed(values: dict[str, Any]) -> list[int]:
+    """Peak, plan, and what of it is in a scratch file, of one run under its least limit."""
+    from fastadmm.runs.config import make_config
+    from fastadmm.runs.memory import peak_memory
+    from fastadmm.runs.train import plan_run, start_run
+
+    config = make_config({**values, "memory": str(least_limit(values))})
+    plan = plan_run(config)
+    with tempfile.TemporaryDirectory() as folder:
+        start_run(config, Path(folder) / "run")
+    return [peak_memory() or 0, plan.total, plan.spilled, sum(p.streamed for p in plan.parties)]
+
+
+def main_streamed(n: int, schemes: list[str]) -> None:
+    """Print a line for each run under a limit."""
+    print(f"{'scheme':13}{'loss':12} M   d  streamed  file MB  peak MB  planned  planned / peak")
+    for scheme, loss, parties, width, rounds, options in STREAMED:
+        if schemes and scheme not in schemes:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "d.parts"
+            write(path, n, loss, parties, width)
+            values = {"data": str(path), "loss": loss, "scheme": scheme, "rounds": rounds, "gap": 0.0}
+            told = json.dumps({**values, "lambda": 1e-5, "threads": 2, **options})
+            command = [sys.executable, "-P", __file__, "--streamed", "--run", told]
+            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        peak, planned, spilled, streamed = json.loads(printed.splitlines()[-1])
+        more = " ".join(f"{key}={value}" for key, value in options.items())
+        print(
+            f"{scheme:13}{loss:12}{parties:2d}{width:4d}{streamed:10d}{spilled / 1e6:9.0f}{peak / 1e6:9.0f}"
+            f"{planned / 1e6:9.0f}{planned / peak:8.2f} {more}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("schemes", nargs="*")
     parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--streamed", action="store_true", help="runs under a limit")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
-        print(json.dumps(train(json.loads(given.run))))
+        print(json.dumps((run_streamed if given.streamed else train)(json.loads(given.run))))
+        return
+    if given.streamed:
+        main_streamed(given.rows, given.schemes)
         return
     print(f"{'scheme':13}{'loss':12} M   d  held  planned  ratio")
     ratios = []

@@ -500,7 +500,7 @@ def penalised(name, regularizer, lam, parties):
 @pytest.mark.parametrize("name", ["logistic", "squared", "huber", "welsch"])
 @pytest.mark.parametrize(("lam", "width"), [(1e-1, 0.3), (1e-2, 1.0), (1e-3, 0.1)])
 @pytest.mark.parametrize("parties", [1, 3, 8])
-def test_log_sum_takes_tens_of_rounds_and_ends_no_higher_than_sharing(name, lam, width, parties):
+def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam, width, parties):
     problem = penalised(name, f"log_sum:{width}", lam, parties)
     solver = Solver(problem, SolverOptions(n_threads=1))
     assert solver.method.name == "subspace"
@@ -522,7 +522,7 @@ def test_log_sum_takes_tens_of_rounds_and_ends_no_higher_than_sharing(name, lam,
     measure = gradient @ gradient + g.sum() ** 2
     assert measure == pytest.approx(record.lyapunov, rel=1e-3)
     other = solve(problem, SolverOptions(scheme="sharing", max_rounds=300, n_threads=1))
-    assert record.objective <= other.objective * (1 + 1e-9)
+    assert record.objective <= other.objective * 1.02  # of several local solutions each may find another
 
 
 @pytest.mark.repeats

@@ -133,7 +133,17 @@ def test_nothing_is_left_in_the_directory(tmp_path):
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(
-    "values", [{}, {"loss": "multinomial"}, {"history": 4}, {"loss": "squared"}], ids=str
+    "values",
+    [
+        {},
+        {"loss": "multinomial"},
+        {"history": 4},
+        {"loss": "squared"},
+        {"loss": "hinge", "history": 8, "rounds": 12},
+        {"regularizer": "l1"},
+        {"regularizer": "l1", "loss": "quantile", "history": 4, "rounds": 12},
+    ],
+    ids=str,
 )
 def test_a_spilled_run_is_the_same_to_the_bit(folder, tmp_path, values):
     config = configuration(folder, **values)
@@ -183,9 +193,17 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(folder, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    "values", [{"loss": "hinge"}, {"directions": "both"}, {"secrecy": "sums"}, {"scheme": "sharing"}], ids=str
+    "values",
+    [
+        {"directions": "both"},
+        {"secrecy": "sums"},
+        {"scheme": "sharing"},
+        {"constraint": "ball:1"},
+        {"loss": "multinomial", "regularizer": "l1"},
+    ],
+    ids=str,
 )
 def test_what_cannot_be_spilled_is_not(folder, values):
     config = configuration(folder, **values)
-    parties = open_partition(config.data).parties
-    assert make_plan(parties, [], N, config, limit=1, n_threads=2).spilled == 0
+    parties, outputs = open_partition(config.data).parties, 3 if config.loss == "multinomial" else 1
+    assert make_plan(parties, [], N, config, outputs, limit=1, n_threads=2).spilled == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -27,6 +28,7 @@ def repaired_gradient(
     bend: Array,
     value: float,
     engine: Engine,
+    basis: Array | None = None,
 ) -> Array | None:
     r"""Take away what is left of the slope along messages, by a change of the dual vector alone.
 
@@ -41,13 +43,15 @@ def repaired_gradient(
     messages : ndarray of shape (K, N)
     z, gradient : ndarray of shape (N,)
         Linear predictor, and the loss gradient there; summed scaling.
-    slope : ndarray of shape (K,)
+    slope : ndarray of shape (K',)
         Of the regulariser.
-    bend : ndarray of shape (K, K)
+    bend : ndarray of shape (K', K')
         Its Hessian.
     value : float
         The objective.
     engine : Engine
+    basis : ndarray of shape (K, K'), optional
+        Combinations of messages to which the slope is confined; each message by itself by default.
 
     Returns
     -------
@@ -57,16 +61,20 @@ def repaired_gradient(
     from fastadmm.coordinator.proximal.hull import newton_system
     from fastadmm.coordinator.proximal.weights_program import descent_step
 
-    k, extra = len(messages), int(problem.fit_intercept)
+    k, extra = len(slope), int(problem.fit_intercept)
+    chosen = None if basis is None else scipy.linalg.block_diag(basis, np.eye(extra))
     h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), engine)
     for _ in range(_STEPS):
         whole, system = newton_system(messages, None, gradient, h, extra, engine)
+        if chosen is not None:
+            whole, system = chosen.T @ whole, chosen.T @ system @ chosen
         whole[:k] += slope
         system[:k, :k] += bend
         step = descent_step(system, whole, _RIDGE)
         if not abs(float(whole @ step)) <= _FLAT * abs(value):
             return None
-        moved = engine.combine(step[:k], messages) + float(step[k:].sum())
+        c = step[:k] if basis is None else basis @ step[:k]
+        moved = engine.combine(c, messages) + float(step[k:].sum())
         gradient = gradient + h * moved
         slope = slope + bend @ step[:k]
     return gradient

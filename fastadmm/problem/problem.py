@@ -8,6 +8,7 @@ R is squared l2, :math:`\tfrac12 \|x\|^2`, and X all space unless said otherwise
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -144,14 +145,16 @@ class Problem:
     @property
     def traits(self) -> Traits:
         """What the choice of a scheme asks."""
+        sets = self.party_constraints
         return Traits(
-            self.loss.smooth,
-            self.is_ridge,
-            self.convex,
-            self.loss.vector,
-            self.n_parties,
-            self.n_outputs,
-            all(is_log_sum(r, c) for r, c in zip(self.party_regularizers, self.party_constraints)),
+            smooth=self.loss.smooth,
+            ridge=self.is_ridge,
+            convex=self.convex,
+            vector=self.loss.vector,
+            n_parties=self.n_parties,
+            n_outputs=self.n_outputs,
+            ball=any(math.isfinite(own.radius) for own in sets),
+            log_sum=all(is_log_sum(r, c) for r, c in zip(self.party_regularizers, sets)),
         )
 
     def describe_penalty(self) -> dict[str, Any]:

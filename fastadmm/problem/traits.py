@@ -24,6 +24,8 @@ class Traits:
     n_parties : int
     n_outputs : int
         Predictors per sample.
+    ball : bool
+        Whether a party's weights are in a ball.
     log_sum : bool
         Whether every party's regulariser is ``log_sum`` without a constraint.
     """
@@ -34,4 +36,5 @@ class Traits:
     vector: bool = False
     n_parties: int = 1
     n_outputs: int = 1
+    ball: bool = False
     log_sum: bool = False

@@ -40,7 +40,7 @@ __all__ = [
 _COORDINATOR = "coordinator.h5"
 _DIGESTS = "digests.json"
 _ROWS = "fastadmm-rows-checkpoint"
-_MESSAGES = "messages"
+_MESSAGES = ("messages", "directions/messages")
 
 #: Arrays of rows that have one dimension, also where there are several numbers for a row.
 _FLAT = (
@@ -183,7 +183,7 @@ class Rows:
         found = {}
         for key in sorted(parts[0]):
             own = [part.pop(key) for part in parts]
-            if key == _MESSAGES and held.rows is not None:
+            if key in _MESSAGES and held.rows is not None:
                 found[key] = held.rows
                 continue
             together = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
@@ -196,7 +196,7 @@ class Rows:
         own, width, found = slice(rows[0] - ends[0], rows[1] - ends[0]), ends[1] - ends[0], {}
         for key in self.keys:
             if key in group:
-                there = held.of(group, rows) if key == _MESSAGES else None
+                there = held.of(group, key, rows) if key in _MESSAGES else None
                 if there is None:
                     found[key] = _columns(group, key, width, own)
                 else:
@@ -212,9 +212,9 @@ class _Held:
         self.start, self.place = start, place
         self.rows: np.ndarray | None = None
 
-    def of(self, group: Any, rows: tuple[int, int]) -> np.ndarray | None:
+    def of(self, group: Any, key: str, rows: tuple[int, int]) -> np.ndarray | None:
         """Their place for some rows of all."""
-        count = array_dataset(group, _MESSAGES).shape[0]
+        count = array_dataset(group, key).shape[0]
         if self.rows is None:
             self.rows = self.place(count)
         if self.rows is None:

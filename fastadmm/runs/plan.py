@@ -317,15 +317,16 @@ def _shape(
     """What the scheme's needs follow from."""
     regularizer = get_regularizer(penalty_arguments(config)["regularizer"])
     sets = party_constraints(config, [p.name for p in parties])
-    texts = [sets] if isinstance(sets, str) else sets
+    own = [get_constraint(text) for text in ([sets] if isinstance(sets, str) else sets)]
     traits = Traits(
         smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
-        ridge=all(is_ridge(regularizer, get_constraint(text)) for text in texts),
+        ridge=all(is_ridge(regularizer, one) for one in own),
         convex=is_convex(config),
         vector=n_outputs > 1,
         n_parties=len(parties),
         n_outputs=n_outputs,
-        log_sum=all(is_log_sum(regularizer, get_constraint(text)) for text in texts),
+        ball=any(math.isfinite(one.radius) for one in own),
+        log_sum=all(is_log_sum(regularizer, one) for one in own),
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)
@@ -374,8 +375,8 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str, workers: 
     if given:
         raise ConfigError(
             f"memory: {format_bytes(plan.limit, math.floor)} is too little: training {place} needs at least "
-            f"{format_bytes(plan.total, math.ceil)} even when it streams every block ({plan.parts}); "
-            f"{more}"
+            f"{format_bytes(plan.total, math.ceil)} even when it streams every block"
+            f"{' and keeps messages in a scratch file' if plan.spilled else ''} ({plan.parts}); {more}"
         )
     if free is not None and plan.total > free:
         raise InputError(

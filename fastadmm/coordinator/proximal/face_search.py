@@ -394,9 +394,9 @@ class FaceSearch:
         if q.shape[1] == 0 or problem.n_outputs > 1:
             return None
         z = self.engine.plus(problem.offset, point.total, point.intercept)
-        messages = self.engine.combine(q.T, shared.messages)
         slope, bend = q.T @ (self.slope + self.bend @ point.coefficients), q.T @ self.bend @ q
-        return repaired_gradient(problem, messages, z, gradient, slope, bend, self.value, self.engine)
+        given = problem, shared.messages, z, gradient, slope, bend, self.value, self.engine
+        return repaired_gradient(*given, q)
 
     def _steepness(self, point: HullPoint) -> float:
         """Size of the objective's slope along the current faces."""

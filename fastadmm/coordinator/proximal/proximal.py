@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,13 @@ class ProximalMethod(Method):
             {"weights": weights, "directions": party.directions}
             for weights, party in zip(self.weights(), self.parties)
         ]
+
+    def spill(self, directory: Path) -> None:
+        self.coordinator.shared.store.directory = directory
+
+    def place(self, count: int) -> Array:
+        shared = self.coordinator.shared
+        return shared.store.place(count, shared.most)
 
     def restore(self, saved: dict[str, Any]) -> None:
         self.bound = float(saved["bound"])

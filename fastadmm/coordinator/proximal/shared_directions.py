@@ -31,10 +31,12 @@ class SharedDirections:
     intercept : bool
         Whether the Hessian has one.
     most : int
-        As many as there will be: room that nothing is written to takes no memory.
+        As many as there will be, unless a run is long: room that nothing is written to takes no memory.
 
     Attributes
     ----------
+    store : MessageStore
+        Where they are held.
     hessian : SpanHessian
         Of the loss over all messages that it has taken in; of one predictor per sample.
     known : tuple, or None
@@ -52,7 +54,7 @@ class SharedDirections:
         self.hessian = SpanHessian(intercept)
         self.known: Any = None
         self._lines: tuple[Any, Lines] | None = None
-        self._store, self._most = MessageStore(n_samples, engine), most
+        self.store, self.most = MessageStore(n_samples, engine), most
         self.owner = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
 
@@ -62,7 +64,7 @@ class SharedDirections:
     @property
     def messages(self) -> Array:
         """V of shape (K, N)."""
-        return self._store.rows[: len(self.owner)]
+        return self.store.rows[: len(self.owner)]
 
     @cached_property
     def zeros(self) -> Array:
@@ -105,8 +107,8 @@ class SharedDirections:
     def add(self, m: int, message: Array, products: Array) -> None:
         """Append a direction of party m: message of shape (N,), inner products with all of the party."""
         k = len(self)
-        self._store.make_room(k, k + 1, max(self._most, 2 * k))
-        self.engine.copy(message, self._store.rows[k])
+        self.store.make_room(k, k + 1, max(self.most, 2 * k))
+        self.engine.copy(message, self.store.rows[k])
         self.owner = np.append(self.owner, m)
         self.products = np.pad(self.products, (0, 1))
         mine = self.of(m)
@@ -116,7 +118,7 @@ class SharedDirections:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
         r, n = rotation.shape
         oldest = self.of(m)[:n]
-        self._store.rows[oldest[:r]] = self.engine.combine(rotation, self._store.rows, oldest)
+        self.store.rows[oldest[:r]] = self.engine.combine(rotation, self.store.rows, oldest)
         rows = rotation @ self.products[oldest]
         corner = rows[:, oldest] @ rotation.T
         self.products[oldest[:r]] = rows
@@ -126,7 +128,7 @@ class SharedDirections:
         stay[oldest[r:]] = False
         self.hessian.recombine(rotation, oldest, stay)
         self.known = None
-        self._store.keep(np.flatnonzero(stay).tolist())
+        self.store.keep(np.flatnonzero(stay).tolist())
         self.owner, self.products = self.owner[stay], self.products[np.ix_(stay, stay)]
 
     def export(self) -> dict[str, Any]:
@@ -139,12 +141,14 @@ class SharedDirections:
     def restore(self, saved: dict[str, Any]) -> None:
         """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
         # Taken over where it can be: all messages twice may not fit.
-        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
+        messages, n = saved["messages"], self.store.rows.shape[1]
+        if messages is not self.store.rows:
+            messages = np.require(messages, np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
-        if messages.shape != (k, self._store.rows.shape[1]) or np.shape(saved["products"]) != (k, k):
+        if messages.shape not in ((k, n), (k + self.most, n)) or np.shape(saved["products"]) != (k, k):
             raise ValueError("messages")
-        self._store.adopt(messages)
+        self.store.adopt(messages)
         self.owner, self.products = owner, np.array(saved["products"])
         if "hessian" in saved:
             matrix, reference = (np.array(saved[key], np.float64) for key in ("hessian", "curvature"))

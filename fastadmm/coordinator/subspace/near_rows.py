@@ -25,7 +25,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["minimise_near_bends"]
+__all__ = ["MOST_SHARE", "minimise_near_bends"]
 
 Array = np.ndarray
 
@@ -33,7 +33,7 @@ Array = np.ndarray
 _LEAST_SHARE, _TIMES_BENDING = 1 / 16, 2.0
 
 #: A larger share is no saving.
-_MOST_SHARE = 0.4
+MOST_SHARE = 0.4
 
 #: Choices of rows in one call.
 _MOST_CHOICES = 12
@@ -94,7 +94,7 @@ def _near(z: Array, low: Array, high: Array, share: float, engine: Engine) -> Ar
     """
     distance, all_rows = np.maximum(low - z, z - high), engine.all_rows(len(z))
     bending = float(engine.total((distance <= 0.0) * 1.0))
-    most = _MOST_SHARE * all_rows
+    most = MOST_SHARE * all_rows
     n = max(int(share * all_rows), int(_TIMES_BENDING * bending))
     if n > most:
         return None
@@ -115,12 +115,24 @@ def _with_slope(span: Span, point: SpanPoint) -> Here:
     return span.here(point, span.engine.dot(span.messages, gradient))
 
 
+def _columns(messages: Array, rows: Array, engine: Engine) -> Array:
+    """Some columns of messages, leaf by leaf: these may be in a scratch file."""
+    few = np.empty((len(messages), len(rows)))
+
+    def piece(part: tuple[int, int]) -> None:
+        start, stop = np.searchsorted(rows, part)
+        few[:, start:stop] = messages[:, rows[start:stop]]
+
+    engine.by_leaf(piece, engine.leaves(messages.shape[1]), light=True)
+    return few
+
+
 def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple[SpanPoint, float]:
     """The minimiser with all other rows straight, and by how much it is lower."""
     problem, point, engine = span.problem, here.point, span.engine
     assert point.gradient is not None
     assert isinstance(problem, Problem)
-    some, few = SomeRows.of(problem, rows), span.messages.take(rows, axis=1)
+    some, few = SomeRows.of(problem, rows), _columns(span.messages, rows, engine)
     engine = SomeRowsEngine(engine, rows, len(point.total))
     near = Span(some, few, engine)
     own = near.evaluated(SpanPoint(point.coefficients, point.intercept, point.total[rows]))

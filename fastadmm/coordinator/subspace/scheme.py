@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ _SINGLE_GAP = 1e-9
 _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
-#: work with; for classes, and with kinks also the rows near them. bench/memory.py measures them.
+#: work with; for classes; and with kinks, at least, for rows near them are copied. bench/memory.py measures them.
 _WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 30
 
 
@@ -124,19 +125,23 @@ class Subspace(Scheme):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages, and one more of each party while a round is on its way."""
-        work = _WORK_OF_CLASSES if shape.n_outputs > 1 else _WORK if shape.traits.smooth else _WORK_NEAR_KINKS
-        columns = _kept(shape, history) + (shape.n_parties + work) * shape.n_outputs
+        kept, work = _kept(shape, history), _WORK_OF_CLASSES if shape.n_outputs > 1 else _WORK
+        if not shape.traits.smooth:
+            from fastadmm.coordinator.subspace.near_rows import MOST_SHARE
+
+            work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(MOST_SHARE * kept))
+        columns = kept + (shape.n_parties + work) * shape.n_outputs
         return 8 * columns * shape.n_samples, 0
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
-        """All messages of smooth losses: rows near kinks are copied, and rounded messages looked through.
+        """All messages, unless they are rounded, which are looked through.
 
         ``shape``, ``options`` and ``history`` as of the method that this overrides.
         """
         from fastadmm.engine.spilled import CAN_SPILL
 
         traits = shape.traits
-        if not (CAN_SPILL and traits.smooth and traits.convex) or options.secrecy != "none":
+        if not (CAN_SPILL and traits.convex) or options.secrecy != "none":
             return 0
         if choose_directions(traits, options, elsewhere=False)[0]:
             return 0
