@@ -3,9 +3,9 @@
     python -P bench/memory.py [--rows N] [--streamed] [SCHEME ...]
 
 Each run is a process of its own. Its peak less that of the same run on a few rows, less the data, is told in
-vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this. With
-``--streamed``, whole peaks and plans under the least limit that leaves all directions: blocks are streamed and
-messages in a scratch file, where the scheme can do that.
+vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this.
+With ``--streamed``, whole peaks and plans under the least limit that leaves all directions: blocks are
+streamed and messages in a scratch file, where the scheme can do that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure training on partitions larger than memory, and write the block in ``docs/streaming.md``.
 
     python bench/streaming.py prepare --folder FOLDER [--megabytes 1200]
-    python bench/streaming.py base|reading|CASE ... --folder FOLDER [--write]
+    python bench/streaming.py base|reading|CASE ... --folder FOLDER [--sizes] [--write]
 
 Makes synthetic partitions (dense and sparse) in a folder, then, each
 in a process of its own so that its peak memory is its own:
@@ -11,7 +11,8 @@ in a process of its own so that its peak memory is its own:
   files raw, as often as a round reads them, in the same process and cache state;
 * ways to read a chunked file.
 
-Without a name all of them. With ``--write`` the numbers replace those in ``bench/streaming.json``
+Without a name all of them. With ``--sizes`` only amounts of memory are measured, and times stay, for a
+machine that others use. With ``--write`` the numbers replace those in ``bench/streaming.json``
 and the block ``numbers`` of ``docs/streaming.md``.
 """
 
@@ -45,6 +46,9 @@ CASES: dict[str, tuple[str, str, str, float]] = {
     "sparse-sharing": ("sparse", "sharing", "4", 0.5),
     "dense-sharing": ("dense", "sharing", "4", 0.4),
 }
+
+#: What a run says of memory.
+SIZES = ("file_bytes", "limit", "streamed", "planned", "peak")
 
 #: Columns of a party, and entries of a row.
 SHAPES = {"dense": (400, 400), "sparse": (1000, 200), "wide": (20000, 300)}
@@ -228,7 +232,7 @@ CHILDREN = {"run_streamed": run_streamed, "base": base, "reading": reading}
 # --- all of it ---------------------------------------------------------------------------------------
 
 
-def measure(names: list[str], folder: Path) -> dict[str, Any]:
+def measure(names: list[str], folder: Path, sizes: bool) -> dict[str, Any]:
     """Those of the given names, as plain values, beside the older numbers of the others."""
     from fastadmm.blocks.tiles import TILE_BYTES
 
@@ -240,6 +244,8 @@ def measure(names: list[str], folder: Path) -> dict[str, Any]:
                 found["base"] = in_process("base", NUMBA_CACHE_DIR=cache)
             continue
         if name == "reading":
+            if sizes:
+                continue
             found["reading"] = in_process("reading", folder / "dense.parts")
             continue
         kind, scheme, history, share = CASES[name]
@@ -247,9 +253,12 @@ def measure(names: list[str], folder: Path) -> dict[str, Any]:
         read_raw(path)
         size = sum(f.stat().st_size for f in path.glob("party-*.h5"))
         limit = str(int(share * size) // MB * MB)
-        in_memory = in_process("run_streamed", path, "", scheme, history)
         run = in_process("run_streamed", path, limit, scheme, history)
-        found["runs"][name] = {"kind": kind, **run, "round_in_memory": in_memory["round"]}
+        if sizes:
+            found["runs"][name] |= {key: run[key] for key in SIZES}
+        else:
+            in_memory = in_process("run_streamed", path, "", scheme, history)
+            found["runs"][name] = {"kind": kind, **run, "round_in_memory": in_memory["round"]}
         print(name, found["runs"][name], file=sys.stderr)
     found["runs"] = {name: found["runs"][name] for name in CASES if name in found["runs"]}
     return found
@@ -295,6 +304,7 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--megabytes", type=int, default=1200)
+    parser.add_argument("--sizes", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -307,7 +317,7 @@ def main() -> None:
         for kind in SHAPES:
             make_partition(options.folder / f"{kind}.parts", kind, options.megabytes)
         return
-    found = measure(options.names or ["base", "reading", *CASES], options.folder)
+    found = measure(options.names or ["base", "reading", *CASES], options.folder, options.sizes)
     print(json.dumps(found, indent=2))
     if options.write:
         MEASURED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -28,7 +28,7 @@ _SINGLE_GAP = 1e-9
 _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
-#: work with; for classes; and with kinks, at least, for rows near them are copied. bench/memory.py measures them.
+#: work with; for classes; and with kinks, at least, for rows near them are copied. See bench/memory.py.
 _WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 30
 
 
