@@ -69,7 +69,7 @@ class SharedDirections:
     @cached_property
     def zeros(self) -> Array:
         """The sum of no messages, of shape (N,); not to be written to."""
-        return np.zeros(self._store.rows.shape[1])
+        return np.zeros(self.store.rows.shape[1])
 
     @property
     def classes(self) -> Array | None:
