@@ -35,9 +35,6 @@ __all__ = ["inline", "kernel", "parallel_kernel", "spliced"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Ways in for others than kernels; each takes longer to compile than a small function.
-_NO_WRAPPERS = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
-
 #: Numba takes the directory from its configuration, which is the process's.
 _CONFIGURATION = threading.Lock()
 _SETTINGS: Any = numba.config
@@ -77,11 +74,8 @@ def _compiled(function: _Function, parallel: bool = False) -> _Function:
 
 
 def inline(function: _Function) -> _Function:
-    """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation.
-
-    Only kernels can call it: what Python calls would be compiled for nothing.
-    """
-    compiled: Any = njit(error_model="numpy", forceinline=True, **_NO_WRAPPERS)(function)
+    """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation."""
+    compiled: Any = njit(error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
     return compiled
 
 
@@ -91,7 +85,7 @@ def spliced(function: _Function) -> _Function:
     For a large one that calls others: :func:`inline` would have LLVM optimise it once by itself, and once
     more with whoever calls it, at every level.
     """
-    compiled: Any = njit(error_model="numpy", inline="always", **_NO_WRAPPERS)(function)
+    compiled: Any = njit(error_model="numpy", inline="always", no_cfunc_wrapper=True)(function)
     return compiled
 
 

@@ -20,7 +20,6 @@ from fastadmm.problem.losses import LOSSES
 from numba.core.errors import TypingError
 
 import naive
-from from_python import call
 
 SCALAR = [loss for loss in LOSSES.values() if not loss.vector and loss.weak_convexity == 0.0]
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -38,7 +37,7 @@ def test_move_and_slopes(n_messages, n):
     messages, step, origin, base = span(n_messages, n)
     total, z = np.full(n, np.nan), np.full(n, np.nan)
     start, stop = n // 3, n
-    call(span_move, messages, step, origin, base, 0.7, total, z, start, stop)
+    span_move(messages, step, origin, base, 0.7, total, z, start, stop)
     expected = origin + step @ messages
     np.testing.assert_allclose(total[start:], expected[start:], rtol=0, atol=1e-13)
     np.testing.assert_allclose(z[start:], (base + expected + 0.7)[start:], rtol=0, atol=1e-13)
@@ -46,13 +45,13 @@ def test_move_and_slopes(n_messages, n):
     assert np.isnan(z[:start]).all()
 
     out = np.ones(n_messages)
-    call(span_slopes, messages, base, out, start, stop)
+    span_slopes(messages, base, out, start, stop)
     np.testing.assert_allclose(out, 1.0 + messages[:, start:] @ base[start:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_messages", [1, 40, 200])
 def test_blocks_cover_the_range_once(n_messages):
-    blocks = call(span_blocks, n_messages, 7, 20_000)
+    blocks = span_blocks(n_messages, 7, 20_000)
     assert blocks[0][0] == 7
     assert blocks[-1][1] == 20_000
     assert all(a[1] == b[0] and a[0] < a[1] for a, b in itertools.pairwise(blocks))
