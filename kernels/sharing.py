@@ -127,7 +127,9 @@ def dual_residual(before, old_z, old_u, messages, u, penalty, metric, tau, paral
     Parameters
     ----------
     before : ndarray of shape (M, N)
-        Messages where the round started; ``old_z`` and ``old_u`` of shape (N,) there, too.
+        Messages where the round started.
+    old_z, old_u : ndarray of shape (N,)
+        There, too.
     messages : ndarray of shape (M, N)
         The parties' answers.
     u : ndarray of shape (N,)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.coordinator import stall_watch
+from fastadmm.coordinator.proximal import wide
 from fastadmm.coordinator.stall_watch import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
@@ -35,6 +36,7 @@ def test_badly_scaled_columns_leave_directions_orthonormal(
 ) -> None:
     """Rounding that passed for a direction made coefficients of 1e10, and objectives of 1e46."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
+    monkeypatch.setattr(wide, "goes_by_columns", lambda *_: False)
     from stalls import generate
 
     case = generate(seed)
@@ -77,8 +79,11 @@ def test_columns_of_very_different_sizes_are_certified(
         pytest.param(50, 150, "huber", 1e-4, marks=pytest.mark.repeats),
     ],
 )
-def test_wide_tables_that_l1_interpolates_are_certified(n: int, width: int, loss: str, lam: float) -> None:
+def test_wide_tables_that_l1_interpolates_are_certified(
+    n: int, width: int, loss: str, lam: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """About as many weights are free as there are rows: two parties need more than 64 directions each."""
+    monkeypatch.setattr(wide, "goes_by_columns", lambda *_: False)  # as parties elsewhere
     rng = np.random.default_rng(1)
     X = scale(rng.normal(size=(n, 2 * width)))
     x = np.zeros(2 * width)
