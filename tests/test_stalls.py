@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,8 @@ def test_badly_scaled_columns_leave_directions_orthonormal(
     solver = Solver(make_problem(case.blocks, case.y, **case.arguments), SolverOptions(n_threads=1))
     records = [solver.round() for _ in range(9)]
     objectives = [record.objective for record in records]
-    assert objectives == sorted(objectives, reverse=True)
+    # At the optimum a sum of some hundred numbers may go up by what rounds.
+    assert all(b <= a * (1.0 + 1e-14) for a, b in pairwise(objectives))
     assert records[-1].gap < 1e-6
 
 
