@@ -505,7 +505,7 @@ def test_dense_kernels(shape):  # (41, 600): products of several vectors in grou
     for i in range(start, stop):  # one row after the other: however they are grouped
         dense_accumulate_transposed(matrix, v, again, i, i + 1)
     np.testing.assert_array_equal(out, again)
-    vectors, images = np.array([v, rng.normal(size=n), -v, v]), np.ones((3, d))
+    vectors, images = np.array([v, rng.normal(size=n), -v]), np.ones((3, d))
     dense_accumulate_images(matrix, tuple(vectors), images, start, stop)
     for own, image in zip(vectors, images):
         again = np.ones(d)
