@@ -9,6 +9,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
@@ -113,6 +114,16 @@ def test_large_sums_of_leaves_are_added_in_slices(threads, monkeypatch):
         assert jobs == [16, 3]
         turned = engine.sums(lambda rows: leaves[rows[0]].copy().T, halved(16, 16))
         np.testing.assert_array_equal(turned, slow.T)
+
+
+def test_a_sum_of_no_numbers_over_many_leaves(monkeypatch):
+    """A run's first span is empty; without the compiler no leaves are few."""
+    monkeypatch.setattr(Engine, "few_leaves", 0)
+    nothing = numba.njit(lambda out, start, stop: None)
+    with Engine(1) as engine:
+        for shape in ((0, 0), (0,)):
+            found = engine.sum_over_rows(nothing, engine.leaves(50_000), shape)
+            assert found.shape == shape
 
 
 def test_few_leaves_are_added_as_many_are(monkeypatch):

@@ -342,7 +342,7 @@ class Engine(VectorWork):
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
             memory = self._memory(len(part) * numbers)
-            own = memory[: len(part) * numbers].reshape(len(part), *room)
+            own = memory[: len(part) * math.prod(room)].reshape(len(part), *room)
             if spilled is not None:
                 spilled.ask_for(part)
             self._into_leaves(kernel, part, own, *arguments)
