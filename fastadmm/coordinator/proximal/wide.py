@@ -27,6 +27,7 @@ from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.predictor_newton import Columns, minimise_over_columns
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["MOST_COLUMNS", "MOST_ROWS", "WideProximalMethod", "goes_by_columns"]
@@ -85,6 +86,12 @@ class WideProximalMethod(ProximalMethod):
         super().__init__(problem, engine, directions)
         self.numbers: list[Array] | None = [np.zeros(0, dtype=np.int64) for _ in problem.blocks]
         self.length = 0.0
+
+    def make_parties(self) -> list[FaceParty]:
+        parties = super().make_parties()
+        for party in parties:
+            party.reason += "; in one process a direction may be a single column"
+        return parties
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         super().begin_at(weights, intercept)
