@@ -24,14 +24,14 @@ ROOT = Path(__file__).resolve().parents[1]
 MEASURED, PAGE = ROOT / "bench" / "few_rows.json", ROOT / "docs" / "convergence.md"
 
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber")
-REGULARIZERS = ("l1", "elastic_net", "group_lasso")
+REGULARIZERS = ("l1", "elastic_net")
 SEEDS, LIMIT, GAP = 10, 100, 1e-6
 
 
 def generate(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray, dict[str, Any]]:
     """A problem of each loss and regulariser: what it is, blocks, targets and arguments."""
     rng = np.random.default_rng([77, seed])
-    loss, regularizer = LOSSES[seed % 5], REGULARIZERS[seed // 5 % 3]
+    loss, regularizer = LOSSES[seed % 5], REGULARIZERS[seed // 5 % 2]
     n, parties = int(np.exp(rng.uniform(np.log(30), np.log(120)))), int(rng.integers(2, 5))
     width = int(n * rng.uniform(5, 20)) // parties
     d, kind = parties * width, int(rng.integers(3))
@@ -45,10 +45,6 @@ def generate(seed: int) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray, d
     noise = rng.logistic(size=n) if loss in ("logistic", "hinge") else rng.standard_t(3, size=n)
     y = (z + 0.5 * noise > 0.0) * 1.0 if loss in ("logistic", "hinge") else z + 0.5 * noise
     given: dict[str, Any] = {"loss": loss, "regularizer": regularizer, "lam": 10.0 ** rng.uniform(-4, -2)}
-    if regularizer == "group_lasso":
-        size = int(rng.integers(2, 6))
-        groups = [list(range(a, min(a + size, width))) for a in range(0, width, size)]
-        given["regularizer_parameters"] = {"groups": [groups] * parties}
     about = {"seed": seed, "loss": loss, "regularizer": regularizer, "n": n, "d": d, "parties": parties}
     return about, list(np.split(X, parties, axis=1)), y, given
 

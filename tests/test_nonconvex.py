@@ -496,6 +496,20 @@ def penalised(name, regularizer, lam, parties):
     return make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam, regularizer=regularizer)
 
 
+def descended(solver, most_rounds):
+    """The record at a stationary point, to which the objective never rose."""
+    before = math.inf
+    for _ in range(most_rounds):
+        record = solver.round()
+        if not solver.method.starting:
+            assert record.objective <= before * (1 + 1e-14)
+            before = record.objective
+        if solver.stop_reason(record) is Status.STATIONARY:
+            break
+    assert record.stationarity <= 1e-5
+    return record
+
+
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("name", ["logistic", "squared", "huber", "welsch"])
 @pytest.mark.parametrize(("lam", "width"), [(1e-1, 0.3), (1e-2, 1.0), (1e-3, 0.1)])
@@ -504,15 +518,7 @@ def test_log_sum_takes_tens_of_rounds_and_ends_about_as_low_as_sharing(name, lam
     problem = penalised(name, f"log_sum:{width}", lam, parties)
     solver = Solver(problem, SolverOptions(n_threads=1))
     assert solver.method.name == "subspace"
-    before = math.inf
-    for _ in range(30):
-        record = solver.round()
-        if not solver.method.starting:
-            assert record.objective <= before * (1 + 1e-14)
-            before = record.objective
-        if solver.stop_reason(record) is Status.STATIONARY:
-            break
-    assert record.stationarity <= 1e-5
+    record = descended(solver, 30)
     X, _ = problem_data(name)
     x, g = np.concatenate(solver.party_weights()), np.empty(len(X))
     loss = problem.loss.evaluate(X @ x + solver.intercept, problem.y, problem.weight, g, ENGINE)
@@ -597,15 +603,7 @@ def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, partie
     problem = make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam)
     solver = Solver(problem, SolverOptions(n_threads=1))
     assert solver.method.name == "subspace"
-    before = math.inf
-    for _ in range(60):
-        record = solver.round()
-        if not solver.method.starting:
-            assert record.objective <= before * (1 + 1e-14)
-            before = record.objective
-        if solver.stop_reason(record) is Status.STATIONARY:
-            break
-    assert record.stationarity <= 1e-5
+    descended(solver, 60)
 
 
 @given(seed=st.integers(0, 10**6), case=st.sampled_from(["sigmoid", "tukey", "tukey:0.1", "welsch"]))

@@ -111,7 +111,7 @@ def test_more_free_weights_than_room_go_on_by_directions(monkeypatch: pytest.Mon
     assert min(gaps) <= 1e-5
 
 
-def test_a_history_or_parties_elsewhere_take_directions() -> None:
+def test_a_history_or_more_rows_than_columns_take_directions() -> None:
     assert not isinstance(
         Solver(table("squared", "l1"), SolverOptions(history=20)).method, WideProximalMethod
     )

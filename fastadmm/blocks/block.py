@@ -248,6 +248,11 @@ class DenseBlock(FeatureBlock):
 
         engine.by_leaf(work, self._leaves(engine))
 
+    def columns(self, numbers: Array, engine: Engine) -> Array:
+        if self.in_memory:
+            return np.array(self.matrix[:, numbers], dtype=np.float64, order="C")
+        return super().columns(numbers, engine)
+
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
 
