@@ -36,6 +36,12 @@ def idle_machine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if columns were too many to be sent at once: small problems go by directions, as large ones do."""
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.whole_span_pays", lambda *shape: False)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Directory with the large public data sets; tests that need it skip where it is absent."""

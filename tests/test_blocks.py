@@ -41,6 +41,9 @@ def test_products(shape, kind, n_threads):
         np.testing.assert_allclose(gram, matrix.T @ matrix, rtol=1e-11, atol=1e-11)
         np.testing.assert_array_equal(gram, gram.T)
         np.testing.assert_allclose(block.column_squares(engine), np.diag(gram), rtol=1e-11)
+        columns = np.full(shape[::-1], np.nan)
+        block.columns_into(columns, engine)
+        np.testing.assert_array_equal(columns, matrix.T)
         if shape[0] < 100:
             np.testing.assert_allclose(block.kernel_gram(), matrix @ matrix.T, rtol=1e-12, atol=1e-13)
 

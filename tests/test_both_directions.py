@@ -163,6 +163,7 @@ def test_without_a_factorisation_the_second_direction_is_the_firsts_curvature(mo
     assert len(few.history) < len(solve(problem, options(gap=1e-6, directions="one")).history)
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_answers_depend_on_inner_products_of_rows_alone_unless_auto_may_use_sizes(monkeypatch):
     """Turning the columns changes no answer where directions are asked for, as they are by files."""
     monkeypatch.setattr(

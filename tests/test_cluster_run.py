@@ -193,7 +193,7 @@ def test_test_rows(data, classes, tmp_path, loss, scheme):
     names = ("no", "perhaps", "yes") if loss == "multinomial" else ("no", "yes")
     test = written(tmp_path / "test.parts", names, n=701)  # one leaf: less than workers
     place = classes if loss == "multinomial" else data
-    config = RunConfig(str(place), test=str(test), threads=1, loss=loss, scheme=scheme, gap=1e-12, rounds=3)
+    config = RunConfig(str(place), test=str(test), threads=1, loss=loss, scheme=scheme, gap=0.0, rounds=3)
     start_run(replace(config, rounds=5), tmp_path / "one")
     elsewhere = replace(config, test=str(tmp_path / "only rank 0 reads them.parts"))
     shared([config, elsewhere], tmp_path / "run", 2)

@@ -11,9 +11,9 @@ from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
-def problem(rows: int = 400, **arguments: object) -> Problem:
+def problem(rows: int = 400, widths: tuple[int, ...] = (9, 7), **arguments: object) -> Problem:
     rng = np.random.default_rng(5)
-    blocks = [rng.normal(size=(rows, d)) for d in (9, 7)]
+    blocks = [rng.normal(size=(rows, d)) for d in widths]
     z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks)
     return make_problem(blocks, (z + rng.logistic(size=rows) > 0) * 1.0, lam=1e-3, **arguments)  # type: ignore[arg-type]
 
@@ -77,6 +77,7 @@ def test_the_last_round_asks_for_no_message(intercept: bool) -> None:
     assert other.objective == pytest.approx(record.objective, rel=1e-6)
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_a_wrong_forecast_costs_no_pass_over_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem()
     solver, plain = (Solver(given, SolverOptions(gap=1e-9)) for _ in range(2))
@@ -97,9 +98,10 @@ def test_a_wrong_forecast_costs_no_pass_over_the_data(monkeypatch: pytest.Monkey
         assert count == len(passes)
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_a_proof_that_does_not_end_the_run_is_followed_by_a_whole_round() -> None:
     """As where the objective of the weights themselves is above that of the messages."""
-    solver = Solver(problem(), SolverOptions(gap=1e-6))
+    solver = Solver(problem(widths=(40, 30)), SolverOptions(gap=1e-6))
     assert calls_of(solver)[-1] == ["squared_residual"]
     carry, names = solver.driver.carry, []
     solver.driver.carry = lambda exchange: (names.append(exchange.calls[0].name), carry(exchange))[1]  # type: ignore[method-assign]

@@ -172,6 +172,7 @@ def test_a_spilled_run_goes_on_in_memory_and_back(folder, tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(folder, tmp_path, monkeypatch):
     config = replace(limited(configuration(folder)), checkpoint_rounds=1)
     start_run(configuration(folder), tmp_path / "whole")

@@ -93,6 +93,9 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
             lambda b: b.column_squares(engine),
         ):
             np.testing.assert_array_equal(call(there), call(here))
+        columns = np.full((D, N), np.nan)
+        there.columns_into(columns, engine)
+        np.testing.assert_array_equal(columns, dense.T)
         np.testing.assert_allclose(there.product(x, engine), dense.astype(float) @ x, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(
             there.gram(engine, weight), dense.T.astype(float) @ (weight[:, None] * dense), rtol=1e-9
@@ -419,6 +422,7 @@ def test_tiles_cover_every_row_once():
     assert tiles_module.TILE_BYTES == 4096
 
 
+@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize(
     ("options", "passes"),
     [

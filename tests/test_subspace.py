@@ -85,6 +85,7 @@ def test_the_first_direction_is_the_block_newton_direction_and_the_second_the_gr
         np.testing.assert_allclose(party.directions[1], d / np.linalg.norm(d), atol=1e-8)
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_parties_of_one_process_send_both_directions_while_messages_are_few():
     blocks, problem = build()
     pairs, one = start(problem), start(problem, "one")
@@ -192,6 +193,7 @@ def test_messages_are_never_held_twice(monkeypatch):
         assert solver.coordinator.messages.ctypes.data == place
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_room_for_fewer_messages_where_the_system_has_no_more(monkeypatch):
     free, bound = start(build()[1]), start(build()[1])
     empty = np.empty

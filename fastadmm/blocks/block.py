@@ -151,6 +151,10 @@ class FeatureBlock(ABC):
         self.products_into(units, found, engine)
         return np.ascontiguousarray(found.T)
 
+    def columns_into(self, out: Array, engine: Engine) -> None:
+        """Write all columns, as rows, to ``out`` of shape (d, N)."""
+        self.products_into(np.eye(self.shape[1]), out, engine)
+
     @abstractmethod
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
@@ -252,6 +256,13 @@ class DenseBlock(FeatureBlock):
         if self.in_memory:
             return np.array(self.matrix[:, numbers], dtype=np.float64, order="C")
         return super().columns(numbers, engine)
+
+    def columns_into(self, out: Array, engine: Engine) -> None:
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.tiles(rows):
+                out[:, start:stop] = part.T
+
+        engine.by_leaf(work, self._leaves(engine))
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
@@ -476,6 +487,15 @@ class CSRBlock(FeatureBlock):
         def work(rows: Rows) -> None:
             for (start, stop), tile in self.tiles(rows):
                 csr_products(*tile, x, out[:, start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+
+    def columns_into(self, out: Array, engine: Engine) -> None:
+        from fastadmm.kernels.csr import csr_columns
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.once(rows):
+                csr_columns(*tile, out[:, start:stop], 0, stop - start)
 
         engine.by_leaf(work, self._leaves(engine))
 

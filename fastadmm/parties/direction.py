@@ -236,6 +236,7 @@ class DirectionParty(Answering):
         coefficients: np.ndarray,
         newton: bool,
         out: np.ndarray | None = None,
+        whole: bool = False,
     ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of one new direction.
 
@@ -247,20 +248,25 @@ class DirectionParty(Answering):
             This party's coefficients, which give its weights.
         newton : bool
             Newton direction where the party can; else the negative gradient.
-        out : ndarray of shape (1, N) or (2, N), optional
-            Where the message is to be written. Where there is room for two, a party with a Gram matrix
+        out : ndarray of shape (1, N), (2, N) or (d, N), optional
+            Where messages are to be written. Where there is room for two, a party with a Gram matrix
             sends its Newton direction and the negative gradient, whatever ``newton`` says.
+        whole : bool
+            Of a party of this process that has sent nothing yet: all of its columns, which are directions too.
 
         Returns
         -------
         dict
             ``squared_residual``, :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
             the gap share is this over :math:`2 \lambda W`; and ``message`` of shape (N,), ``D d`` for a
-            unit vector d orthogonal to all earlier ones, unless there is nothing new to send; and
-            ``second``, the same for another d.
+            unit vector d orthogonal to all earlier ones, unless there is nothing new to send. With ``out``
+            ``messages`` instead, those of its first rows that are written to.
         """
         residual, squared = self._residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": squared}
+        if whole and out is not None:
+            self.send_columns(out)
+            return {**answer, "messages": out}
         pair = out is not None and len(out) > 1 and self.kind == "gram"
         newton = bool(newton or pair) and self._can_newton()
         wanted = [-self._newton(residual)] if newton else []
@@ -272,7 +278,16 @@ class DirectionParty(Answering):
             self.block.products_into(self.directions[-kept:], messages, self.engine)
         elif kept:
             self.block.product_into(self.directions[-1], messages[0], self.engine)
-        return {**answer, **dict(zip(("message", "second"), messages))}
+        if out is not None:
+            answer["messages"] = messages
+        elif kept:
+            answer["message"] = messages[0]
+        return answer
+
+    def send_columns(self, out: np.ndarray) -> None:
+        """Write all columns, as rows, to ``out`` of shape (d, N): the directions are the unit vectors."""
+        self.directions = np.eye(self.block.shape[1])
+        self.block.columns_into(out, self.engine)
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""Answer a loss gradient with block Newton direction and block gradient.

@@ -177,7 +177,10 @@ def best_length_of_lines(
             following = 0.5 * (low + high) if high < math.inf else _GROWTH * t
         elif following <= low:
             following = 0.5 * (low + high)
-        t = min(following, _GROWTH * t, most)
+        following = min(following, _GROWTH * t, most)
+        if following == t:  # what is left of the derivative is rounding
+            return t
+        t = following
     return low
 
 

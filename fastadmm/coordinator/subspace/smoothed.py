@@ -36,6 +36,9 @@ _NARROWER = 0.5
 #: These are solved to so much of the gap: what is left over counts with the round's own directions.
 _ACCURACY = 0.03
 
+#: Less of the gap than this share of it is not asked of the span: smoothing causes more.
+_IN_VAIN = 1e-3
+
 
 class SmoothedSubspaceMethod(SubspaceMethod):
     """Subspace Newton sharing on a smoothed copy of the problem.
@@ -79,6 +82,7 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
         self._refine()
+        coordinator.in_vain = _IN_VAIN * self.gap if math.isfinite(self.gap) else 0.0
         measured = yield from super().round()
         self.bound = max(self.bound, measured.lower_bound)
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)

@@ -42,6 +42,7 @@ from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.whole_span import whole_span_pays
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
@@ -58,6 +59,9 @@ _EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
 
 #: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
 _COMPLETE_SPAN_ACCURACY = 1e-7
+
+#: There also to this share of the gap that ends the run.
+_SHARE_OF_WANTED = 0.1
 
 #: A round that gains no more of the objective than this share ends where rounding does.
 _NOTHING = 1e-13
@@ -80,7 +84,7 @@ _FEW_ROWS, _DENSE = 1 << 14, 0.5
 _SMALL_BYTES = 1 << 24
 
 
-def span_tolerance(gap: float, objective: float, complete: bool) -> float:
+def span_tolerance(gap: float, objective: float, complete: bool, wanted: float = 0.0) -> float:
     """How far the span's own share of the gap is to be closed in a round.
 
     Parameters
@@ -91,6 +95,8 @@ def span_tolerance(gap: float, objective: float, complete: bool) -> float:
         Objective there, same scaling.
     complete : bool
         Whether the directions span all weights.
+    wanted : float
+        Relative gap that ends the run; 0 for none.
 
     Returns
     -------
@@ -98,7 +104,8 @@ def span_tolerance(gap: float, objective: float, complete: bool) -> float:
         Summed scaling.
     """
     if complete:
-        return _COMPLETE_SPAN_ACCURACY * gap
+        ending = _SHARE_OF_WANTED * wanted * abs(objective)
+        return min(_COMPLETE_SPAN_ACCURACY * gap, ending) if ending > 0.0 else _COMPLETE_SPAN_ACCURACY * gap
     return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
 
 
@@ -144,6 +151,8 @@ class SubspaceCoordinator:
         Rounds in a row that gained nothing of the objective.
     repaired : bool
         Whether the gradient of ``primal`` is that of :mod:`fastadmm.coordinator.repaired_gradient`.
+    in_vain : float
+        What smoothing makes it useless to close of the span's gap, summed scaling.
     few_bend : bool
         Whether the loss bends at ever fewer samples: see :mod:`fastadmm.coordinator.subspace.near_rows`.
     """
@@ -156,7 +165,7 @@ class SubspaceCoordinator:
         self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
-        self.idle = 0
+        self.idle, self.in_vain = 0, 0.0
         n = problem.n_samples
         self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
@@ -172,6 +181,7 @@ class SubspaceCoordinator:
         dense = sum(e for e, block in zip(entries, problem.blocks) if block.density == 1.0)
         suited = dense > _DENSE * sum(entries) or engine.all_rows(n) <= _FEW_ROWS
         self._row_numbers = _ROW_NUMBERS + sum(entries) if suited else -1.0
+        self._columns = sum(block.shape[1] for block in problem.blocks)
         self.moves = Moves()
         self.primal: PrimalValue | None = None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
@@ -250,22 +260,25 @@ class SubspaceCoordinator:
         """
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        if self.at_hand and primal.dual_feasible and self.forecast.expects(before):
+        complete = self.at_hand and self.complete
+        if complete or (self.at_hand and primal.dual_feasible and self.forecast.expects(before)):
             squared = yield from self._squared_residuals(primal.gradient)
-            if self.forecast.proves(self._gap(squared), before):
+            if primal.dual_feasible and self.forecast.proves(self._gap(squared), before):
                 # Should the run not end here, as where weights are rounded, nothing has moved: not twice.
                 self.forecast.forget()
                 return squared
-        if not self.watch.may_wait(before) and self._metric_is_stale(before):
+        whole = not complete and self.whole_pays
+        if not (complete or whole or self.watch.may_wait(before)) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
             return (yield from self._restate(primal))
         if self.rounded is not None:
             return (yield from self._round_of_pairs(primal, self.rounded))
         self.correction = Correction()
-        newton, pairs = self.directions.newton(), self._pairs_pay()
-        answers = yield from self._ask(primal.gradient, newton, pairs)
-        squared = [float(answer["squared_residual"]) for answer in answers]
+        newton = self.directions.newton()
+        if not complete:
+            answers = yield from self._ask(primal.gradient, newton, whole)
+            squared = [float(answer["squared_residual"]) for answer in answers]
         old = self.point.coefficients
         gap = yield from self._descend(squared, before)
         self.forecast.take(gap)
@@ -351,8 +364,8 @@ class SubspaceCoordinator:
     ) -> Talk[float]:
         """Minimise over the span after the parties' answers; the gap that they certified."""
         gap = self._gap(squared)
-        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
-        self.point = yield from self._best_of_span(span_tolerance(gap, objective, complete), tilt)
+        tolerance = span_tolerance(gap, objective, self.complete, self.forecast.wanted)
+        self.point = yield from self._best_of_span(max(tolerance, self.in_vain), tilt)
         return gap
 
     def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
@@ -405,6 +418,20 @@ class SubspaceCoordinator:
         self.n_factorisations += 1
         return True
 
+    @property
+    def complete(self) -> bool:
+        """Whether the directions span all weights."""
+        return len(self.owner) >= self._columns
+
+    @property
+    def whole_pays(self) -> bool:
+        """Whether parties of this process answer the first gradient with all of their columns."""
+        if not self.at_hand or len(self.owner):
+            return False
+        blocks, n = self.problem.blocks, self.engine.all_rows(self.problem.n_samples)
+        shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
+        return whole_span_pays(n, *shapes, self._most_per_party(), self.problem.loss.name == "squared")
+
     def _pairs_pay(self) -> bool:
         """Whether parties of this process send both directions: fewer rounds, and as many messages more."""
         if not self.at_hand:
@@ -420,24 +447,29 @@ class SubspaceCoordinator:
         answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
         return [float(answer["squared_residual"]) for answer in answers]
 
-    def _ask(self, gradient: np.ndarray, newton: bool, pairs: bool) -> Talk[Answers]:
+    def _ask(self, gradient: np.ndarray, newton: bool, whole: bool) -> Talk[Answers]:
         """Every party's answer, with its messages taken in; those at hand write them where they will stay."""
         asked = [
             {"gradient": gradient, "coefficients": own, "newton": newton} for own in self.each_coefficients()
         ]
-        places = self._places((1 + pairs) * len(asked)).reshape(len(asked), 1 + pairs, -1)
-        answers = yield self._exchange("respond", asked, [{"out": place} for place in places])
+        if whole:
+            sizes = [block.shape[1] for block in self.problem.blocks]
+        else:
+            sizes = [1 + self._pairs_pay()] * len(asked)
+        ends = np.cumsum(sizes)
+        places = np.split(self.room_for(int(ends[-1])), ends[:-1])
+        answers = yield self._exchange("respond", asked, [{"out": place, "whole": whole} for place in places])
         k, sent = len(self.owner), list[int]()
         for m, answer in enumerate(answers):
-            for name in ("message", "second"):
-                if name in answer:
-                    put(answer[name], self.store.rows[k + len(sent)])
-                    sent.append(m)
+            # Elsewhere a party answers with one message or none.
+            for message in answer.get("messages", [answer["message"]] if "message" in answer else []):
+                put(message, self.store.rows[k + len(sent)])
+                sent.append(m)
         self.owner = np.append(self.owner, np.array(sent, dtype=np.int64))
         self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
         return answers
 
-    def _places(self, count: int) -> np.ndarray:
+    def room_for(self, count: int) -> np.ndarray:
         """Room behind the messages, of shape (count, N), for so many."""
         k = len(self.owner)
         self.store.make_room(k, k + count, self.most_messages)
@@ -550,6 +582,9 @@ class SubspaceMethod(Method):
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         # The weights become every party's first direction, their norm its coefficient.
         coordinator, n = self.coordinator, self.problem.n_samples
+        if coordinator.whole_pays:
+            self._begin_whole(weights, intercept)
+            return
         norms = np.array([float(np.linalg.norm(x)) for x in weights])
         owner = np.flatnonzero(norms > 0.0)
         messages = np.empty((len(owner), n))
@@ -561,6 +596,19 @@ class SubspaceMethod(Method):
         coordinator.adopt(messages, owner)
         if coordinator.rounded is not None:
             coordinator.rounded.exact(owner, n)
+        coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
+        self._at_start(coordinator.point)
+        coordinator.start(coordinator.point.intercept)
+
+    def _begin_whole(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        """:meth:`begin_at` with all columns as directions, of which the weights are coefficients."""
+        coordinator = self.coordinator
+        widths = [len(x) for x in weights]
+        messages = coordinator.room_for(sum(widths))
+        for party, own in zip(self.parties, np.split(messages, np.cumsum(widths)[:-1])):
+            party.send_columns(own)
+        coordinator.adopt(coordinator.store.rows, np.repeat(np.arange(len(widths)), widths))
+        coefficients = np.concatenate(weights)
         coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
@@ -627,6 +675,8 @@ class SubspaceMethod(Method):
         if coordinator.rounded is not None:
             saved.update(coordinator.rounded.export())
             saved["restate"] = coordinator.rounding_is_left
+        if coordinator.point.sums is not None:  # added up on another way than a restored run would
+            saved["gradient_sums"] = np.array(coordinator.point.sums)
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
             saved["metric_watch"] = coordinator.watch.export()
@@ -682,6 +732,9 @@ class SubspaceMethod(Method):
             coordinator.metric = metric
             coordinator.watch.restore(saved["metric_watch"])
         coordinator.restart()
+        if "gradient_sums" in saved:
+            total, size = saved["gradient_sums"].tolist()
+            coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
         if saved.get("repaired", False):
