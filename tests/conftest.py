@@ -39,7 +39,8 @@ def idle_machine() -> Iterator[None]:
 @pytest.fixture
 def by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if columns were too many to be sent at once: small problems go by directions, as large ones do."""
-    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.whole_span_pays", lambda *shape: False)
+    for name in ("subspace.subspace", "proximal.narrow"):
+        monkeypatch.setattr(f"fastadmm.coordinator.{name}.whole_span_pays", lambda *shape: False)
 
 
 @pytest.fixture(scope="session")

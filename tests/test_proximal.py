@@ -133,6 +133,7 @@ def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
         assert max(sizes) > 0.1
 
 
+@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 
 __all__ = [
+    "MOST_TOGETHER",
     "directions_for_faces",
     "directions_for_kinks",
     "directions_per_party",
@@ -26,7 +27,7 @@ _FLOOR = 1e-6
 _METRIC_DRIFT = 0.5
 
 #: Directions of all parties together: their small problems grow with the cube of it.
-_MOST_TOGETHER = 512
+MOST_TOGETHER = 512
 
 #: Numbers that the messages of a party may hold, without being many.
 _FEW_NUMBERS = 1 << 18
@@ -34,7 +35,7 @@ _FEW_NUMBERS = 1 << 18
 
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; beyond it some are merged or forgotten."""
-    return max(8, min(64, _MOST_TOGETHER // n_parties))
+    return max(8, min(64, MOST_TOGETHER // n_parties))
 
 
 def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> int:
@@ -54,7 +55,7 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
     """
     if not smooth:
         return directions_for_kinks(n_parts, n_samples)
-    small = min(_MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
+    small = min(MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
     return max(directions_per_party(n_parts), small)
 
 
@@ -70,7 +71,7 @@ def directions_for_kinks(n_parties: int, n_samples: int) -> int:
     n_samples : int
         N, of all workers.
     """
-    return max(directions_per_party(n_parties), min(_MOST_TOGETHER // n_parties, _CACHED // n_samples))
+    return max(directions_per_party(n_parties), min(MOST_TOGETHER // n_parties, _CACHED // n_samples))
 
 
 #: Numbers of messages and directions that a round may read for every stored entry.

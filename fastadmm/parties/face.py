@@ -402,6 +402,18 @@ class FaceParty(Answering):
         together = penalty.regularizer.together(best[gain[best] > 0.0], len(x))
         return {"numbers": np.union1d(kept, together).astype(np.int64), **self._dual(slope, x)}
 
+    def send_columns(self, out: Array) -> None:
+        """Write all columns, as rows, to ``out`` of shape (d, N): the directions are the unit vectors."""
+        self.directions = np.eye(self.block.shape[1])
+        self.block.columns_into(out, self.engine)
+
+    def prove(self, gradient: Array, x: Array) -> dict[str, Any]:
+        """What a loss gradient proves at weights of shape (d,): ``dual_scale`` and the like, and ``squared``.
+
+        See :meth:`best_response`; asked in one process only.
+        """
+        return self._dual(self.block.transposed_product(gradient, self.engine), x)
+
     def _dual(self, slope: Array, y: Array) -> dict[str, Any]:
         scale = self.penalty.largest_scale(-slope)
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0

@@ -48,6 +48,10 @@ class Proximal(Scheme):
 
             if goes_by_columns(problem, engine):
                 return WideProximalMethod(problem, engine)
+            from fastadmm.coordinator.proximal.narrow import NarrowProximalMethod, goes_by_all_columns
+
+            if goes_by_all_columns(problem, engine):
+                return NarrowProximalMethod(problem, engine, options.gap)
         return super().make(problem, options, engine, elsewhere)
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
@@ -62,8 +66,7 @@ class Proximal(Scheme):
         from fastadmm.coordinator.admm.coordinator import acceleration_memory
         from fastadmm.coordinator.proximal.wide import MOST_COLUMNS, MOST_ROWS
 
-        # Directions of a party are independent: as many as it has columns, at most.
-        kept = shape.n_outputs * sum(min(history + 2, width) for width in shape.widths)
+        kept = shape.n_outputs * _kept(shape, history)
         if shape.n_outputs == 1 and shape.n_samples <= min(MOST_ROWS, sum(shape.widths) - 1):
             # Columns as they are made and as they are joined, and those of a face with its weights.
             kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
@@ -83,8 +86,17 @@ class Proximal(Scheme):
 
         if not CAN_SPILL or shape.traits.vector or shape.traits.ball:
             return 0
-        return 8 * sum(min(history + 2, width) for width in shape.widths) * shape.n_samples
+        return 8 * _kept(shape, history) * shape.n_samples
 
     def passes(self, update: str) -> int:
         """For best response, face and search."""
         return 5 + (2 * CG_STEPS if update == "proximal" else 0)
+
+
+def _kept(shape: Shape, history: int) -> int:
+    """Directions of all parties, of a message one for each class: independent, so at most the columns."""
+    from fastadmm.coordinator.proximal.narrow import all_columns_pay
+
+    if shape.n_outputs == 1 and all_columns_pay(shape.n_samples, shape.widths, shape.densities):
+        return sum(shape.widths)
+    return sum(min(history + 2, width) for width in shape.widths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -113,6 +114,19 @@ class SharedDirections:
         self.products = np.pad(self.products, (0, 1))
         mine = self.of(m)
         self.products[k, mine] = self.products[mine, k] = products
+
+    def of_units(self, widths: Sequence[int]) -> list[Array]:
+        """Hold all columns of parties that have sent nothing; places of shape (d_m, N) for them.
+
+        Parameters
+        ----------
+        widths : sequence of int
+            d_m of each party, whose directions are the unit vectors.
+        """
+        k = sum(widths)
+        self.store.make_room(0, k, max(self.most, k))
+        self.owner, self.products = np.repeat(np.arange(len(widths)), widths), np.eye(k)
+        return np.split(self.store.rows[:k], np.cumsum(widths)[:-1])
 
     def recombine(self, m: int, rotation: Array) -> None:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""

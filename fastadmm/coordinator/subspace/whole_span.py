@@ -8,15 +8,31 @@ themselves: what is left is Newton's method over all weights and a round that pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["whole_span_pays"]
+__all__ = ["FACES", "SPAN", "Rounds", "whole_span_pays"]
 
-#: Rounds that directions are expected to take.
-_ROUNDS = 8.0
 
-#: Nanoseconds of a round by directions, as measured: an entry in two passes, a row in what the coordinator
-#: does, and what every round costs however few its rows.
-_ENTRY, _ROW, _ROUND = 2.0, 30.0, 5e5
+class Rounds(NamedTuple):
+    """What directions cost, as measured.
+
+    Attributes
+    ----------
+    count : float
+        Rounds that they are expected to take.
+    entry, row, each : float
+        Nanoseconds of a round: an entry in its passes, a row in what the coordinator does, and what every
+        round costs however few its rows.
+    """
+
+    count: float
+    entry: float
+    row: float
+    each: float
+
+
+#: Of `subspace`; and with faces, of `proximal`.
+SPAN, FACES = Rounds(8.0, 2.0, 30.0, 5e5), Rounds(10.0, 4.0, 150.0, 5e6)
 
 #: The same of all columns: a pair of them in a Hessian over all weights, a column in the passes of Newton's
 #: method.
@@ -27,7 +43,12 @@ _HESSIANS = 2.0
 
 
 def whole_span_pays(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int, quadratic: bool
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    most: int,
+    quadratic: bool,
+    rounds: Rounds = SPAN,
 ) -> bool:
     """Whether all columns are less work than rounds by directions.
 
@@ -43,10 +64,12 @@ def whole_span_pays(
         Messages that a party may keep.
     quadratic : bool
         Whether the loss is: its curvature is the same everywhere.
+    rounds : Rounds
+        What directions cost.
     """
     columns = sum(widths)
     entries = sum(width * density for width, density in zip(widths, densities))
-    by_directions = _ROUNDS * (_ENTRY * entries + _ROW + _ROUND / n_samples)
+    by_directions = rounds.count * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
     hessians = 1.0 if quadratic else _HESSIANS
     at_once = hessians * _PAIR * columns**2 + _COLUMN * columns
     return max(widths) <= most and at_once <= by_directions

@@ -15,7 +15,7 @@ from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer
 
-__all__ = ["GramDescent", "GroupDescent"]
+__all__ = ["GramDescent", "GroupDescent", "minimise_on_gram"]
 
 #: Violation of the optimality conditions that is left, relative to the problem's scale.
 _TOLERANCE = 1e-12
@@ -77,53 +77,87 @@ class GramDescent(PenalisedUpdate):
     def _descend(
         self, slope: np.ndarray, origin: np.ndarray, mu: float, ridge: float, start: np.ndarray
     ) -> np.ndarray:
-        from fastadmm.kernels.gram_descent import gram_descent
-
         first, second = (mu * share for share in self.regularizer.shares)
-        second += ridge
-        low, high = self.constraint.bounds
-        # Over more weights than rows the Gram matrix is singular, and a step leads nowhere in particular.
-        # Where many such steps would take long, as far as the passes led is an answer; the next begins there.
-        most = max(self.block.shape[0], _SMALL_FACE)
-        x, gradient = start.copy(), np.empty_like(start)
-        for attempt in range(_MAX_NEWTON):
-            scale = first, second, low, high
-            if gram_descent(self._gram, slope, origin, *scale, x, gradient, _TOLERANCE, _MAX_PASSES):
-                break
-            free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
-            if len(free) > most:
-                break
-            for _ in range(2**attempt):
-                if len(free) == 0:
-                    break
-                free = self._newton(x, free, gradient, first, second)
-        return x
+        scale = first, second + ridge, *self.constraint.bounds
+        return minimise_on_gram(self._gram, slope, origin, scale, start, self.block.shape[0])
 
-    def _newton(
-        self, x: np.ndarray, free: np.ndarray, gradient: np.ndarray, first: float, second: float
-    ) -> np.ndarray:
-        """One step over the free weights; the ones among them to go on with: none after a whole step."""
-        low, high = self.constraint.bounds
-        point, nothing = x[free], free[:0]
-        matrix = self._gram[np.ix_(free, free)]
-        slope = gradient[free] + first * np.sign(point) + second * point
-        matrix[np.diag_indices(len(free))] += second
-        solve = scaled_solver(matrix)
-        if solve is None:
-            return nothing
-        step = -solve(slope)
-        below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
-        above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
-        room = np.full_like(step, np.inf)
-        np.divide(above - point, step, out=room, where=step > 0.0)
-        np.divide(below - point, step, out=room, where=step < 0.0)
-        length = min(1.0, float(room.min()))
-        moved = np.clip(point + length * step, below, above)
-        at = room <= length
-        moved[at] = np.where(step[at] > 0.0, above[at], below[at])
-        x[free] = moved
-        gradient += (moved - point) @ self._gram[free]  # rows, which lie together: the matrix is symmetric
-        return free[~at] if at.any() else nothing
+
+def minimise_on_gram(
+    gram: np.ndarray,
+    slope: np.ndarray,
+    origin: np.ndarray,
+    scale: tuple[float, float, float, float],
+    start: np.ndarray,
+    n_samples: int,
+) -> np.ndarray:
+    r"""Minimise :math:`\tfrac12 (x - o)^\top G (x - o) + \langle s, x\rangle + h(x)` as :class:`GramDescent`.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (d, d)
+        G.
+    slope, origin : ndarray of shape (d,)
+        s and o.
+    scale : tuple of float
+        Factors of the l1 norm and of half the square in h, and the bounds of every weight.
+    start : ndarray of shape (d,)
+        Warm start.
+    n_samples : int
+        N, of the rows that G is from.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+    """
+    from fastadmm.kernels.gram_descent import gram_descent
+
+    first, _, low, high = scale
+    # Over more weights than rows the Gram matrix is singular, and a step leads nowhere in particular.
+    # Where many such steps would take long, as far as the passes led is an answer; the next begins there.
+    most = max(n_samples, _SMALL_FACE)
+    x, gradient = start.copy(), np.empty_like(start)
+    for attempt in range(_MAX_NEWTON):
+        if gram_descent(gram, slope, origin, *scale, x, gradient, _TOLERANCE, _MAX_PASSES):
+            break
+        free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
+        if len(free) > most:
+            break
+        for _ in range(2**attempt):
+            if len(free) == 0:
+                break
+            free = _newton(gram, x, free, gradient, scale)
+    return x
+
+
+def _newton(
+    gram: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    gradient: np.ndarray,
+    scale: tuple[float, float, float, float],
+) -> np.ndarray:
+    """One step over the free weights; the ones among them to go on with: none after a whole step."""
+    first, second, low, high = scale
+    point, nothing = x[free], free[:0]
+    matrix = gram[np.ix_(free, free)]
+    slope = gradient[free] + first * np.sign(point) + second * point
+    matrix[np.diag_indices(len(free))] += second
+    solve = scaled_solver(matrix)
+    if solve is None:
+        return nothing
+    step = -solve(slope)
+    below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
+    above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
+    room = np.full_like(step, np.inf)
+    np.divide(above - point, step, out=room, where=step > 0.0)
+    np.divide(below - point, step, out=room, where=step < 0.0)
+    length = min(1.0, float(room.min()))
+    moved = np.clip(point + length * step, below, above)
+    at = room <= length
+    moved[at] = np.where(step[at] > 0.0, above[at], below[at])
+    x[free] = moved
+    gradient += (moved - point) @ gram[free]  # rows, which lie together: the matrix is symmetric
+    return free[~at] if at.any() else nothing
 
 
 class GroupDescent(GramProximalGradient):

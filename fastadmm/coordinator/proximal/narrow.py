@@ -1,0 +1,187 @@
+"""Proximal Newton sharing of few columns in one process: all of them at once instead of directions.
+
+As in :mod:`fastadmm.coordinator.subspace.whole_span`: as many directions as a party has columns span all its
+weights, and where these are few it is less work to send them at once. Then the coordinator knows the penalty,
+a sum over weights, and minimises over all of them (:mod:`fastadmm.coordinator.proximal.narrow_newton`): one
+round, and its proof. A run that does not gain any more goes on with the parties' best responses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.metric_limits import MOST_TOGETHER, directions_for_faces
+from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.narrow_newton import minimise_over_all_columns
+from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.whole_span import FACES, whole_span_pays
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.face import FaceParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["NarrowProximalMethod", "all_columns_pay", "goes_by_all_columns"]
+
+Array = np.ndarray
+
+#: A step that promises less than this share of the gap that is wanted is the last of a round; in the next of
+#: that share.
+_ACCURACY = 1e-3
+
+#: Numbers that columns hold, without being many.
+_FEW_NUMBERS = 1 << 23
+
+#: Where none is wanted: of the objective.
+_UNWANTED = 1e-12
+
+
+def goes_by_all_columns(problem: Problem, engine: Engine) -> bool:
+    """Whether a problem whose parties are in this process is one for all columns at once."""
+    loss, n, blocks = problem.loss, engine.all_rows(problem.n_samples), problem.blocks
+    if not (loss.smooth and problem.convex) or problem.n_outputs > 1:
+        return False
+    penalties = {(r.shares, c.bounds) for r, c in zip(problem.party_regularizers, problem.party_constraints)}
+    sums = all(r.separable for r in problem.party_regularizers)
+    sets = all(
+        math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1] for own in problem.party_constraints
+    )
+    if len(penalties) > 1 or not (sums and sets):
+        return False
+    widths, densities = [block.shape[1] for block in blocks], [block.density for block in blocks]
+    return all_columns_pay(n, widths, densities, loss.name == "squared")
+
+
+def all_columns_pay(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], quadratic: bool = True
+) -> bool:
+    """Whether all columns are less work than directions, and no more memory or little.
+
+    Parameters
+    ----------
+    n_samples, widths, densities, quadratic
+        As of :func:`fastadmm.coordinator.subspace.whole_span.whole_span_pays`.
+    """
+    kept = directions_for_faces(len(widths), n_samples) + 2  # a party keeps these in any case
+    most = MOST_TOGETHER if n_samples * sum(widths) <= _FEW_NUMBERS else kept
+    return whole_span_pays(n_samples, widths, densities, most, quadratic, FACES)
+
+
+class NarrowProximalMethod(ProximalMethod):
+    """Rounds with all columns.
+
+    Parameters
+    ----------
+    problem : Problem
+        For which :func:`goes_by_all_columns`.
+    engine : Engine
+    wanted : float
+        Relative gap that ends the run; 0 for none.
+
+    Attributes
+    ----------
+    whole : bool
+        Whether rounds are over all columns; else parties answer as ever.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
+        super().__init__(problem, engine)
+        self.wanted, self.whole = wanted, True
+
+    def make_parties(self) -> list[FaceParty]:
+        parties = super().make_parties()
+        for party in parties:
+            party.reason += "; in one process all columns are sent at once"
+        return parties
+
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        coordinator = self.coordinator
+        if not self.whole:
+            super().begin_at(weights, intercept)
+            return
+        self._send_columns()
+        c = np.concatenate(weights)
+        coordinator.model = coordinator.proposal = HullPoint(c, intercept, coordinator.shared.combined(c))
+        self._intercept = coordinator.evaluate().intercept
+
+    def _send_columns(self) -> None:
+        """Make every column a direction, of weight zero, unless they are."""
+        coordinator, shared = self.coordinator, self.coordinator.shared
+        widths = [block.shape[1] for block in self.problem.blocks]
+        if not self.whole or len(shared) == sum(widths):
+            return
+        for party, own in zip(self.parties, shared.of_units(widths)):
+            party.send_columns(own)
+        coordinator.model.coefficients = np.zeros(sum(widths))
+
+    def round(self) -> Talk[Measured]:
+        if not self.whole:
+            return (yield from super().round())
+        coordinator, problem, engine = self.coordinator, self.problem, self.engine
+        self._send_columns()
+        primal, model, weights = coordinator.primal, coordinator.model, self.weights()
+        answers = [party.prove(primal.gradient, x) for party, x in zip(self.parties, weights)]
+        coordinator.sent, coordinator.n_rounds = primal.gradient, coordinator.n_rounds + 1
+        proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
+        gains = proved > self.bound
+        self.bound = max(self.bound, proved)
+        objective = before = primal.loss + sum(
+            party.penalty.value(x) for party, x in zip(self.parties, weights)
+        )
+        coordinator.gap = max(objective - self.bound, 0.0)
+        if not 0.0 < coordinator.gap <= self.wanted * self.bound:
+            objective = self._minimise(
+                SpanPoint(
+                    model.coefficients,
+                    primal.intercept,
+                    model.total,
+                    primal.loss,
+                    primal.gradient,
+                    primal.sums,
+                ),
+                objective,
+            )
+            coordinator.gap = max(objective - self.bound, 0.0)
+            # Without any gain nothing but rounding is left, of columns that differ much in size.
+            self.whole = (gains or objective < before) and not self.watch.stalls(coordinator.gap)
+        weights = self.weights()
+        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, weights)])
+        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])
+        squared = sum(float(answer["squared"]) for answer in answers)
+        return Measured(
+            objective=objective,
+            lower_bound=self.bound,
+            primal_residual=0.0,
+            dual_residual=math.sqrt(squared / (problem.n_parties * engine.all_rows(problem.n_samples))),
+            augmented_lagrangian=objective,
+            lyapunov=squared,
+            penalty=None,
+            accelerated=False,
+        )
+
+    def _minimise(self, point: SpanPoint, objective: float) -> float:
+        """Move the model to the best weights; the objective there."""
+        coordinator, shared = self.coordinator, self.coordinator.shared
+        # What columns of large values leave of a slope proves less than it gains: sharper, round by round.
+        goal = _ACCURACY**self.coordinator.n_rounds * (self.wanted or _UNWANTED) * abs(objective)
+        penalties = [party.penalty for party in self.parties]
+        found = minimise_over_all_columns(
+            self.problem, penalties, shared.messages, point, goal, shared.hessian, self.engine
+        )
+        coordinator.model = coordinator.proposal = HullPoint(found.coefficients, found.intercept, found.total)
+        primal = coordinator.evaluate()
+        self._intercept = primal.intercept
+        return primal.loss + sum(p.value(x) for p, x in zip(penalties, self.weights()))
+
+    def export(self) -> dict[str, Any]:
+        return {**super().export(), "whole": self.whole}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        super().restore(saved)
+        self.whole = bool(saved.get("whole", False))  # not in runs that began without it

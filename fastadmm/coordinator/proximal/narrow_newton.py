@@ -1,0 +1,138 @@
+r"""The best weights of few columns: proximal Newton steps on the Gram matrix of all.
+
+With the columns of all parties as rows of V, a step minimises the parabola that touches the loss, and the
+penalty itself,
+
+.. math:: \min_x\; \langle s, x\rangle + \tfrac12 (x - c)^\top V H V^\top (x - c) + h(x),
+
+by coordinate descent, which never reads a row (Friedman, Hastie and Tibshirani 2010; Yuan, Ho and Lin 2012
+search along the step). The Hessian is kept while steps contract. An intercept is eliminated: of its own
+minimiser nothing is left but a smaller Hessian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["minimise_over_all_columns"]
+
+Array = np.ndarray
+
+_MAX_STEPS, _MAX_HALVINGS = 60, 40
+
+#: Share of the promised decrease that a step must keep, and of the last promise that the next may be with
+#: the same Hessian.
+_ARMIJO, _CONTRACTION = 1e-4, 0.1
+
+#: A step that promises less than this share of the objective is not seen in it, beside its rounding; and
+#: one that promises less than this is nothing.
+_FLAT, _ROUNDING, _NOTHING = 1e-13, 1e-15, 1e-28
+
+
+def minimise_over_all_columns(
+    problem: Problem,
+    penalties: Sequence[PartyPenalty],
+    messages: Array,
+    point: SpanPoint,
+    goal: float,
+    hessian: SpanHessian,
+    engine: Engine,
+) -> SpanPoint:
+    """Proximal Newton steps from a point; never returns a worse one.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a smooth convex loss and one predictor per sample.
+    penalties : sequence of PartyPenalty
+        Of each party: sums over columns, in the same norm, square and bounds.
+    messages : ndarray of shape (d, N)
+        V, the columns of all parties.
+    point : SpanPoint
+        Weights of all parties in the set, with loss and gradient.
+    goal : float
+        A step that promises no more than this is the last. Summed scaling.
+    hessian : SpanHessian
+        Kept from call to call; changed.
+    engine : Engine
+
+    Returns
+    -------
+    SpanPoint
+    """
+    whole = problem.y, problem.weight, problem.offset, 0.0, problem.total_weight, problem.fit_intercept
+    span = Span(SomeRows(problem.loss, *whole), messages, engine)
+    lead, ends = span.lead, np.cumsum([0, *(block.shape[1] for block in problem.blocks)]).tolist()
+    cuts = [slice(*ends) for ends in pairwise(ends)]
+
+    def penalty(x: Array) -> float:
+        return sum(own.value(x[cut]) for own, cut in zip(penalties, cuts))
+
+    def moved(here: Here) -> tuple[Array, Array, float]:
+        """Where the parabola is least, the step there, and the decrease that it promises."""
+        c = here.point.coefficients
+        x, rise = _least(hessian.matrix, here.slope, c, penalties[0], lead, problem.n_samples)
+        step = np.append(np.full(lead, rise), x - c)
+        return x, step, -float(here.slope @ step) - penalty(x) + penalty(c)
+
+    fresh = hessian.reference is None or hessian.n_messages < len(messages)
+    here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
+    value = here.value + penalty(point.coefficients)
+    x, step, promised = moved(here)
+    for _ in range(_MAX_STEPS):
+        if not promised > _NOTHING * abs(value):
+            if fresh:
+                break
+        else:
+            trial = _at(span.advance(here, step), x)
+            found = trial.value + penalty(x)
+            halvings = 0
+            slack = _ROUNDING * abs(value) if promised <= _FLAT * abs(value) else 0.0
+            while fresh and not found <= value + slack - _ARMIJO * 0.5**halvings * promised:
+                if halvings == _MAX_HALVINGS or slack > 0.0:
+                    return here.point
+                halvings += 1
+                trial = span.advance(here, 0.5**halvings * step)
+                found = trial.value + penalty(trial.point.coefficients)
+            if found <= value + slack - _ARMIJO * 0.5**halvings * promised:
+                here, value, last, fresh = trial, found, promised, False
+                if promised <= goal:
+                    break
+                x, step, promised = moved(here)
+                if promised <= _CONTRACTION * last:
+                    continue
+        hessian.refresh(messages, span.curvature(here.point), engine)
+        fresh = True
+        x, step, promised = moved(here)
+    return here.point
+
+
+def _at(here: Here, x: Array) -> Here:
+    """The end of a whole step, whose weights are on their kinks exactly."""
+    return replace(here, point=replace(here.point, coefficients=x))
+
+
+def _least(
+    matrix: Array, slope: Array, c: Array, penalty: PartyPenalty, lead: int, n_samples: int
+) -> tuple[Array, float]:
+    """Weights and change of the intercept where parabola and penalty are least."""
+    scale = *penalty.coefficients, *penalty.constraint.bounds
+    if not lead:
+        return minimise_on_gram(matrix, slope, c, scale, c, n_samples), 0.0
+    own, cross, first = float(matrix[0, 0]), matrix[0, 1:], float(slope[0])
+    if not own > 0.0:  # saturated losses have no curvature left
+        return minimise_on_gram(np.ascontiguousarray(matrix[1:, 1:]), slope[1:], c, scale, c, n_samples), 0.0
+    rest = matrix[1:, 1:] - np.outer(cross, cross / own)
+    x = minimise_on_gram(rest, slope[1:] - cross * (first / own), c, scale, c, n_samples)
+    return x, -(first + float(cross @ (x - c))) / own
