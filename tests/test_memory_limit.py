@@ -257,7 +257,7 @@ def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, cap
     assert err.count("error") == 1
     assert re.search(
         r"memory: 100\.0 MB is too little: training .*a\.parts needs at least [\d.]+ MB even when it streams "
-        r"every block and keeps messages in a scratch file \(data .*state [\d.]+ .B, .*program 230\.7 MB\); "
+        r"every block and keeps messages in a scratch file \(data .*state [\d.]+ .B, .*program 222\.3 MB\); "
         r"raise the limit",
         err,
     )

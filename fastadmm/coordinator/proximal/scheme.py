@@ -18,7 +18,7 @@ __all__ = ["Proximal"]
 #: Vectors of a message's length beside messages: points of the hull, gradients, curvatures and what parties
 #: work with, at least; beside their answers of a round; and the same with kinks in the loss or several
 #: classes. bench/memory.py measures them.
-_WORK, _WORK_BESIDE_ANSWERS, _WORK_OTHERWISE = 24, 16, 30
+_WORK, _WORK_BESIDE_ANSWERS, _WORK_OTHERWISE = 23, 16, 30
 
 
 class Proximal(Scheme):
