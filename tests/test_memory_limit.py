@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.scheme import Shape
 from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
-from fastadmm.runs.memory import BASE_BYTES, peak_memory
+from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles, peak_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.settings.amounts import parse_bytes
@@ -190,6 +191,45 @@ def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
     assert state(64) == state(1000)
 
 
+def test_no_more_messages_are_planned_than_rounds_send() -> None:
+    traits = Traits(True, True, True, False)
+    few, many = (Shape(traits, 10**6, 1, [100, 100], [1.0, 1.0], 1, rounds) for rounds in (5, 1000))
+    free = Shape(traits, 10**6, 1, [100, 100], [1.0, 1.0], 1)
+    for scheme, sent in ((Subspace(), 11), (Proximal(), 7)):
+        kept = min(64, 100) if isinstance(scheme, Subspace) else min(64 + 2, 100)
+        states = [scheme.state_bytes(shape, 64)[0] for shape in (few, many, free)]
+        assert states[1] == states[2]
+        assert states[2] - states[0] == 8 * 10**6 * 2 * (kept - sent)
+
+
+def test_what_only_some_runs_hold_is_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parties = open_partition(folder / "a.parts").parties
+    monkeypatch.setattr("fastadmm.runs.plan.compiles", lambda: False)
+    plans = {}
+    for scheme, more in (("proximal", {"regularizer": "l1"}), ("sharing", {})):
+        plans[scheme] = make_plan(parties, [], N, configuration(folder, scheme=scheme, **more))
+    late, early = plans["proximal"], plans["sharing"]
+    assert 0 < late.acceleration == late.total - late.usual
+    assert early.acceleration > 0
+    assert early.total == early.usual == early.to_json()["usual"]
+    assert any("only once the gap has stalled" in line for line in late.lines())
+    assert not any("stalled" in line or "compiled" in line for line in early.lines())
+    monkeypatch.setattr("fastadmm.runs.plan.compiles", lambda: True)
+    cold = make_plan(parties, [], N, configuration(folder, scheme="sharing"))
+    assert cold.total == early.total  # so that it decides nothing
+    assert cold.usual == early.usual + COMPILER_BYTES
+    assert any("kernels are not compiled yet" in line for line in cold.lines())
+
+
+def test_kernels_are_compiled_by_a_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.kernels.cache.cache_directory", lambda module: tmp_path / module)
+    assert compiles()
+    (tmp_path / "vectors").mkdir()
+    assert not compiles()
+    monkeypatch.setattr("fastadmm.kernels.cache.cache_directory", lambda module: None)
+    assert compiles()
+
+
 @pytest.mark.parametrize(("loss", "least"), [("logistic", 4), ("hinge", 8)])
 def test_the_least_history_is_what_the_loss_works_with(folder: Path, loss: str, least: int) -> None:
     parties = open_partition(folder / "a.parts").parties
@@ -217,7 +257,7 @@ def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, cap
     assert err.count("error") == 1
     assert re.search(
         r"memory: 100\.0 MB is too little: training .*a\.parts needs at least [\d.]+ MB even when it streams "
-        r"every block and keeps messages in a scratch file \(data .*state [\d.]+ .B, .*program 251\.7 MB\); "
+        r"every block and keeps messages in a scratch file \(data .*state [\d.]+ .B, .*program 222\.3 MB\); "
         r"raise the limit",
         err,
     )

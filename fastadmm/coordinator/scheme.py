@@ -5,6 +5,7 @@ Declarations import nothing heavy, so that options and their help can be made of
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ class Shape:
     densities : sequence of float
         Share of each block's entries that are stored.
     n_threads : int
+    rounds : int
+        Of a run, at most: it sends no more messages.
     """
 
     traits: Traits
@@ -135,6 +138,7 @@ class Shape:
     widths: Sequence[int]
     densities: Sequence[float]
     n_threads: int
+    rounds: int = sys.maxsize
 
     @property
     def n_parties(self) -> int:
@@ -185,6 +189,8 @@ class Scheme(ABC):
         Names of the options that it has, among those that not every scheme has.
     kept : str
         What ``history`` counts, in words.
+    accelerates_late : bool
+        Whether what accelerates it is held only once its gap has stalled.
     """
 
     name: str
@@ -193,6 +199,7 @@ class Scheme(ABC):
     needs: Needs = Needs()
     options: tuple[str, ...] = ()
     kept: str = "directions per party"
+    accelerates_late: bool = False
 
     @abstractmethod
     def why(self, traits: Traits, given: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import party_constraints, penalty_arguments
-from fastadmm.runs.memory import BASE_BYTES
+from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles
 from fastadmm.settings.amounts import format_bytes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.party_file import PartyData
@@ -101,6 +101,11 @@ class Plan:
         What ``history`` counts, in words.
     span_work : float
         Operations of the coordinator in a round, besides some passes over the rows.
+    late : bool
+        Whether ``acceleration`` is held only once the gap has stalled.
+    compiler : int
+        What compiling takes besides, where nothing is compiled yet. It is told, and decides nothing: what a
+        run does must not depend on what ran before.
     """
 
     scheme: str
@@ -120,6 +125,13 @@ class Plan:
     kept: str = ""
     span_work: float = 0.0
     spilled: int = 0
+    late: bool = False
+    compiler: int = 0
+
+    @property
+    def usual(self) -> int:
+        """What a run takes whose gap does not stall, with the compiler."""
+        return self.total + self.compiler - (self.acceleration if self.late else 0)
 
     @property
     def total(self) -> int:
@@ -164,6 +176,14 @@ class Plan:
             lines.append(
                 f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
             )
+        if self.late and self.acceleration:
+            saved = format_bytes(self.acceleration)
+            lines.append(f"acceleration: {saved} of this are held only once the gap has stalled")
+        if self.compiler:
+            lines.append(
+                f"kernels are not compiled yet: that takes about {format_bytes(self.compiler)} more; "
+                "'fastadmm warmup' does it beforehand"
+            )
         if self.reduced:
             lines.append(f"{self.history} {self.kept}, fewer than usual, to stay within the limit")
         if self.test_streamed:
@@ -178,7 +198,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
         document = asdict(self)
-        for inside in ("streamed_tests", "kept", "span_work"):
+        for inside in ("streamed_tests", "kept", "span_work", "late"):
             del document[inside]
         for party in document["parties"]:
             own = party.pop("lam")
@@ -188,6 +208,7 @@ class Plan:
             **document,
             "program": BASE_BYTES,
             "total": self.total,
+            "usual": self.usual,
             "round_bytes": self.round_bytes,
         }
 
@@ -267,6 +288,8 @@ def make_plan(
         limit=limit,
         history=most,
         reduced=False,
+        late=scheme.accelerates_late,
+        compiler=COMPILER_BYTES if compiles() else 0,
     )
 
     def place(history: int, spill: bool) -> tuple[Plan, list[bool]]:
@@ -329,7 +352,10 @@ def _shape(
         log_sum=all(is_log_sum(regularizer, one) for one in own),
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
-    return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)
+    widths = [p.n_features for p in parties]
+    if config.path:
+        return Shape(traits, n_samples, n_outputs, widths, densities, n_threads)
+    return Shape(traits, n_samples, n_outputs, widths, densities, n_threads, config.rounds)
 
 
 def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["Proximal"]
 
 #: Vectors of a message's length beside messages: points of the hull, gradients, curvatures and what parties
-#: work with; bench/memory.py measures them.
-_WORK = 30
+#: work with, at least; beside their answers of a round; and the same with kinks in the loss or several
+#: classes. bench/memory.py measures them.
+_WORK, _WORK_BESIDE_ANSWERS, _WORK_OTHERWISE = 23, 16, 30
 
 
 class Proximal(Scheme):
@@ -30,6 +31,7 @@ class Proximal(Scheme):
     )
     # More have not been measured: its small problems grow with the cube of their number.
     needs = Needs(convex=True, most_parties=300, most_parts=1024)
+    accelerates_late = True
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
@@ -70,7 +72,10 @@ class Proximal(Scheme):
         if shape.n_outputs == 1 and shape.n_samples <= min(MOST_ROWS, sum(shape.widths) - 1):
             # Columns as they are made and as they are joined, and those of a face with its weights.
             kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
-        rows = kept + (shape.n_parties + _WORK) * shape.n_outputs
+        work = shape.n_parties + _WORK_OTHERWISE
+        if shape.traits.smooth and shape.n_outputs == 1:
+            work = max(_WORK, shape.n_parties + _WORK_BESIDE_ANSWERS)
+        rows = kept + work * shape.n_outputs
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
         system = 8 * 4 * kept * kept if shape.n_outputs > 1 else 0
         memory = acceleration_memory(shape.n_parties, shape.message_size)
@@ -94,9 +99,9 @@ class Proximal(Scheme):
 
 
 def _kept(shape: Shape, history: int) -> int:
-    """Directions of all parties, of a message one for each class: independent, so at most the columns."""
+    """Directions of all parties, of one class: one a round, and those that a run begins with."""
     from fastadmm.coordinator.proximal.narrow import all_columns_pay
 
     if shape.n_outputs == 1 and all_columns_pay(shape.n_samples, shape.widths, shape.densities):
         return sum(shape.widths)
-    return sum(min(history + 2, width) for width in shape.widths)
+    return sum(min(history + 2, width, shape.rounds + 2) for width in shape.widths)

@@ -183,8 +183,17 @@ def _worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) ->
 
 
 def _kept(shape: Shape, history: int) -> int:
-    """Directions of all parties, of a message one for each class; orthogonal, so at most the columns."""
-    return sum(min(history * shape.n_outputs, width) for width in shape.widths)
+    """Directions of all parties, of a message one for each class; orthogonal, so at most the columns.
+
+    A round brings two, or in one process all columns where they are few; and a run may begin with one.
+    """
+    from fastadmm.coordinator.subspace.whole_span import whole_span_pays
+
+    columns = shape.widths, shape.densities
+    if shape.n_outputs == 1 and whole_span_pays(shape.n_samples, *columns, history, quadratic=True):
+        return sum(shape.widths)
+    each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
+    return sum(min(each, width) for width in shape.widths)
 
 
 def choose_directions(traits: Traits, options: Options, elsewhere: bool) -> tuple[bool, str]:

@@ -18,14 +18,14 @@ class Rounds(NamedTuple):
 
     Attributes
     ----------
-    count : float
+    number : float
         Rounds that they are expected to take.
     entry, row, each : float
         Nanoseconds of a round: an entry in its passes, a row in what the coordinator does, and what every
         round costs however few its rows.
     """
 
-    count: float
+    number: float
     entry: float
     row: float
     each: float
@@ -69,7 +69,7 @@ def whole_span_pays(
     """
     columns = sum(widths)
     entries = sum(width * density for width, density in zip(widths, densities))
-    by_directions = rounds.count * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
+    by_directions = rounds.number * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
     hessians = 1.0 if quadratic else _HESSIANS
     at_once = hessians * _PAIR * columns**2 + _COLUMN * columns
     return max(widths) <= most and at_once <= by_directions
