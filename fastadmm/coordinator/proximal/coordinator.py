@@ -21,10 +21,11 @@ from fastadmm.coordinator.class_certificate import class_primal_value, make_clas
 from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
-from fastadmm.coordinator.proximal.chord_newton import Passes, Place
+from fastadmm.coordinator.proximal.chord_newton import Place
+from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
-from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import (
     classes_of,
     combined,
@@ -229,10 +230,12 @@ class ProximalCoordinator:
     ) -> PrimalValue:
         """Loss and gradient at a point, with the best intercept, looked for from its own or another."""
         start = point.intercept if intercept is None else intercept
-        if problem.loss.vector:
-            return class_primal_value(problem, point.total, start, self.engine)
         if place is None:
             place = self.shared.place_of(point, problem.loss)
+        if problem.loss.vector:
+            if place is None or problem.fit_intercept:
+                return class_primal_value(problem, point.total, start, self.engine)
+            return PrimalValue(place.loss, place.gradient, np.zeros(problem.n_outputs), True)
         if place is None:
             return primal_value(problem, point.total, start, self.engine)
         gradient = place.gradient
@@ -414,23 +417,9 @@ class ProximalCoordinator:
         if best > 0.0:
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
-        if self.problem.n_outputs == 1:
-            passes = Passes(self.problem, shared, self.engine)
-            given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
-            return minimise_over_shared_hull(*given)
-        messages = np.empty((len(found), self.problem.n_samples))
-        for m in range(len(answers)):
-            mine, these = shared.of(m), np.flatnonzero(owner == m)
-            messages[these] = self.engine.combine(rows[np.ix_(these, mine)], shared.messages, mine)
-        classes = classes_of(owner, shared.n_classes)
-        start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes, self.engine))
-        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner, classes)
-        point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
-        c = point.coefficients @ rows
-        return (
-            HullPoint(c, point.intercept, shared.combined(c)),
-            self._loss(point) + hull.penalty(point.coefficients),
-        )
+        passes = passes_over(self.problem, shared, self.engine)
+        given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
+        return minimise_over_shared_hull(*given)
 
     def propose(self) -> Talk[None]:
         """Choose where the next gradient is taken, and evaluate there.
@@ -668,15 +657,10 @@ class ProximalCoordinator:
         """What was known of the model: where its loss is taken decides on last digits."""
         problem, model = self.problem, self.model
         products, sums = (np.array(saved[key], dtype=np.float64) for key in ("products", "sums"))
-        if len(products) > len(self.shared) or sums.shape != (2,):
+        if len(products) > len(self.shared):
             raise ValueError("known")
-        gradient = np.empty(problem.n_samples)
-        z = problem.offset + model.total + model.intercept
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        rises = sums[: int(problem.fit_intercept)]
-        known = float(sums[0]), float(sums[1])
-        place = Place(model.intercept, float(saved["loss"]), products, rises, model.total, gradient, known)
-        self.shared.known = problem.loss, place
+        passes = passes_over(problem, self.shared, self.engine)
+        self.shared.known = problem.loss, passes.restored(model, float(saved["loss"]), products, sums)
 
     def restore(self, saved: dict[str, Any], original: Problem) -> None:
         """Inverse of :meth:`export`; ``original`` is the problem with the loss itself."""

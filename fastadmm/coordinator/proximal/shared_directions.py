@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.message_store import MessageStore
+from fastadmm.coordinator.proximal.class_hessian import ClassHessian
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
@@ -38,7 +39,7 @@ class SharedDirections:
     store : MessageStore
         Where they are held.
     hessian : SpanHessian
-        Of the loss over all messages that it has taken in; of one predictor per sample.
+        Of the loss over all messages that it has taken in.
     known : tuple, or None
         Loss, and place of the model: see :class:`fastadmm.coordinator.proximal.chord_newton.Passes`.
     owner : ndarray of int, shape (K,)
@@ -51,7 +52,7 @@ class SharedDirections:
         self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False, most: int = 16
     ) -> None:
         self.engine, self.n_classes = engine, n_classes
-        self.hessian = SpanHessian(intercept)
+        self.hessian: Any = SpanHessian(intercept) if n_classes == 1 else ClassHessian(n_classes * intercept)
         self.known: Any = None
         self._lines: tuple[Any, Lines] | None = None
         self.store, self.most = MessageStore(n_samples, engine), most
@@ -68,8 +69,8 @@ class SharedDirections:
 
     @cached_property
     def zeros(self) -> Array:
-        """The sum of no messages, of shape (N,); not to be written to."""
-        return np.zeros(self.store.rows.shape[1])
+        """The sum of no messages, of shape (N,) or (C N,); not to be written to."""
+        return np.zeros(self.n_classes * self.store.rows.shape[1])
 
     @property
     def classes(self) -> Array | None:
@@ -81,7 +82,7 @@ class SharedDirections:
         if self.known is None:
             return None
         of, place = self.known
-        same = place.total is point.total and place.intercept == point.intercept and of == loss
+        same = place.total is point.total and np.array_equal(place.intercept, point.intercept) and of == loss
         return place if same else None
 
     def lines_of(self, problem: Problem) -> Lines | None:
@@ -156,7 +157,7 @@ class SharedDirections:
             if (
                 matrix.ndim != 2
                 or not lead <= len(matrix) <= lead + k
-                or reference.shape != messages.shape[1:]
+                or reference.shape != (n * self.n_classes,)
             ):
                 raise ValueError("hessian")
             self.hessian.matrix, self.hessian.reference = matrix, reference
