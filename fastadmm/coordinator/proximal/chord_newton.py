@@ -153,7 +153,7 @@ class Passes:
 
     def _lead_of(self, rise: Any) -> Array:
         """What a step has of intercepts."""
-        return np.ravel(rise)[: self.lead]
+        return np.broadcast_to(rise, (self.lead,)) if self.lead else np.empty(0)
 
     def rise_of(self, step: Array) -> Any:
         """What the intercepts' part of a step, of shape (lead,), adds to an intercept."""
