@@ -237,7 +237,7 @@ CALLS: dict[str, CallRule] = {
     "recombine": CallRule(("proximal",), {"rotation": "matrix"}),
     "best_response": CallRule(
         ("proximal",),
-        {"gradient": "rows", "model": "vector", "proposal": "vector?"},
+        {"gradient": "rows", "model": "vector", "proposal": "vector?", "common": "flag?"},
         {
             "message": "rows?",
             "products": "vector",

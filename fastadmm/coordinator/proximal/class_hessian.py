@@ -39,28 +39,30 @@ class ClassHessian(SpanHessian):
         self.lead = lifts
         self.forget()
 
-    def move(self, messages: Array, classes: Array, likely: Array, weight: Array, engine: Engine) -> None:
+    def move(
+        self, messages: Array, rows: Array, classes: Array, likely: Array, weight: Array, engine: Engine
+    ) -> None:
         """To another point: computes the whole matrix.
 
         Parameters
         ----------
-        messages : ndarray of shape (K, N)
-        classes : ndarray of int, shape (K,)
-            Of each.
+        messages : ndarray of shape (R, N)
+        rows, classes : ndarray of int, shape (K,)
+            Message and class of each coefficient.
         likely : ndarray of shape (C, N)
             p, kept by reference.
         weight : ndarray of shape (N,)
         engine : Engine
         """
         self.reference, self.matrix = likely.ravel(), np.zeros((0, 0))
-        self.grow(messages, classes, weight, engine)
+        self.grow(messages, rows, classes, weight, engine)
 
-    def grow(self, messages: Array, classes: Array, weight: Array, engine: Engine) -> None:
-        """Take in the messages behind the first ``n_messages``; arguments as of :meth:`move`."""
+    def grow(self, messages: Array, rows: Array, classes: Array, weight: Array, engine: Engine) -> None:
+        """Take in the coefficients behind the first ``n_messages``; arguments as of :meth:`move`."""
         assert self.reference is not None
         likely, known = self.reference.reshape(-1, messages.shape[1]), len(self.matrix)
         of_class = np.append(np.arange(self.lead), classes)
-        border = class_products(messages, of_class, known, likely, weight, engine)
+        border = class_products(messages, rows, of_class, known, likely, weight, engine)
         grown = np.empty((len(of_class), len(of_class)))
         grown[:known, :known] = self.matrix
         grown[:, known:] = border

@@ -105,15 +105,23 @@ def _slopes(part: Array, slopes: Array, of_class: Array) -> Array:
 
 
 def class_products(
-    messages: Array, of_class: Array, known: int, likely: Array, weight: Array, engine: Engine
+    messages: Array,
+    rows: Array,
+    of_class: Array,
+    known: int,
+    likely: Array,
+    weight: Array,
+    engine: Engine,
 ) -> Array:
     """Columns of the Hessian in intercepts, if there are any, and coefficients.
 
     Parameters
     ----------
-    messages : ndarray of shape (K, N)
+    messages : ndarray of shape (R, N)
+    rows : ndarray of int, shape (K,)
+        Message of each coefficient.
     of_class : ndarray of int, shape (lead + K,)
-        Class of each intercept and each message.
+        Class of each intercept and each coefficient.
     known : int
         Columns at the front that are not asked for.
     likely : ndarray of shape (C, N)
@@ -125,17 +133,17 @@ def class_products(
     -------
     ndarray of shape (lead + K, lead + K - known)
     """
-    size, n_classes, lead = len(of_class), len(likely), len(of_class) - len(messages)
+    size, n_classes, lead = len(of_class), len(likely), len(of_class) - len(rows)
     old = [np.flatnonzero(of_class == c) for c in range(n_classes)]
     new = [own[own >= known] for own in old]
 
-    def piece(rows: tuple[int, int]) -> Array:
+    def piece(leaf: tuple[int, int]) -> Array:
         found = np.zeros((size, size - known))
-        for begin in range(*rows, _BLOCK):
-            here = slice(begin, min(begin + _BLOCK, rows[1]))
+        for begin in range(*leaf, _BLOCK):
+            here = slice(begin, min(begin + _BLOCK, leaf[1]))
             p, s = likely[:, here], weight[here]
             part = np.ones((size, p.shape[1]))
-            part[lead:] = messages[:, here]
+            part[lead:] = messages[:, here][rows]
             mixed = part * (np.sqrt(s) * p)[of_class]
             # Within a class 1 - p without its rounding: what is summed up before it and behind it.
             others = np.zeros_like(p)

@@ -41,7 +41,15 @@ class ClassPasses(Passes):
         return replace(place, products=self._products(place.gradient))
 
     def _place(self, move: Array, origin: Array, intercept: Any) -> Place:
-        problem, gradient = self.problem, np.empty(self.problem.message_size)
+        problem, shared, gradient = self.problem, self.shared, np.empty(self.problem.message_size)
+        if shared.common:
+            total, lifts = np.empty_like(gradient), np.ravel(intercept)
+            given = shared.messages, shared.by_class(move), origin, problem.offset, lifts
+            loss, slopes, rises = multinomial_of(problem).advance_classes(
+                *given, problem.y, problem.weight, total, gradient, self.engine
+            )
+            products = slopes[shared.classes, shared.rows]
+            return Place(intercept, loss, products, rises[: self.lead], total, gradient)
         total = origin + self.shared.combined(move) if move.any() else origin.copy()
         z = problem.offset + total + lifted(intercept, problem.n_samples)
         loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
@@ -64,14 +72,14 @@ class ClassPasses(Passes):
         if hessian.reference is None:
             return self.refresh(here)
         if hessian.n_messages < len(shared):
-            hessian.grow(shared.messages, shared.classes, self.problem.weight, self.engine)
+            hessian.grow(shared.messages, shared.rows, shared.classes, self.problem.weight, self.engine)
         return False
 
     def refresh(self, here: Place) -> bool:
         problem, shared = self.problem, self.shared
         z = problem.offset + here.total + lifted(here.intercept, problem.n_samples)
         likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, self.engine)
-        shared.hessian.move(shared.messages, shared.classes, likely, problem.weight, self.engine)
+        shared.hessian.move(shared.messages, shared.rows, shared.classes, likely, problem.weight, self.engine)
         return True
 
     def system(self, basis: Array, last: bool = False) -> Array:

@@ -18,7 +18,7 @@ from fastadmm.coordinator.certificate import (
     primal_value,
 )
 from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
-from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, raised
+from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, in_common, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
 from fastadmm.coordinator.proximal.chord_newton import Place
@@ -142,6 +142,9 @@ class ProximalCoordinator:
             self.n_parts, engine.all_rows(problem.n_samples), problem.loss.smooth
         )
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
+        self.common = directions is None and in_common(problem)
+        if self.common:  # never more than columns
+            self.limit = max(self.limit, *(block.shape[1] for block in problem.blocks))
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
         self.begin_anew()
@@ -199,8 +202,11 @@ class ProximalCoordinator:
         for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
             answer = party.describe(x)
             if "message" in answer:
-                self.shared.add(m, answer["message"], answer["products"])
-                c = np.append(c, 0.0)
+                sharing = self._with(m)
+                self.shared.add_to(sharing, answer["message"], answer["products"])
+                c = np.append(c, np.zeros(len(sharing)))
+                for k in sharing:
+                    parties[k].directions = party.directions
             c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, self.shared.combined(c))
         self.stepping, self.repaired = False, None
@@ -291,7 +297,7 @@ class ProximalCoordinator:
         answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
         for m, answer in enumerate(answers):
             if answer.message is not None:
-                self.shared.add(m, answer.message, answer.products)
+                self.shared.add_to(self._with(m), answer.message, answer.products)
         for point in self._points():
             point.coefficients = self._padded(point.coefficients)
         if self.steps is not None and self.stepping:
@@ -319,6 +325,13 @@ class ProximalCoordinator:
             self.steps.judge(bad)
         return answers
 
+    def _with(self, m: int) -> Sequence[int]:
+        """The parts that have a direction of part m in common."""
+        if not self.common:
+            return [m]
+        classes = self.problem.n_outputs
+        return range(m - m % classes, m - m % classes + classes)
+
     def _telling_metric(self, metric: Array) -> Exchange:
         parts = range(self.n_parts)
         return Exchange([Call(m, "set_metric", {"curvature": self._of_part(m, metric)}) for m in parts])
@@ -328,6 +341,8 @@ class ProximalCoordinator:
         for m in range(self.n_parts):
             mine = self.shared.of(m)
             arguments = {"gradient": self._of_part(m, gradient), "model": self.model.coefficients[mine]}
+            if self.common:
+                arguments["common"] = True
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))

@@ -189,7 +189,7 @@ class FaceSearch:
         self._near = []
         messages = np.vstack(
             [
-                self.engine.combine(basis.T, shared.messages, mine)
+                self.engine.combine(basis.T, shared.messages, shared.rows[mine])
                 for basis, mine in zip(self.bases, self.numbers)
             ]
         )
