@@ -12,6 +12,7 @@ from fastadmm.engine.tree import MOST_LEAVES
 from fastadmm.problem.problem import Problem
 
 __all__ = [
+    "MOST_IN_COMMON",
     "directions_for_faces",
     "directions_for_kinks",
     "directions_per_party",
@@ -31,7 +32,7 @@ _METRIC_DRIFT = 0.5
 _MOST_TOGETHER = 512
 
 #: The same where classes have directions in common: columns of all parties times classes, at most.
-_MOST_IN_COMMON = 1024
+MOST_IN_COMMON = 1024
 
 #: Numbers that the messages of a party may hold, without being many.
 _FEW_NUMBERS = 1 << 18
@@ -75,7 +76,7 @@ def in_common(problem: Problem) -> bool:
     """
     outputs, width = problem.n_outputs, sum(block.shape[1] for block in problem.blocks)
     everywhere = all(float(own.project(np.zeros(1))[0]) == 0.0 for own in problem.party_constraints)
-    return outputs > 1 and everywhere and outputs * width <= _MOST_IN_COMMON
+    return outputs > 1 and everywhere and outputs * width <= MOST_IN_COMMON
 
 
 def directions_for_kinks(n_parties: int, n_samples: int) -> int:

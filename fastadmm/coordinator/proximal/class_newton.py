@@ -152,7 +152,8 @@ def class_products(
             products = -(mixed @ mixed[known:].T)
             for c, (every, late) in enumerate(zip(old, new)):
                 if len(late):
-                    products[np.ix_(every, late - known)] = (part[every] * (s * p[c] * others[c])) @ part[late].T
+                    own = (part[every] * (s * p[c] * others[c])) @ part[late].T
+                    products[np.ix_(every, late - known)] = own
             found += products
         return found
 

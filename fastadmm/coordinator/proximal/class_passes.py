@@ -1,4 +1,4 @@
-"""Passes over all messages of several classes: a coefficient counts in one class, an intercept is C numbers."""
+"""Passes over all messages of several classes: a coefficient counts in one, an intercept is C numbers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,11 @@ from fastadmm.coordinator.certificate import (
     penalty_unit,
     primal_value,
 )
-from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
+from fastadmm.coordinator.class_certificate import (
+    class_curvature_about,
+    class_primal_value,
+    make_class_feasible,
+)
 from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, in_common, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
@@ -27,8 +31,6 @@ from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import (
-    classes_of,
-    combined,
     difference,
     lifted,
     loss_at,
@@ -622,15 +624,9 @@ class ProximalCoordinator:
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
         if not reach > _SHORT_REACH * farthest:
             return loss.curvature(z, y, weight, h, engine)
-        behind = np.empty(len(z))
         if loss.vector:
-            for own in np.eye(self.problem.n_outputs):  # each class alone: together they change nothing
-                moved, there = np.repeat(reach * own, len(y)), np.repeat(own > 0.0, len(y))
-                ahead = np.empty(len(z))
-                loss.evaluate(z + moved, y, weight, ahead, engine)
-                loss.evaluate(z - moved, y, weight, behind, engine)
-                h[there] = (ahead - behind)[there] / (2.0 * reach)
-            return h
+            return class_curvature_about(problem, z, reach, h, engine)
+        behind = np.empty(len(z))
         for shift, slopes in ((reach, h), (-reach, behind)):
             here = problem.offset, point.total, point.intercept + shift
             loss.measure(*here, y, weight, slopes, engine)

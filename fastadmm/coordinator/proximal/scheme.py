@@ -60,6 +60,7 @@ class Proximal(Scheme):
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages; the differences of a run that goes on with steps of sharing."""
         from fastadmm.coordinator.admm.coordinator import acceleration_memory
+        from fastadmm.coordinator.metric_limits import MOST_IN_COMMON
         from fastadmm.coordinator.proximal.wide import MOST_COLUMNS, MOST_ROWS
 
         # Directions of a party are independent: as many as it has columns, at most.
@@ -67,9 +68,12 @@ class Proximal(Scheme):
         if shape.n_outputs == 1 and shape.n_samples <= min(MOST_ROWS, sum(shape.widths) - 1):
             # Columns as they are made and as they are joined, and those of a face with its weights.
             kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
+        width = sum(shape.widths)
+        together = 1 < shape.n_outputs and shape.n_outputs * width <= MOST_IN_COMMON
+        coefficients = shape.n_outputs * width if together else kept
         rows = kept + (shape.n_parties + _WORK) * shape.n_outputs
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
-        system = 8 * 4 * kept * kept if shape.n_outputs > 1 else 0
+        system = 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
         memory = acceleration_memory(shape.n_parties, shape.message_size)
         steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
         return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size

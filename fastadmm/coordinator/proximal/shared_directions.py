@@ -196,7 +196,8 @@ class SharedDirections:
         k = len(owner)
         rows = np.array(saved["rows"], dtype=np.int64) if "rows" in saved else np.arange(k)
         r = int(rows.max(initial=-1)) + 1
-        if messages.shape not in ((r, n), (r + self.most, n)) or rows.shape != (k,) or np.shape(saved["products"]) != (k, k):
+        fits = messages.shape in ((r, n), (r + self.most, n)) and rows.shape == (k,)
+        if not fits or np.shape(saved["products"]) != (k, k):
             raise ValueError("messages")
         self.store.adopt(messages)
         self.owner, self.rows, self.products = owner, rows, np.array(saved["products"])
