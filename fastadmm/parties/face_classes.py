@@ -101,7 +101,7 @@ class ClassFaceParty(OfClasses):
     def _best_responses(self, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Of all classes, each by itself, less what they can lose together; new directions may be common."""
         each = range(self.n_classes)
-        common = next(values.get("common", False) for values in asked)
+        common = {values.pop("common", False) for values in asked} == {True}
         found = self.engine.map(lambda c: self.parts[c].responded(**asked[c]), each)
         if self._shifts:
             shift = common_shift(np.stack([own.weights for own in found]), *self._shares)

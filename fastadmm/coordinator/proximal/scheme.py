@@ -69,7 +69,7 @@ class Proximal(Scheme):
             # Columns as they are made and as they are joined, and those of a face with its weights.
             kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
         width = sum(shape.widths)
-        together = 1 < shape.n_outputs and shape.n_outputs * width <= MOST_IN_COMMON
+        together = shape.n_outputs > 1 and shape.n_outputs * width <= MOST_IN_COMMON
         coefficients = shape.n_outputs * width if together else kept
         rows = kept + (shape.n_parties + _WORK) * shape.n_outputs
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
