@@ -95,7 +95,7 @@ class Place:
     total, gradient : ndarray of shape (N,), or of shape (0,)
         Sum of messages; gradient of the loss. Of a place that the Hessian leads to they are not known.
     sums : tuple of float
-        Of the gradient and of its absolute values.
+        Of the gradient and of its absolute values; with classes of the gradient of each, with intercepts.
     """
 
     intercept: Any
@@ -104,7 +104,7 @@ class Place:
     rises: Array
     total: Array = field(default_factory=lambda: np.empty(0))
     gradient: Array = field(default_factory=lambda: np.empty(0))
-    sums: tuple[float, float] = (math.nan, math.nan)
+    sums: Any = (math.nan, math.nan)
 
     @property
     def known(self) -> bool:

@@ -49,7 +49,8 @@ class ClassPasses(Passes):
                 *given, problem.y, problem.weight, total, gradient, self.engine
             )
             products = slopes[shared.classes, shared.rows]
-            return Place(intercept, loss, products, rises[: self.lead], total, gradient)
+            rises = rises[: self.lead]
+            return Place(intercept, loss, products, rises, total, gradient, tuple(rises))
         total = origin + self.shared.combined(move) if move.any() else origin.copy()
         z = problem.offset + total + lifted(intercept, problem.n_samples)
         loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
@@ -58,14 +59,15 @@ class ClassPasses(Passes):
     def _described(self, intercept: Any, loss: float, total: Array, gradient: Array) -> Place:
         rows = gradient.reshape(self.problem.n_outputs, -1)
         rises = self.engine.total(rows) if self.lead else np.empty(0)
-        return Place(intercept, loss, self._products(gradient), rises, total, gradient)
+        return Place(intercept, loss, self._products(gradient), rises, total, gradient, tuple(rises))
 
     def restored(self, point: HullPoint, loss: float, products: Array, sums: Array) -> Place:
         problem, gradient = self.problem, np.empty(self.problem.message_size)
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        place = self._described(point.intercept, loss, point.total, gradient)
-        return replace(place, products=products)
+        if sums.shape != (self.lead,):
+            raise ValueError("known")
+        return Place(point.intercept, loss, products, sums, point.total, gradient, tuple(sums))
 
     def prepare(self, here: Place) -> bool:
         hessian, shared = self.shared.hessian, self.shared
