@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
+from fastadmm.coordinator.class_certificate import class_curvature_about
+from fastadmm.coordinator.proximal.class_hessian import ClassHessian
 from fastadmm.coordinator.proximal.class_newton import class_newton_system
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
@@ -151,6 +153,56 @@ def test_newton_system_is_that_of_the_softmax(intercept: bool) -> None:
         products_with(messages, z, classes, Engine(1)), placed.reshape(6, -1) @ z, atol=1e-12
     )
     np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_kept_hessian_grows_to_that_of_the_softmax(intercept: bool) -> None:
+    problem, rng = make(intercept=intercept), np.random.default_rng(6)
+    messages, z = rng.normal(size=(3, N)), rng.normal(size=C * N)
+    rows, classes = np.array([0, 1, 0, 2, 1, 2]), np.array([0, 0, 1, 1, 2, 2])
+    lead = C * intercept
+    with Engine(1) as engine:
+        p = problem.loss.probabilities(z, problem.y, problem.weight, engine)
+        hessian = ClassHessian(lead)
+        hessian.move(messages, rows[:2], classes[:2], p, problem.weight, engine)
+        hessian.grow(messages, rows, classes, problem.weight, engine)
+    whole = np.zeros((lead + 6, C, N))
+    for c in range(lead):
+        whole[c, c] = 1.0
+    whole[lead + np.arange(6), classes] = messages[rows]
+    mean = np.einsum("cn,kcn->kn", p, whole)
+    naive = np.einsum("n,cn,kcn,lcn->kl", problem.weight, p, whole, whole)
+    naive -= np.einsum("n,kn,ln->kl", problem.weight, mean, mean)
+    np.testing.assert_allclose(hessian.matrix, naive, atol=1e-11)
+
+
+@pytest.mark.parametrize("reach", [1e-3, 0.5, 5.0, 900.0])
+def test_curvature_is_averaged_over_each_class_alone(reach: float) -> None:
+    problem = make()
+    z, loss = np.random.default_rng(7).normal(size=C * N), problem.loss
+    naive, ahead, behind = np.empty((C, N)), np.empty(C * N), np.empty(C * N)
+    with Engine(1) as engine:
+        found = class_curvature_about(problem, z, reach, np.empty(C * N), engine)
+        for c in range(C):
+            moved = np.repeat(reach * np.eye(C)[c], N)
+            loss.evaluate(z + moved, problem.y, problem.weight, ahead, engine)
+            loss.evaluate(z - moved, problem.y, problem.weight, behind, engine)
+            naive[c] = (ahead - behind).reshape(C, N)[c] / (2.0 * reach)
+    np.testing.assert_allclose(found, naive.ravel(), rtol=1e-9, atol=1e-14)
+
+
+def test_directions_in_common_span_all_columns_in_few_rounds() -> None:
+    problem = make("l1")
+    with Engine(1) as engine:
+        solver = Solver(problem, SolverOptions(scheme="proximal", gap=0.0), engine)
+        for _ in range(4):
+            solver.round()
+        shared = solver.method.coordinator.shared
+        assert shared.common
+        assert len(shared) == C * len(shared.messages)
+        again = Solver(problem, SolverOptions(scheme="proximal", gap=0.0), engine)
+        again.restore(solver.export(), solver.export_parties())
+        assert {**solver.round().to_json(), "seconds": 0} == {**again.round().to_json(), "seconds": 0}
 
 
 def test_what_several_classes_answer_is_packed_and_checked() -> None:

@@ -237,7 +237,7 @@ CALLS: dict[str, CallRule] = {
     "recombine": CallRule(("proximal",), {"rotation": "matrix"}),
     "best_response": CallRule(
         ("proximal",),
-        {"gradient": "rows", "model": "vector", "proposal": "vector?"},
+        {"gradient": "rows", "model": "vector", "proposal": "vector?", "common": "flag?"},
         {
             "message": "rows?",
             "products": "vector",
@@ -474,8 +474,13 @@ def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: 
             raise FormatError(f"{place}: {key!r} {reason}")
 
 
-def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
-    """Refuse an answer that this call does not have; parameters as of the functions above."""
+def check_answer(
+    call: Asked, answer: Mapping[str, Any], n_samples: int, place: str, shared: tuple[int, int] = (0, 0)
+) -> None:
+    """Refuse an answer that this call does not have; parameters as of the functions above.
+
+    ``shared`` are the directions that other classes send with it and have in common: before it, and after.
+    """
     check_values(answer, answer_fields(call, n_samples), place)
     if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
         _check_by_class(one, call, answer, n_samples, place)
@@ -506,7 +511,7 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
             if answer[key].shape != shape:
                 raise FormatError(f"{place}: {key!r} has shape {answer[key].shape} for {k} directions")
     if call[0] in _OF_DIRECTIONS:
-        _check_shapes(call, answer, place)
+        _check_shapes(call, answer, place, shared)
     elif "products" in answer:
         size = len(call[1]["coefficients"]) + (len(messages) if call[0] == "respond_pair" else 0)
         if len(answer["products"]) != size:
@@ -522,17 +527,21 @@ def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples:
         raise FormatError(f"{place}: {error}") from None
     if [part is None for part in asked] != [part is None for part in answers]:
         raise FormatError(f"{place}: 'layout' is of other classes than were asked")
-    for arguments, part in zip(asked, answers):
+    sent = [int(part is not None and "message" in part) for part in answers]
+    for c, (arguments, part) in enumerate(zip(asked, answers)):
         if arguments is not None and part is not None:
-            check_answer((one, arguments), part, n_samples, place)
+            common = arguments.get("common", False)
+            shared = (sum(sent[:c]), sum(sent[c + 1 :])) if common else (0, 0)
+            check_answer((one, arguments), part, n_samples, place, shared)
 
 
-def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str) -> None:
+def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str, shared: tuple[int, int]) -> None:
     """Refuse vectors and tables that do not have one number for each direction."""
     known: Any = call[1].get("model", call[1].get("answer_ends", np.empty(0)))
-    k = known.shape[-1] + int("message" in answer)
+    so_far = known.shape[-1] + shared[0] + int("message" in answer)
+    k = so_far + shared[1]
     shapes: dict[str, tuple[int, ...]] = {
-        "products": (k if "message" in answer else 0,),
+        "products": (so_far if "message" in answer else 0,),
         "stiffness": (k, k),
         "curvature": (k, k),
         "norms": (2,),

@@ -17,7 +17,14 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.problem.problem import Problem
 
-__all__ = ["class_primal_value", "hessian_sums", "multinomial_of", "shifted", "update_class_z_u"]
+__all__ = [
+    "class_curvature_about",
+    "class_primal_value",
+    "hessian_sums",
+    "multinomial_of",
+    "shifted",
+    "update_class_z_u",
+]
 
 #: As in :mod:`fastadmm.coordinator.certificate`.
 _REPAIRABLE = 1e-3
@@ -126,6 +133,32 @@ def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Eng
             direction = np.broadcast_to(change[:, np.newaxis], rows.shape)
             rows -= loss.action(likely, problem.weight, np.ascontiguousarray(direction), engine)
     return False
+
+
+def class_curvature_about(problem: Problem, z: Array, reach: float, out: Array, engine: Engine) -> Array:
+    r"""Curvature of each class by itself, averaged over how far its predictor moves.
+
+    All classes together would change nothing. With :math:`q = p (1 - p)` the slope between :math:`z_c - r`
+    and :math:`z_c + r` rises by
+
+    .. math:: \frac{s\, q\, (1 - e^{-2r})}{e^{-r} + q\, (1 - e^{-r})^2} .
+
+    Parameters
+    ----------
+    problem : Problem
+    z, out : ndarray of shape (C N,)
+        Predictors; the output.
+    reach : float
+        r, positive.
+    engine : Engine
+    """
+    h = problem.loss.curvature(z, problem.y, problem.weight, out, engine).reshape(problem.n_outputs, -1)
+    less = math.exp(-reach)
+    lowest = max(less, np.finfo(float).tiny)
+    weight = np.where(problem.weight > 0.0, problem.weight, 1.0)
+    for own in h:
+        own *= (1.0 - less * less) / (2.0 * reach) / (lowest + own / weight * (1.0 - less) ** 2)
+    return out
 
 
 def update_class_z_u(

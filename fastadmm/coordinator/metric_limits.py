@@ -9,14 +9,17 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
+from fastadmm.problem.problem import Problem
 
 __all__ = [
+    "MOST_IN_COMMON",
     "MOST_TOGETHER",
     "directions_for_faces",
     "directions_for_kinks",
     "directions_per_party",
     "directions_worth",
     "drift_share",
+    "in_common",
     "raised",
 ]
 
@@ -28,6 +31,9 @@ _METRIC_DRIFT = 0.5
 
 #: Directions of all parties together: their small problems grow with the cube of it.
 MOST_TOGETHER = 512
+
+#: The same where classes have directions in common: columns of all parties times classes, at most.
+MOST_IN_COMMON = 1024
 
 #: Numbers that the messages of a party may hold, without being many.
 _FEW_NUMBERS = 1 << 18
@@ -57,6 +63,21 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
         return directions_for_kinks(n_parts, n_samples)
     small = min(MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
     return max(directions_per_party(n_parts), small)
+
+
+def in_common(problem: Problem) -> bool:
+    """Whether the classes of a party have its directions in common.
+
+    A direction that one class asks for helps the others, and soon a party's directions span all its columns.
+    It has a coefficient of each class, so that there must not be too many columns times classes.
+
+    Parameters
+    ----------
+    problem : Problem
+    """
+    outputs, width = problem.n_outputs, sum(block.shape[1] for block in problem.blocks)
+    everywhere = all(float(own.project(np.zeros(1))[0]) == 0.0 for own in problem.party_constraints)
+    return outputs > 1 and everywhere and outputs * width <= MOST_IN_COMMON
 
 
 def directions_for_kinks(n_parties: int, n_samples: int) -> int:

@@ -168,7 +168,9 @@ class FaceParty(Answering):
             self._root = weighted.root
         return self._solver
 
-    def best_response(self, gradient: Array, model: Array, proposal: Array | None = None) -> dict[str, Any]:
+    def best_response(
+        self, gradient: Array, model: Array, proposal: Array | None = None, common: bool = False
+    ) -> dict[str, Any]:
         r"""Answer a loss gradient.
 
         Parameters
@@ -179,6 +181,8 @@ class FaceParty(Answering):
             Coefficients of the party's current weights.
         proposal : ndarray of shape (K,), optional
             Those of y, where the gradient was taken, if it is another point; it may be outside the set.
+        common : bool
+            Of several classes: whether they have their directions in common.
 
         Returns
         -------
@@ -210,10 +214,12 @@ class FaceParty(Answering):
             new = solver.solve(target, scale, start, self.engine)
         return Response(x, y, end, slope, self._within_reach(x, y, new), proposal is not None)
 
-    def answered(self, found: Response) -> dict[str, Any]:
-        """What :meth:`best_response` answers."""
+    def answered(self, found: Response, sent: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What :meth:`best_response` answers; ``sent`` is what :meth:`extended` said, where it was asked."""
         x, y, new, end = found.model, found.proposal, found.weights, found.coefficients
-        answer = self.describe(new, end)
+        if sent is None:
+            sent = self.extended(new, end)
+        answer = {**sent, "coefficients": self.span.coefficients(new)}
         self._answer, self._faces = new, {}
         norm = self.penalty.regularizer.norm
         answer["norms"] = np.array([norm(x), norm(new)])
@@ -261,14 +267,17 @@ class FaceParty(Answering):
             ``coefficients`` of shape (K,); ``message`` of the new direction, of shape (N,), if there is one,
             and ``products``, its inner products with all directions, itself last; else empty.
         """
+        return {**self.extended(x, near), "coefficients": self.span.coefficients(x)}
+
+    def extended(self, x: Array, near: Array | None = None) -> dict[str, Any]:
+        """As :meth:`describe`, without coefficients."""
         direction = self.span.new_direction(x, near)
         if direction is None:
-            return {"products": np.empty(0), "coefficients": self.span.coefficients(x)}
+            return {"products": np.empty(0)}
         self.directions = np.vstack([self.directions, direction])
         return {
             "message": self.block.product(direction, self.engine),
             "products": self.directions @ direction,
-            "coefficients": self.span.coefficients(x),
         }
 
     def _norms_along(self, x: Array, y: Array) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.classes import OfClasses
 from fastadmm.parties.common_shift import common_shift
-from fastadmm.parties.face import FaceParty
+from fastadmm.parties.face import FaceParty, Response
 from fastadmm.parties.proximal import penalty_of
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.regularizers import L1, ElasticNet, Regularizer
@@ -93,19 +93,34 @@ class ClassFaceParty(OfClasses):
             values = asked[c]
             return None if values is None else self.parts[c].answer(one, values)
 
-        if one == "best_response" and self._shifts and None not in asked:
+        if one == "best_response" and None not in asked:
             return pack(self._best_responses([values for values in asked if values is not None]), rule.answer)
         answers = self.engine.map(of_class, range(self.n_classes))
         return pack(answers, rule.answer) if rule.answer else {}
 
     def _best_responses(self, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of all classes, each by itself, less what they can lose together."""
+        """Of all classes, each by itself, less what they can lose together; new directions may be common."""
         each = range(self.n_classes)
+        common = {values.pop("common", False) for values in asked} == {True}
         found = self.engine.map(lambda c: self.parts[c].responded(**asked[c]), each)
-        shift = common_shift(np.stack([own.weights for own in found]), *self._shares)
-        for own in found:
-            own.weights = own.weights - shift
+        if self._shifts:
+            shift = common_shift(np.stack([own.weights for own in found]), *self._shares)
+            for own in found:
+                own.weights = own.weights - shift
+        if common:
+            sent = [self._extended(c, found[c]) for c in each]
+            return self.engine.map(lambda c: self.parts[c].answered(found[c], sent[c]), each)
         return self.engine.map(lambda c: self.parts[c].answered(found[c]), each)
+
+    def _extended(self, c: int, found: Response) -> dict[str, Any]:
+        """A new direction of one class becomes one of all."""
+        part = self.parts[c]
+        near, known = found.coefficients, len(part.directions)
+        sent = part.extended(found.weights, np.append(near, np.zeros(known - len(near))))
+        if len(part.directions) > known:
+            for other in self.parts:
+                other.directions = part.directions
+        return sent
 
     def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
         ends = np.cumsum([len(part.directions) for part in self.parts])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -85,25 +86,25 @@ class Place:
 
     Attributes
     ----------
-    intercept : float
+    intercept : float or ndarray of shape (C,)
     loss : float
     products : ndarray of shape (K,)
         Of messages and gradient.
-    rises : ndarray of shape (1,) or (0,)
+    rises : ndarray of shape (1,), (C,) or (0,)
         Slope of the loss in the intercept, if there is one.
     total, gradient : ndarray of shape (N,), or of shape (0,)
         Sum of messages; gradient of the loss. Of a place that the Hessian leads to they are not known.
     sums : tuple of float
-        Of the gradient and of its absolute values.
+        Of the gradient and of its absolute values; with classes of the gradient of each, with intercepts.
     """
 
-    intercept: float
+    intercept: Any
     loss: float
     products: Array
     rises: Array
     total: Array = field(default_factory=lambda: np.empty(0))
     gradient: Array = field(default_factory=lambda: np.empty(0))
-    sums: tuple[float, float] = (math.nan, math.nan)
+    sums: Any = (math.nan, math.nan)
 
     @property
     def known(self) -> bool:
@@ -133,22 +134,30 @@ class Passes:
         here = self.at(known)
         return self.step(here, move, intercept - here.intercept)
 
-    def step(self, here: Place, move: Array, rise: float) -> Place:
+    def step(self, here: Place, move: Array, rise: Any) -> Place:
         """Where ``move``, of shape (K,), and ``rise``, of the intercept, lead from ``here``."""
-        if rise == 0.0 and not move.any():
+        if not (np.any(rise) or move.any()):
             return here
         if not self.quadratic:
             return self._place(move, here.total, here.intercept + rise)
         return self.expanded(here, move, rise)
 
-    def expanded(self, here: Place, move: Array, rise: float) -> Place:
+    def expanded(self, here: Place, move: Array, rise: Any) -> Place:
         """What gradient and Hessian at ``here`` say of where a step leads."""
-        lead, step = self.lead, np.append(np.full(self.lead, rise), move)
+        lead, step = self.lead, np.append(self._lead_of(rise), move)
         bent = self.shared.hessian.matrix @ step
         slope = np.append(here.rises, here.products)
         loss = here.loss + float(slope @ step) + 0.5 * float(bent @ step)
         slope += bent
         return Place(here.intercept + rise, loss, slope[lead:], slope[:lead])
+
+    def _lead_of(self, rise: Any) -> Array:
+        """What a step has of intercepts."""
+        return np.broadcast_to(rise, (self.lead,)) if self.lead else np.empty(0)
+
+    def rise_of(self, step: Array) -> Any:
+        """What the intercepts' part of a step, of shape (lead,), adds to an intercept."""
+        return step.copy() if self.lead > 1 else float(step.sum())
 
     def at(self, known: HullPoint) -> Place:
         """The place of a point, which searches begin at again and again."""
@@ -167,6 +176,16 @@ class Passes:
         """The place of coefficients of shape (K,), summed up afresh."""
         return self._place(c, self.shared.zeros, intercept)
 
+    def restored(self, point: HullPoint, loss: float, products: Array, sums: Array) -> Place:
+        """The place of a saved point, of which these are known; raises ValueError where shapes do not fit."""
+        if sums.shape != (2,):
+            raise ValueError("known")
+        problem, gradient = self.problem, np.empty(self.problem.n_samples)
+        z = problem.offset + point.total + point.intercept
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        known = float(sums[0]), float(sums[1])
+        return Place(point.intercept, loss, products, sums[: self.lead], point.total, gradient, known)
+
     def kept(self, c: Array, place: Place) -> HullPoint:
         """The point of coefficients of shape (K,), whose place searches are to begin at."""
         self._keep(place)
@@ -181,8 +200,11 @@ class Passes:
         if self.expands and hessian.reference is not None and hessian.n_messages < len(shared):
             products = hessian.extend(shared.messages, place.gradient, self.engine)
         else:
-            products = products_with(shared.messages, place.gradient, None, self.engine)
+            products = self._products(place.gradient)
         return replace(place, products=products)
+
+    def _products(self, gradient: Array) -> Array:
+        return products_with(self.shared.messages, gradient, None, self.engine)
 
     def _place(self, move: Array, origin: Array, intercept: float) -> Place:
         problem, n = self.problem, len(origin)
@@ -217,10 +239,10 @@ class Passes:
         hessian.refresh(self.shared.messages, h, self.engine)
         return True
 
-    def right(self, here: Place, there: Place, move: Array, rise: float) -> bool:
+    def right(self, here: Place, there: Place, move: Array, rise: Any) -> bool:
         """Whether the Hessian told about half as much of a step as there is, or more."""
         guess = self.expanded(here, move, rise)
-        first = float(here.products @ move) + float(here.rises.sum()) * rise
+        first = float(here.products @ move) + float(here.rises @ self._lead_of(rise))
         bent = guess.loss - here.loss - first
         return abs(there.loss - guess.loss) <= max(_RIGHT * bent, _ROUNDING * abs(here.loss))
 
@@ -239,10 +261,12 @@ class Passes:
         products = basis.T @ whole[lead:, lead:] @ basis
         system[own, own] = 0.5 * (products + products.T)
         if lead:
-            at = size if last else 0
-            # Saturated losses have no curvature left.
-            system[at, at] = whole[0, 0] if whole[0, 0] > 0.0 else self.problem.total_weight
-            system[at, own] = system[own, at] = whole[0, 1:] @ basis
+            at = slice(size, None) if last else slice(0, lead)
+            system[at, own] = whole[:lead, lead:] @ basis
+            system[own, at] = system[at, own].T
+            system[at, at] = whole[:lead, :lead]
+            if not whole[0, 0] > 0.0:  # saturated losses have no curvature left
+                system[at, at] = self.problem.total_weight
         return system
 
     def best_length(self, here: Place, there: Place, linear: float, square: float) -> float:
@@ -411,7 +435,7 @@ class _Search:
         passes.prepare(place)
         guess = self._point(w, passes.expanded(place, move, 0.0))
         step = self.shortened(-self.solver()(guess.slope))
-        rise, w = float(step[: self.lead].sum()), w + step[self.lead :]
+        rise, w = passes.rise_of(step[: self.lead]), w + step[self.lead :]
         move = move + self.face.basis @ step[self.lead :]
         there = passes.step(place, move, rise)
         return self._point(w, there), passes.right(place, there, move, rise)
@@ -420,7 +444,7 @@ class _Search:
         """The least value that the Hessian knows of, from a place beside the face or on it."""
         passes, (w, move) = self.passes, self._beside(c)
         step = self.shortened(-self.solver()(self._point(w, passes.expanded(place, move, 0.0)).slope))
-        rise, w = float(step[: self.lead].sum()), w + step[self.lead :]
+        rise, w = passes.rise_of(step[: self.lead]), w + step[self.lead :]
         return w, passes.expanded(place, move + self.face.basis @ step[self.lead :], rise)
 
     def _at(self, w: Array, c: Array, place: Place) -> _Point:
@@ -430,7 +454,7 @@ class _Search:
     def advance(self, here: _Point, step: Array) -> _Point:
         """The point a step further."""
         move, before = step[self.lead :], here.place
-        rise = float(step[0]) if self.lead else 0.0
+        rise = self.passes.rise_of(step[: self.lead])
         place = self.passes.step(before, self.face.basis @ move, rise)
         return self._point(here.w + move, place)
 

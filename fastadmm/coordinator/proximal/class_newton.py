@@ -12,9 +12,12 @@ from fastadmm.coordinator.class_certificate import multinomial_of
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["class_newton_system", "class_slope"]
+__all__ = ["class_newton_system", "class_products", "class_slope"]
 
 Array = np.ndarray
+
+#: Rows whose products are formed at a time: of some hundred messages they stay in the second-level cache.
+_BLOCK = 1024
 
 
 def class_newton_system(
@@ -99,3 +102,60 @@ def _slopes(part: Array, slopes: Array, of_class: Array) -> Array:
     """Products with the gradient of the message's class: as in hull.loss_system, no BLAS."""
     products: Array = np.einsum("kn,kn->k", part, slopes[of_class])
     return products
+
+
+def class_products(
+    messages: Array,
+    rows: Array,
+    of_class: Array,
+    known: int,
+    likely: Array,
+    weight: Array,
+    engine: Engine,
+) -> Array:
+    """Columns of the Hessian in intercepts, if there are any, and coefficients.
+
+    Parameters
+    ----------
+    messages : ndarray of shape (R, N)
+    rows : ndarray of int, shape (K,)
+        Message of each coefficient.
+    of_class : ndarray of int, shape (lead + K,)
+        Class of each intercept and each coefficient.
+    known : int
+        Columns at the front that are not asked for.
+    likely : ndarray of shape (C, N)
+        Probabilities p.
+    weight : ndarray of shape (N,)
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (lead + K, lead + K - known)
+    """
+    size, n_classes, lead = len(of_class), len(likely), len(of_class) - len(rows)
+    old = [np.flatnonzero(of_class == c) for c in range(n_classes)]
+    new = [own[own >= known] for own in old]
+
+    def piece(leaf: tuple[int, int]) -> Array:
+        found = np.zeros((size, size - known))
+        for begin in range(*leaf, _BLOCK):
+            here = slice(begin, min(begin + _BLOCK, leaf[1]))
+            p, s = likely[:, here], weight[here]
+            part = np.ones((size, p.shape[1]))
+            part[lead:] = messages[:, here][rows]
+            mixed = part * (np.sqrt(s) * p)[of_class]
+            # Within a class 1 - p without its rounding: what is summed up before it and behind it.
+            others = np.zeros_like(p)
+            np.cumsum(p[:-1], axis=0, out=others[1:])
+            others[:-1] += np.cumsum(p[:0:-1], axis=0)[::-1]
+            products = -(mixed @ mixed[known:].T)
+            for c, (every, late) in enumerate(zip(old, new)):
+                if len(late):
+                    own = (part[every] * (s * p[c] * others[c])) @ part[late].T
+                    products[np.ix_(every, late - known)] = own
+            found += products
+        return found
+
+    border: Array = engine.sums(piece, engine.leaves(len(weight)), size=size * (size - known))
+    return border

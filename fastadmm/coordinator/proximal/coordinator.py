@@ -17,17 +17,20 @@ from fastadmm.coordinator.certificate import (
     penalty_unit,
     primal_value,
 )
-from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
-from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, raised
+from fastadmm.coordinator.class_certificate import (
+    class_curvature_about,
+    class_primal_value,
+    make_class_feasible,
+)
+from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, in_common, raised
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
-from fastadmm.coordinator.proximal.chord_newton import Passes, Place
+from fastadmm.coordinator.proximal.chord_newton import Place
+from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
-from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import (
-    classes_of,
-    combined,
     difference,
     lifted,
     loss_at,
@@ -141,6 +144,9 @@ class ProximalCoordinator:
             self.n_parts, engine.all_rows(problem.n_samples), problem.loss.smooth
         )
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
+        self.common = directions is None and in_common(problem)
+        if self.common:  # never more than columns
+            self.limit = max(self.limit, *(block.shape[1] for block in problem.blocks))
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
         self.begin_anew()
@@ -198,8 +204,11 @@ class ProximalCoordinator:
         for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
             answer = party.describe(x)
             if "message" in answer:
-                self.shared.add(m, answer["message"], answer["products"])
-                c = np.append(c, 0.0)
+                sharing = self._with(m)
+                self.shared.add_to(sharing, answer["message"], answer["products"])
+                c = np.append(c, np.zeros(len(sharing)))
+                for k in sharing:
+                    parties[k].directions = party.directions
             c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, self.shared.combined(c))
         self.stepping, self.repaired = False, None
@@ -229,10 +238,12 @@ class ProximalCoordinator:
     ) -> PrimalValue:
         """Loss and gradient at a point, with the best intercept, looked for from its own or another."""
         start = point.intercept if intercept is None else intercept
-        if problem.loss.vector:
-            return class_primal_value(problem, point.total, start, self.engine)
         if place is None:
             place = self.shared.place_of(point, problem.loss)
+        if problem.loss.vector:
+            if place is None or problem.fit_intercept:
+                return class_primal_value(problem, point.total, start, self.engine)
+            return PrimalValue(place.loss, place.gradient, np.zeros(problem.n_outputs), True)
         if place is None:
             return primal_value(problem, point.total, start, self.engine)
         gradient = place.gradient
@@ -288,7 +299,7 @@ class ProximalCoordinator:
         answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
         for m, answer in enumerate(answers):
             if answer.message is not None:
-                self.shared.add(m, answer.message, answer.products)
+                self.shared.add_to(self._with(m), answer.message, answer.products)
         for point in self._points():
             point.coefficients = self._padded(point.coefficients)
         if self.steps is not None and self.stepping:
@@ -316,6 +327,13 @@ class ProximalCoordinator:
             self.steps.judge(bad)
         return answers
 
+    def _with(self, m: int) -> Sequence[int]:
+        """The parts that have a direction of part m in common."""
+        if not self.common:
+            return [m]
+        classes = self.problem.n_outputs
+        return range(m - m % classes, m - m % classes + classes)
+
     def _telling_metric(self, metric: Array) -> Exchange:
         parts = range(self.n_parts)
         return Exchange([Call(m, "set_metric", {"curvature": self._of_part(m, metric)}) for m in parts])
@@ -325,6 +343,8 @@ class ProximalCoordinator:
         for m in range(self.n_parts):
             mine = self.shared.of(m)
             arguments = {"gradient": self._of_part(m, gradient), "model": self.model.coefficients[mine]}
+            if self.common:
+                arguments["common"] = True
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -414,23 +434,9 @@ class ProximalCoordinator:
         if best > 0.0:
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
-        if self.problem.n_outputs == 1:
-            passes = Passes(self.problem, shared, self.engine)
-            given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
-            return minimise_over_shared_hull(*given)
-        messages = np.empty((len(found), self.problem.n_samples))
-        for m in range(len(answers)):
-            mine, these = shared.of(m), np.flatnonzero(owner == m)
-            messages[these] = self.engine.combine(rows[np.ix_(these, mine)], shared.messages, mine)
-        classes = classes_of(owner, shared.n_classes)
-        start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes, self.engine))
-        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner, classes)
-        point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
-        c = point.coefficients @ rows
-        return (
-            HullPoint(c, point.intercept, shared.combined(c)),
-            self._loss(point) + hull.penalty(point.coefficients),
-        )
+        passes = passes_over(self.problem, shared, self.engine)
+        given = (passes, rows, linear, square, owner, first, self.model, intercept, tolerance, before)
+        return minimise_over_shared_hull(*given)
 
     def propose(self) -> Talk[None]:
         """Choose where the next gradient is taken, and evaluate there.
@@ -618,15 +624,9 @@ class ProximalCoordinator:
         farthest = max(float(engine.each_largest(each, sign).max()) for sign in (1.0, -1.0))
         if not reach > _SHORT_REACH * farthest:
             return loss.curvature(z, y, weight, h, engine)
-        behind = np.empty(len(z))
         if loss.vector:
-            for own in np.eye(self.problem.n_outputs):  # each class alone: together they change nothing
-                moved, there = np.repeat(reach * own, len(y)), np.repeat(own > 0.0, len(y))
-                ahead = np.empty(len(z))
-                loss.evaluate(z + moved, y, weight, ahead, engine)
-                loss.evaluate(z - moved, y, weight, behind, engine)
-                h[there] = (ahead - behind)[there] / (2.0 * reach)
-            return h
+            return class_curvature_about(problem, z, reach, h, engine)
+        behind = np.empty(len(z))
         for shift, slopes in ((reach, h), (-reach, behind)):
             here = problem.offset, point.total, point.intercept + shift
             loss.measure(*here, y, weight, slopes, engine)
@@ -668,15 +668,10 @@ class ProximalCoordinator:
         """What was known of the model: where its loss is taken decides on last digits."""
         problem, model = self.problem, self.model
         products, sums = (np.array(saved[key], dtype=np.float64) for key in ("products", "sums"))
-        if len(products) > len(self.shared) or sums.shape != (2,):
+        if len(products) > len(self.shared):
             raise ValueError("known")
-        gradient = np.empty(problem.n_samples)
-        z = problem.offset + model.total + model.intercept
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        rises = sums[: int(problem.fit_intercept)]
-        known = float(sums[0]), float(sums[1])
-        place = Place(model.intercept, float(saved["loss"]), products, rises, model.total, gradient, known)
-        self.shared.known = problem.loss, place
+        passes = passes_over(problem, self.shared, self.engine)
+        self.shared.known = problem.loss, passes.restored(model, float(saved["loss"]), products, sums)
 
     def restore(self, saved: dict[str, Any], original: Problem) -> None:
         """Inverse of :meth:`export`; ``original`` is the problem with the loss itself."""

@@ -141,7 +141,7 @@ class DualSteps:
         squares, n, classes = 0.0, problem.n_samples, problem.n_outputs
         for m in range(len(answers)):
             mine, here = shared.of(m), slice(m % classes * n, (m % classes + 1) * n)
-            image = self.engine.combine(step[mine], shared.messages, mine)
+            image = self.engine.combine(step[mine], shared.messages, shared.rows[mine])
             s = u[here] - self.u[here] - problem.n_parties * r * image
             squares += float(self.rows.dot(s, s))
         start = self._vector(old, self.u, shared)
@@ -164,7 +164,7 @@ class DualSteps:
         for part in range(m * problem.n_outputs):
             mine = shared.of(part)
             vector[part * n : (part + 1) * n] = self.engine.combine(
-                point.coefficients[mine], shared.messages, mine
+                point.coefficients[mine], shared.messages, shared.rows[mine]
             )
         vector[m * size : (m + 1) * size] = u
         vector[(m + 1) * size :][:k] = point.coefficients

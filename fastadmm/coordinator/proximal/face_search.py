@@ -21,12 +21,12 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
 from fastadmm.coordinator.proximal.chord_newton import (
-    Passes,
     Place,
     SharedFace,
     draft_on_shared_face,
     minimise_on_shared_face,
 )
+from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.face_newton import FaceModel
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import classes_of, loss_at
@@ -166,31 +166,30 @@ class FaceSearch:
             return False
         shared, anchor = self.shared, self._joined(self.anchors)
         linear, square = (self.linear + self.square @ anchor) @ q, q.T @ self.square @ q
-        if self.problem.n_outputs == 1:
-            passes = Passes(self.problem, shared, self.engine)
-            own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
-            face = SharedFace(anchor, q, linear, square, self.value - self._added - own, self._sharp)
-            drafts = draft and passes.expands
-            known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
-            near = [*self._ends, *(known or [(self.model.coefficients, passes.at(self.model))])]
-            if drafts:
-                w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
-            else:
-                projected = [(start - anchor) @ q for start in (anchor, *starts)]
-                w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
-            reached = sum_without_rounding(anchor, q, w)
-            if self._in_balls(reached):
-                self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
-                self._drafted = drafts
-                if not drafts:
-                    self._ends[: len(self._ends) + 1 - _MOST_ENDS] = []
-                    self._ends.append((reached, place))
-                return True
+        passes = passes_over(self.problem, shared, self.engine)
+        own = float(self.linear @ anchor) + 0.5 * float(anchor @ self.square @ anchor)
+        face = SharedFace(anchor, q, linear, square, self.value - self._added - own, self._sharp)
+        drafts = draft and passes.expands
+        known = [end for end in self._near if drafts or end[1].known or passes.quadratic]
+        near = [*self._ends, *(known or [(self.model.coefficients, passes.at(self.model))])]
+        if drafts:
+            w, place = draft_on_shared_face(passes, face, self.model, near[-1], self._reach)
+        else:
+            projected = [(start - anchor) @ q for start in (anchor, *starts)]
+            w, place = minimise_on_shared_face(passes, face, projected, near, self.tolerance, self._reach)
+        reached = sum_without_rounding(anchor, q, w)
+        if self._in_balls(reached):
+            self.reached, self.intercept, self._near = reached, place.intercept, [(reached, place)]
+            self._drafted = drafts
+            if not drafts:
+                self._ends[: len(self._ends) + 1 - _MOST_ENDS] = []
+                self._ends.append((reached, place))
+            return True
         self._drafted = False
         self._near = []
         messages = np.vstack(
             [
-                self.engine.combine(basis.T, shared.messages, mine)
+                self.engine.combine(basis.T, shared.messages, shared.rows[mine])
                 for basis, mine in zip(self.bases, self.numbers)
             ]
         )
@@ -290,7 +289,7 @@ class FaceSearch:
 
     def _sharpen(self) -> None:
         """To the very end, from one that crosses nothing: rounds that only finish a search are saved."""
-        if self._near and Passes(self.problem, self.shared, self.engine).expands:
+        if self._near and passes_over(self.problem, self.shared, self.engine).expands:
             self._sharp = True
             self.advance()
 

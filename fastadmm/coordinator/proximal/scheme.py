@@ -66,6 +66,7 @@ class Proximal(Scheme):
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages; the differences of a run that goes on with steps of sharing."""
         from fastadmm.coordinator.admm.coordinator import acceleration_memory
+        from fastadmm.coordinator.metric_limits import MOST_IN_COMMON
         from fastadmm.coordinator.proximal.wide import MOST_COLUMNS, MOST_ROWS
 
         kept = shape.n_outputs * _kept(shape, history)
@@ -76,8 +77,11 @@ class Proximal(Scheme):
         if shape.traits.smooth and shape.n_outputs == 1:
             work = max(_WORK, shape.n_parties + _WORK_BESIDE_ANSWERS)
         rows = kept + work * shape.n_outputs
+        width = sum(shape.widths)
+        together = shape.n_outputs > 1 and shape.n_outputs * width <= MOST_IN_COMMON
+        coefficients = shape.n_outputs * width if together else kept
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
-        system = 8 * 4 * kept * kept if shape.n_outputs > 1 else 0
+        system = 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
         memory = acceleration_memory(shape.n_parties, shape.message_size)
         steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
         return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size

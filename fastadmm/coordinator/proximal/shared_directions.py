@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.message_store import MessageStore
+from fastadmm.coordinator.proximal.class_hessian import ClassHessian
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
@@ -39,11 +40,13 @@ class SharedDirections:
     store : MessageStore
         Where they are held.
     hessian : SpanHessian
-        Of the loss over all messages that it has taken in; of one predictor per sample.
+        Of the loss over all messages that it has taken in.
     known : tuple, or None
         Loss, and place of the model: see :class:`fastadmm.coordinator.proximal.chord_newton.Passes`.
     owner : ndarray of int, shape (K,)
         Whose direction it is.
+    rows : ndarray of int, shape (K,)
+        Which message it has: the classes of a party may have theirs in common.
     products : ndarray of shape (K, K)
         Inner products of directions of one party; 0 between parties.
     """
@@ -52,11 +55,12 @@ class SharedDirections:
         self, n_samples: int, engine: Engine, n_classes: int = 1, intercept: bool = False, most: int = 16
     ) -> None:
         self.engine, self.n_classes = engine, n_classes
-        self.hessian = SpanHessian(intercept)
+        self.hessian: Any = SpanHessian(intercept) if n_classes == 1 else ClassHessian(n_classes * intercept)
         self.known: Any = None
         self._lines: tuple[Any, Lines] | None = None
         self.store, self.most = MessageStore(n_samples, engine), most
         self.owner = np.empty(0, dtype=np.int64)
+        self.rows = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
 
     def __len__(self) -> int:
@@ -64,13 +68,24 @@ class SharedDirections:
 
     @property
     def messages(self) -> Array:
-        """V of shape (K, N)."""
-        return self.store.rows[: len(self.owner)]
+        """V of shape (R, N), each once."""
+        return self.store.rows[: int(self.rows.max(initial=-1)) + 1]
+
+    @property
+    def common(self) -> bool:
+        """Whether classes have messages in common."""
+        return len(self.messages) < len(self)
+
+    def by_class(self, c: Array) -> Array:
+        """Coefficients of shape (K,) as those of every message in every class, of shape (C, R)."""
+        table = np.zeros((self.n_classes, len(self.messages)))
+        table[self.classes, self.rows] = c
+        return table
 
     @cached_property
     def zeros(self) -> Array:
-        """The sum of no messages, of shape (N,); not to be written to."""
-        return np.zeros(self.store.rows.shape[1])
+        """The sum of no messages, of shape (N,) or (C N,); not to be written to."""
+        return np.zeros(self.n_classes * self.store.rows.shape[1])
 
     @property
     def classes(self) -> Array | None:
@@ -82,7 +97,7 @@ class SharedDirections:
         if self.known is None:
             return None
         of, place = self.known
-        same = place.total is point.total and place.intercept == point.intercept and of == loss
+        same = place.total is point.total and np.array_equal(place.intercept, point.intercept) and of == loss
         return place if same else None
 
     def lines_of(self, problem: Problem) -> Lines | None:
@@ -95,11 +110,31 @@ class SharedDirections:
 
     def combined(self, c: Array) -> Array:
         """Sum of all messages with coefficients of shape (K,)."""
-        return combined(c, self.messages, self.classes, self.n_classes, self.engine)
+        if not self.common:
+            return combined(c, self.messages, self.classes, self.n_classes, self.engine)
+        table, messages = self.by_class(c), self.messages
+        total = np.empty((self.n_classes, messages.shape[1]))
+
+        def piece(rows: tuple[int, int]) -> None:
+            here = slice(*rows)
+            np.matmul(table, messages[:, here], out=total[:, here])
+
+        self.engine.by_leaf(piece, self.engine.leaves(messages.shape[1]), light=True)
+        return total.ravel()
 
     def products_with(self, v: Array) -> Array:
         """Of every message with its class of v."""
-        return products_with(self.messages, v, self.classes, self.engine)
+        if not self.common:
+            return products_with(self.messages, v, self.classes, self.engine)
+        messages, own = self.messages, v.reshape(self.n_classes, -1)
+
+        def piece(rows: tuple[int, int]) -> Array:
+            here = slice(*rows)
+            return own[:, here] @ messages[:, here].T
+
+        table = self.engine.sums(piece, self.engine.leaves(messages.shape[1]), light=True)
+        found: Array = table[self.classes, self.rows]
+        return found
 
     def of(self, m: int) -> Array:
         """Numbers of the directions of party m, in the party's own order."""
@@ -107,13 +142,19 @@ class SharedDirections:
 
     def add(self, m: int, message: Array, products: Array) -> None:
         """Append a direction of party m: message of shape (N,), inner products with all of the party."""
-        k = len(self)
-        self.store.make_room(k, k + 1, max(self.most, 2 * k))
-        self.engine.copy(message, self.store.rows[k])
-        self.owner = np.append(self.owner, m)
-        self.products = np.pad(self.products, (0, 1))
-        mine = self.of(m)
-        self.products[k, mine] = self.products[mine, k] = products
+        self.add_to([m], message, products)
+
+    def add_to(self, parts: Sequence[int], message: Array, products: Array) -> None:
+        """Append a direction that some parts have in common, as all their earlier ones; as :meth:`add`."""
+        row = len(self.messages)
+        self.store.make_room(row, row + 1, max(self.most, 2 * row))
+        self.engine.copy(message, self.store.rows[row])
+        for m in parts:
+            k = len(self)
+            self.owner, self.rows = np.append(self.owner, m), np.append(self.rows, row)
+            self.products = np.pad(self.products, (0, 1))
+            mine = self.of(m)
+            self.products[k, mine] = self.products[mine, k] = products
 
     def of_units(self, widths: Sequence[int]) -> list[Array]:
         """Hold all columns of parties that have sent nothing; places of shape (d_m, N) for them.
@@ -129,7 +170,10 @@ class SharedDirections:
         return np.split(self.store.rows[:k], np.cumsum(widths)[:-1])
 
     def recombine(self, m: int, rotation: Array) -> None:
-        """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
+        """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest).
+
+        Not where classes have them in common: all of them are kept then.
+        """
         r, n = rotation.shape
         oldest = self.of(m)[:n]
         self.store.rows[oldest[:r]] = self.engine.combine(rotation, self.store.rows, oldest)
@@ -144,10 +188,13 @@ class SharedDirections:
         self.known = None
         self.store.keep(np.flatnonzero(stay).tolist())
         self.owner, self.products = self.owner[stay], self.products[np.ix_(stay, stay)]
+        self.rows = np.arange(len(self.owner))
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""
         saved = {"messages": self.messages, "owner": self.owner, "products": self.products}
+        if self.common:
+            saved["rows"] = self.rows
         if self.hessian.reference is not None:
             saved.update(hessian=self.hessian.matrix, curvature=self.hessian.reference)
         return saved
@@ -160,17 +207,20 @@ class SharedDirections:
             messages = np.require(messages, np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         k = len(owner)
-        if messages.shape not in ((k, n), (k + self.most, n)) or np.shape(saved["products"]) != (k, k):
+        rows = np.array(saved["rows"], dtype=np.int64) if "rows" in saved else np.arange(k)
+        r = int(rows.max(initial=-1)) + 1
+        fits = messages.shape in ((r, n), (r + self.most, n)) and rows.shape == (k,)
+        if not fits or np.shape(saved["products"]) != (k, k):
             raise ValueError("messages")
         self.store.adopt(messages)
-        self.owner, self.products = owner, np.array(saved["products"])
+        self.owner, self.rows, self.products = owner, rows, np.array(saved["products"])
         if "hessian" in saved:
             matrix, reference = (np.array(saved[key], np.float64) for key in ("hessian", "curvature"))
             lead = self.hessian.lead
             if (
                 matrix.ndim != 2
                 or not lead <= len(matrix) <= lead + k
-                or reference.shape != messages.shape[1:]
+                or reference.shape != (n * self.n_classes,)
             ):
                 raise ValueError("hessian")
             self.hessian.matrix, self.hessian.reference = matrix, reference

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def minimise_over_shared_hull(
     owner: Array,
     start: Array,
     known: HullPoint,
-    intercept: float,
+    intercept: Any,
     tolerance: float,
     before: float,
 ) -> tuple[HullPoint, float]:
@@ -66,7 +67,7 @@ def minimise_over_shared_hull(
         Weights.
     known : HullPoint
         Whose sum of messages is known, in coefficients of directions.
-    intercept : float
+    intercept : float or ndarray of shape (C,)
         At the start.
     tolerance : float
         Stop when a step promises less than this. Summed scaling.
@@ -136,28 +137,28 @@ class _Search:
         """The start, or where the Hessian leads from it; whether the Hessian is that of this point."""
         passes, place = self.passes, self.passes.at(known)
         move, rise = c @ self.rows - known.coefficients, intercept - place.intercept
-        if passes.expands and (rise != 0.0 or move.any()):
+        if passes.expands and (np.any(rise) or move.any()):
             passes.prepare(place)
             step, decrease = self.step(passes.expanded(place, move, rise), c)
             if math.isfinite(decrease):
-                ahead, up = move + step[: self.k] @ self.apart, rise + float(step[self.k :].sum())
+                ahead, up = move + step[: self.k] @ self.apart, rise + passes.rise_of(step[self.k :])
                 point = self.at(self._there(c + step[: self.k], place, ahead, up), c + step[: self.k])
                 if passes.right(place, point.place, ahead, up) and point.value <= before:
                     return point, False
         place = self._there(c, place, move, rise)
         return self.at(place, c), passes.prepare(place)
 
-    def _there(self, c: Array, place: Place, move: Array, rise: float) -> Place:
+    def _there(self, c: Array, place: Place, move: Array, rise: Any) -> Place:
         """The place of weights of points, ``move`` and ``rise`` from another."""
         passes = self.passes
-        if passes.quadratic or (rise == 0.0 and not move.any()):
+        if passes.quadratic or not (np.any(rise) or move.any()):
             return passes.step(place, move, rise)
         return passes.there(c @ self.rows, place.intercept + rise)
 
     def advance(self, here: _Point, step: Array) -> _Point:
         """The point a step in weights and intercept further."""
         c, move = here.c + step[: self.k], step[: self.k] @ self.apart
-        return self.at(self._there(c, here.place, move, float(step[self.k :].sum())), c)
+        return self.at(self._there(c, here.place, move, self.passes.rise_of(step[self.k :])), c)
 
     def at(self, place: Place, c: Array) -> _Point:
         """A point, its place known."""
@@ -171,7 +172,7 @@ class _Search:
         slope = np.append(self.apart @ place.products + own - own[base], place.rises)
         hessian = self.passes.system(self.apart.T, last=True)
         hessian[:k, :k] += differences(self.square, base)
-        point = np.append(c, np.full(lead, place.intercept))
+        point = np.append(c, np.ravel(place.intercept)[:lead])
         for ridge in RIDGES:
             step = solve_weights_program(hessian, slope, point, self.lower, self.group, self.limit, ridge)
             size = float(np.abs(step[:k]).max(initial=0.0))

@@ -1,0 +1,72 @@
+r"""The multinomial Hessian over all directions, kept from round to round.
+
+.. math:: H_{jk} = \sum_i s_i\, p_{ic} (\delta_{cd} - p_{id})\, v_{ij} v_{ik}
+
+for directions j and k of classes c and d, with the probabilities p of an earlier point. As
+:class:`fastadmm.coordinator.subspace.span_hessian.SpanHessian`: what comes later adds rows and columns, and
+only another point costs the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastadmm.coordinator.proximal.class_newton import class_products
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import Engine
+
+__all__ = ["ClassHessian"]
+
+Array = np.ndarray
+
+
+class ClassHessian(SpanHessian):
+    """Hessian of the summed loss in C intercepts (first, if there are any) and coefficients.
+
+    Parameters
+    ----------
+    lifts : int
+        C with intercepts, else 0.
+
+    Attributes
+    ----------
+    reference : ndarray of shape (C N,) or None
+        Probabilities.
+    """
+
+    def __init__(self, lifts: int) -> None:
+        super().__init__(False)
+        self.lead = lifts
+        self.forget()
+
+    def move(
+        self, messages: Array, rows: Array, classes: Array, likely: Array, weight: Array, engine: Engine
+    ) -> None:
+        """To another point: computes the whole matrix.
+
+        Parameters
+        ----------
+        messages : ndarray of shape (R, N)
+        rows, classes : ndarray of int, shape (K,)
+            Message and class of each coefficient.
+        likely : ndarray of shape (C, N)
+            p, kept by reference.
+        weight : ndarray of shape (N,)
+        engine : Engine
+        """
+        self.reference, self.matrix = likely.ravel(), np.zeros((0, 0))
+        self.grow(messages, rows, classes, weight, engine)
+
+    def grow(self, messages: Array, rows: Array, classes: Array, weight: Array, engine: Engine) -> None:
+        """Take in the coefficients behind the first ``n_messages``; arguments as of :meth:`move`."""
+        assert self.reference is not None
+        likely, known = self.reference.reshape(-1, messages.shape[1]), len(self.matrix)
+        of_class = np.append(np.arange(self.lead), classes)
+        border = class_products(messages, rows, of_class, known, likely, weight, engine)
+        grown = np.empty((len(of_class), len(of_class)))
+        grown[:known, :known] = self.matrix
+        grown[:, known:] = border
+        grown[known:, :known] = border[:known].T
+        corner = border[known:]
+        grown[known:, known:] = 0.5 * (corner + corner.T)
+        self.matrix = grown
