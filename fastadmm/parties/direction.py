@@ -252,7 +252,7 @@ class DirectionParty(Answering):
             Where messages are to be written. Where there is room for two, a party with a Gram matrix
             sends its Newton direction and the negative gradient, whatever ``newton`` says.
         whole : bool
-            Of a party of this process that has sent nothing yet: all of its columns, which are directions too.
+            Of a party of this process that has sent nothing yet: all its columns, which are directions too.
 
         Returns
         -------
