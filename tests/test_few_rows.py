@@ -34,7 +34,7 @@ def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds
     return solver
 
 
-def wide_blocks(n: int = 20, widths: tuple[int, ...] = (30, 25)) -> list[np.ndarray]:
+def wide_blocks(n: int = 20, widths: tuple[int, ...] = (600, 550)) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     return [rng.normal(size=(n, d)) for d in widths]
 

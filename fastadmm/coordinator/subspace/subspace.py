@@ -741,6 +741,7 @@ class SubspaceMethod(Method):
         }
         if coordinator.few_rows is not None:
             saved.update(coordinator.few_rows.export())
+            saved["aim_tolerance"] = coordinator.aim_tolerance
         if coordinator.rounded is not None:
             saved.update(coordinator.rounded.export())
             saved["restate"] = coordinator.rounding_is_left
@@ -808,6 +809,7 @@ class SubspaceMethod(Method):
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
         if coordinator.few_rows is not None and "asked" in saved:
             coordinator.few_rows.restore(saved)
+            coordinator.aim_tolerance = float(saved["aim_tolerance"])
             coordinator.aim_again()
         if saved.get("repaired", False):
             coordinator.repair()
