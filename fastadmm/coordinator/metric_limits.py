@@ -15,6 +15,7 @@ __all__ = [
     "MOST_IN_COMMON",
     "MOST_TOGETHER",
     "directions_for_faces",
+    "directions_for_few_rows",
     "directions_for_kinks",
     "directions_per_party",
     "directions_worth",
@@ -94,6 +95,25 @@ def directions_for_kinks(n_parties: int, n_samples: int) -> int:
     """
     return max(directions_per_party(n_parties), min(MOST_TOGETHER // n_parties, _CACHED // n_samples))
 
+
+def directions_for_few_rows(n_parties: int, n_samples: int) -> int:
+    """Most directions a party keeps for squared l2 and fewer rows than columns.
+
+    The coordinator learns of the features what the directions hold of all gradients so far, and needs as
+    many of these as the features' spectrum has turns, with rows few at most as many as rows.
+
+    Parameters
+    ----------
+    n_parties : int
+    n_samples : int
+        N, of all workers.
+    """
+    few = min(_MOST_OF_FEW_ROWS // n_parties, _CACHED // n_samples, n_samples)
+    return max(directions_per_party(n_parties), few)
+
+
+#: Directions of all parties together where rows are few.
+_MOST_OF_FEW_ROWS = 1024
 
 #: Numbers of messages and directions that a round may read for every stored entry.
 _NUMBERS_PER_ENTRY = 4.0

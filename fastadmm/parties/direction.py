@@ -267,11 +267,15 @@ class DirectionParty(Answering):
         if whole and out is not None:
             self.send_columns(out)
             return {**answer, "messages": out}
-        pair = out is not None and len(out) > 1 and self.kind == "gram"
+        room = out is not None and len(out) > 1
+        pair = room and self.kind == "gram"
         newton = bool(newton or pair) and self._can_newton()
         wanted = [-self._newton(residual)] if newton else []
         if pair or not newton:
             wanted.append(-residual / self._sizes() if self.by_size else -residual)
+        if room and self.kind == "kernel" and not newton and self.metric is not None:
+            image = self.block.product(residual, self.engine)
+            wanted.append(self.block.transposed_product(self.metric * image, self.engine))
         kept = sum(self._keep(vector) is not None for vector in wanted)
         messages = (np.empty((kept, self.block.shape[0])) if out is None else out)[:kept]
         if kept == 2:
@@ -317,7 +321,7 @@ class DirectionParty(Answering):
             if direction is not None:
                 messages.append(self.block.product(direction, self.engine))
 
-        factorised = self._can_newton()
+        factorised = self.kind == "gram" and self._can_newton()
         if factorised:
             send(-self._newton(residual))
         send(-residual)

@@ -32,6 +32,10 @@ _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 _WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 30
 
 
+#: N x N matrices of a model with all columns: K as far as it is known, its factor, a Hessian with its factor.
+_MODEL_OF_FEW_ROWS = 8
+
+
 class Subspace(Scheme):
     """See :mod:`fastadmm.coordinator.subspace.subspace`."""
 
@@ -89,11 +93,16 @@ class Subspace(Scheme):
         # What is asked for is the same wherever parties are, so nothing that shows columns.
         cheap = _at_hand(options, elsewhere)
         history = options.history
-        if history is None and cheap:
+        if (
+            history is None
+            and cheap
+            and not _few_rows(problem.n_samples, [b.shape[1] for b in problem.blocks])
+        ):
             shapes = [block.whole_shape for block in problem.blocks]
             history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
         made = SubspaceMethod(problem, engine, history, both)
-        made.by_size = made.coordinator.at_hand = cheap
+        made.coordinator.at_hand = cheap
+        made.by_size = cheap and made.coordinator.few_rows is None
         made.coordinator.forecast.wanted = options.gap
         return made
 
@@ -109,10 +118,16 @@ class Subspace(Scheme):
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions per party."""
-        from fastadmm.coordinator.metric_limits import directions_for_kinks, directions_per_party
+        from fastadmm.coordinator.metric_limits import (
+            directions_for_few_rows,
+            directions_for_kinks,
+            directions_per_party,
+        )
         from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
 
         if shape.n_outputs == 1:
+            if self.models_few_rows(shape) and shape.traits.smooth:
+                return directions_for_few_rows(shape.n_parties, shape.n_samples), _LEAST_MOVES
             if not shape.traits.smooth:
                 return directions_for_kinks(shape.n_parties, shape.n_samples), _LEAST_DIRECTIONS
             if not shape.traits.convex:
@@ -131,7 +146,14 @@ class Subspace(Scheme):
 
             work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(MOST_SHARE * kept))
         columns = kept + (shape.n_parties + work) * shape.n_outputs
+        if self.models_few_rows(shape):
+            columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
         return 8 * columns * shape.n_samples, 0
+
+    def models_few_rows(self, shape: Shape) -> bool:
+        """Whether the coordinator keeps a model with all columns."""
+        convex = shape.traits.convex and not shape.traits.log_sum
+        return convex and shape.n_outputs == 1 and _few_rows(shape.n_samples, shape.widths)
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages, unless they are rounded, which are looked through.
@@ -180,6 +202,12 @@ def _worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) ->
     from fastadmm.coordinator.metric_limits import directions_worth
 
     return directions_worth(n_samples, widths, densities)
+
+
+def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
+    from fastadmm.coordinator.subspace.few_rows import has_few_rows
+
+    return has_few_rows(n_samples, sum(widths))
 
 
 def _kept(shape: Shape, history: int) -> int:

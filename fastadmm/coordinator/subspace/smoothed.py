@@ -95,13 +95,14 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         """Smooth about the last gradient while smoothing causes too much of the gap."""
         coordinator, smoothing = self.coordinator, self.smoothing
         for _ in range(_MOST_CENTRES):
-            point = coordinator.point
-            if point.gradient is None:
+            asked = coordinator.dual_point()
+            if asked is None:
                 break
-            z = self.problem.offset + point.total + point.intercept
-            if smoothing.excess(z, point.gradient, self.gap) <= 1.0:
+            total, intercept, gradient = asked
+            z = self.problem.offset + total + intercept
+            if smoothing.excess(z, gradient, self.gap) <= 1.0:
                 break
-            smoothing.move(point.gradient, _NARROWER)
+            smoothing.move(gradient, _NARROWER)
             coordinator.go_on_with(smoothing.smoothed(), _ACCURACY * self.gap)
 
     def _rounding(self) -> float:

@@ -32,9 +32,15 @@ from fastadmm.coordinator.certificate import (
 )
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
+from fastadmm.coordinator.metric_limits import (
+    directions_for_few_rows,
+    directions_per_party,
+    drift_share,
+    raised,
+)
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
+from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.coordinator.subspace.gap_forecast import GapForecast
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
@@ -155,6 +161,10 @@ class SubspaceCoordinator:
         What smoothing makes it useless to close of the span's gap, summed scaling.
     few_bend : bool
         Whether the loss bends at ever fewer samples: see :mod:`fastadmm.coordinator.subspace.near_rows`.
+    few_rows : FewRows or None
+        Where there are fewer rows than columns: see :mod:`fastadmm.coordinator.subspace.few_rows`.
+    aim_tolerance : float
+        How far its model is minimised, summed scaling.
     """
 
     def __init__(
@@ -165,7 +175,7 @@ class SubspaceCoordinator:
         self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
-        self.idle, self.in_vain = 0, 0.0
+        self.idle, self.in_vain, self.aim_tolerance = 0, 0.0, 0.0
         n = problem.n_samples
         self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
@@ -184,6 +194,9 @@ class SubspaceCoordinator:
         self._columns = sum(block.shape[1] for block in problem.blocks)
         self.moves = Moves()
         self.primal: PrimalValue | None = None
+        self.few_rows = FewRows(n) if problem.convex and has_few_rows(n, self._columns) else None
+        if self.few_rows is not None:
+            self.limit = directions_for_few_rows(problem.n_parties, n)
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
     @property
@@ -203,7 +216,34 @@ class SubspaceCoordinator:
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
         point.sums = primal.sums
         self.primal, self.repaired = primal, False
-        return primal
+        self._aim()
+        return self.primal
+
+    def _aim(self) -> None:
+        """Where rows are few, ask about the gradient of a model with all columns."""
+        if self.few_rows is None or self.primal is None:
+            return
+        given = self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend
+        if self.few_rows.aim(*given):
+            self.aim_again()
+
+    def _without_few_rows(self, primal: PrimalValue) -> PrimalValue:
+        """Where messages span all columns they are the model."""
+        few, self.few_rows = self.few_rows, None
+        return primal if few is None or not len(few.asked) else self.start(self.point.intercept)
+
+    def dual_point(self) -> tuple[np.ndarray, float, np.ndarray] | None:
+        """Sum of messages, intercept and the gradient there, of which parties will be asked; None before."""
+        known = self.few_rows
+        if known is not None and len(known.asked) and known.dual.any():
+            return known.total, known.intercept, known.dual
+        point = self.point
+        return None if point.gradient is None else (point.total, point.intercept, point.gradient)
+
+    def aim_again(self) -> None:
+        """Ask about the gradient that was found last for this, if there was one."""
+        if self.few_rows is not None and self.primal is not None and len(self.few_rows.asked):
+            self.primal = replace(self.primal, gradient=self.few_rows.dual, dual_feasible=False)
 
     def restart(self) -> None:
         """Evaluate the current point at the intercept it has, to the bit as when it was saved."""
@@ -261,13 +301,16 @@ class SubspaceCoordinator:
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
         complete = self.at_hand and self.complete
-        if complete or (self.at_hand and primal.dual_feasible and self.forecast.expects(before)):
+        whole = not complete and self.whole_pays
+        if complete or whole:
+            primal = self._without_few_rows(primal)
+        provable = primal.dual_feasible or self.few_rows is not None
+        if complete or (self.at_hand and provable and self.forecast.expects(before)):
             squared = yield from self._squared_residuals(primal.gradient)
-            if primal.dual_feasible and self.forecast.proves(self._gap(squared), before):
+            if provable and self.forecast.proves(self._proved_gap(squared, primal), before):
                 # Should the run not end here, as where weights are rounded, nothing has moved: not twice.
                 self.forecast.forget()
                 return squared
-        whole = not complete and self.whole_pays
         if not (complete or whole or self.watch.may_wait(before)) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
@@ -275,19 +318,22 @@ class SubspaceCoordinator:
         if self.rounded is not None:
             return (yield from self._round_of_pairs(primal, self.rounded))
         self.correction = Correction()
-        newton = self.directions.newton()
+        newton, known = self.few_rows is None and self.directions.newton(), len(self.owner)
         if not complete:
             answers = yield from self._ask(primal.gradient, newton, whole)
             squared = [float(answer["squared_residual"]) for answer in answers]
+        if self.few_rows is not None:
+            self.few_rows.learn(primal.gradient, self.messages, known, self.engine)
         old = self.point.coefficients
-        gap = yield from self._descend(squared, before)
+        gap = self._proved_gap(squared, primal)
+        yield from self._descend(gap, before)
         self.forecast.take(gap)
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         self.idle = self.idle + 1 if before - after <= _NOTHING * abs(before) else 0
         # The first is most runs' last. Where directions are missing, no gradient needs a repair.
-        if self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
+        if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
             self.repair()
         return squared
 
@@ -322,7 +368,10 @@ class SubspaceCoordinator:
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
         start = np.pad(old, (0, len(self.owner) - len(old)))
-        gap = yield from self._descend(squared, primal.loss + self.regulariser(), errors)
+        if self.few_rows is not None:
+            self.few_rows.learn(gradient, self.messages, len(old), self.engine)
+        gap = self._proved_gap(squared, primal)
+        yield from self._descend(gap, primal.loss + self.regulariser(), errors)
         self.start(self.point.intercept)
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
@@ -355,18 +404,24 @@ class SubspaceCoordinator:
         products: np.ndarray = self.engine.dot(self.messages, gradient)
         return products
 
+    def _proved_gap(self, squared: Sequence[float], primal: PrimalValue) -> float:
+        """What the parties' residuals prove where a round starts, summed scaling."""
+        gap = self._gap(squared)
+        if self.few_rows is None or primal.dual_feasible:
+            return gap
+        regulariser = self.regulariser()
+        bound = dual_bound(self.problem, primal.gradient, self.point.total, regulariser, gap, self.engine)
+        return min(gap, max(primal.loss + regulariser - bound, 0.0))
+
     def _gap(self, squared: Sequence[float]) -> float:
         """What the parties' residuals add up to, summed scaling."""
         return sum(squared) / (2.0 * self.problem.regularization)
 
-    def _descend(
-        self, squared: Sequence[float], objective: float, tilt: np.ndarray | None = None
-    ) -> Talk[float]:
-        """Minimise over the span after the parties' answers; the gap that they certified."""
-        gap = self._gap(squared)
+    def _descend(self, gap: float, objective: float, tilt: np.ndarray | None = None) -> Talk[None]:
+        """Minimise over the span after the parties' answers, which certified a gap."""
         tolerance = span_tolerance(gap, objective, self.complete, self.forecast.wanted)
-        self.point = yield from self._best_of_span(max(tolerance, self.in_vain), tilt)
-        return gap
+        self.aim_tolerance = max(tolerance, self.in_vain)
+        self.point = yield from self._best_of_span(self.aim_tolerance, tilt)
 
     def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
         """:meth:`_minimise`; here no party has to be asked for it."""
@@ -549,7 +604,17 @@ class SubspaceMethod(Method):
     name = "subspace"
     convergent = True
     family = "subspace"
-    row_keys: tuple[str, ...] = ("messages", "total", "metric", "span_reference", "rounded_error")
+    row_keys: tuple[str, ...] = (
+        "messages",
+        "total",
+        "metric",
+        "span_reference",
+        "rounded_error",
+        "asked",
+        "asked_images",
+        "dual",
+        "dual_total",
+    )
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
@@ -569,6 +634,8 @@ class SubspaceMethod(Method):
             if self.by_size and party.kind == "gram" and cheaper_by_size(block.whole_shape, block.density):
                 party.kind = "gradient"
                 party.reason = f"{block.shape[1]} sparse columns: a factor would cost more than rounds"
+            if party.kind == "kernel" and self.coordinator.few_rows is not None:
+                party.reason = "more columns than rows: gradient directions, at a model with all columns"
             party.by_size = self.by_size and party.kind == "gradient"
             party.reason += ", by the columns' sizes" if party.by_size else ""
         return parties
@@ -672,6 +739,9 @@ class SubspaceMethod(Method):
             "gaps": coordinator.forecast.gaps,
             "repaired": coordinator.repaired,
         }
+        if coordinator.few_rows is not None:
+            saved.update(coordinator.few_rows.export())
+            saved["aim_tolerance"] = coordinator.aim_tolerance
         if coordinator.rounded is not None:
             saved.update(coordinator.rounded.export())
             saved["restate"] = coordinator.rounding_is_left
@@ -737,6 +807,10 @@ class SubspaceMethod(Method):
             coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
+        if coordinator.few_rows is not None and "asked" in saved:
+            coordinator.few_rows.restore(saved)
+            coordinator.aim_tolerance = float(saved["aim_tolerance"])
+            coordinator.aim_again()
         if saved.get("repaired", False):
             coordinator.repair()
 

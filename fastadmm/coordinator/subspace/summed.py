@@ -78,6 +78,7 @@ class SummedCoordinator(SubspaceCoordinator):
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
+        self.few_rows = None  # no block gradients are known of sums
         self.limit = directions_per_party(1)
         self.sums = Sums(problem.n_parties)
         self.reach = 0.0
@@ -101,7 +102,7 @@ class SummedCoordinator(SubspaceCoordinator):
         squared = yield from self._extend(primal.gradient)
         bound = self._downwards(primal.gradient)
         yield from self._orthonormalise()
-        yield from self._descend([squared], before)
+        yield from self._descend(self._gap([squared]), before)
         yield from self._merge_oldest()
         self.start(self.point.intercept)
         self.correction = Correction(bound, self.upwards(self.problem, self.point))

@@ -1,0 +1,222 @@
+r"""Which gradient to ask about where rows are few and columns many: that of a model with all columns.
+
+The optimum is :math:`x_m = -D_m^\top u / (\lambda W)` with one vector u of N numbers, and all that matters of
+the features is :math:`K = \sum_m D_m D_m^\top`. With directions in number comparable to the rows, the
+minimiser over their span fits the data by what directions happen to be there: its gradient says little of u,
+and next to nothing is proved with it. Of K the messages V tell
+
+.. math:: K = V^\top V + E, \qquad E \succeq 0,
+
+and of every q that was asked about, where parties answered with their block gradients, Kq itself. So the
+coordinator puts
+
+.. math:: \hat E = R\,(Q^\top R)^+ R^\top + \sigma\,(I - Q Q^\top), \qquad R = K Q - V^\top V Q
+
+for E, with orthonormal Q and a share of the last quotient :math:`q^\top E q` for :math:`\sigma`, and asks
+next about the loss gradient at the minimiser of
+:math:`\ell(z) + \tfrac{\lambda W}2 z^\top \hat K^{-1} z`. R is zero while nothing was forgotten. After as
+many rounds as there are rows, :math:`\hat K = K`. What is asked about is a dual point like any other: nothing
+that is proved rests on the estimate. See ``docs/solver.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.subspace.bent_rows import Lines
+from fastadmm.coordinator.subspace.box_program import minimise_over_box
+from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["FewRows", "has_few_rows"]
+
+Array = np.ndarray
+
+#: Rows up to this many: a model costs about their cube.
+MOST_ROWS = 1024
+
+#: What is left of K off the gradients so far, as a share of what it was along the last: gradients lean to
+#: where it is large. Between a third and a tenth it makes no difference.
+_SHARE = 0.2
+
+#: A gradient with no more than this share off the earlier ones tells nothing new.
+_NEW = 1e-8
+
+#: What was forgotten counts from this share of K's trace along Q on; and a row's rounding of K.
+_LEAST, _ROUNDING = 1e-10, 1e-13
+
+
+def has_few_rows(n_samples: int, n_columns: int) -> bool:
+    """Whether there are more columns than rows, and few enough rows for a model of all columns.
+
+    Parameters
+    ----------
+    n_samples : int
+        N, of all workers.
+    n_columns : int
+        Of all parties.
+    """
+    return n_samples < n_columns and n_samples <= MOST_ROWS
+
+
+class FewRows:
+    """What is known of K, and the dual point that follows from it.
+
+    Parameters
+    ----------
+    n_samples : int
+
+    Attributes
+    ----------
+    asked, images : ndarray of shape (k, N)
+        Q', orthonormal, and (K Q)'.
+    size : float
+        Quotient of E along the last gradient.
+    dual : ndarray of shape (N,)
+        u, the gradient to ask about next; zero at first.
+    total, intercept : ndarray of shape (N,), float
+        Predictor, without offset, and intercept of the model whose gradient it is.
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        self.asked = self.images = np.empty((0, n_samples))
+        self.size = 0.0
+        self.dual, self.total = np.zeros(n_samples), np.zeros(n_samples)
+        self.intercept = 0.0
+
+    def learn(self, gradient: Array, messages: Array, known: int, engine: Engine) -> None:
+        """Take in the answers to a gradient.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (N,)
+        messages : ndarray of shape (K, N)
+            V, with every part of the block gradients.
+        known : int
+            Messages that were there before.
+        engine : Engine
+        """
+        norm = float(np.sqrt(engine.dot(gradient[np.newaxis], gradient)[0]))
+        products = engine.dot(messages, gradient)
+        image = engine.combine(products, messages)
+        new = gradient
+        for _ in range(2):
+            shares = engine.dot(self.asked, new) if len(self.asked) else np.empty(0)
+            new = new - engine.combine(shares, self.asked)
+            image = image - engine.combine(shares, self.images)
+        left = float(np.sqrt(engine.dot(new[np.newaxis], new)[0]))
+        if not left > _NEW * norm:
+            return
+        gained = products[known:]
+        if len(gained):
+            self.size = float(gained @ gained) / left**2
+        self.asked = np.vstack([self.asked, new / left])
+        self.images = np.vstack([self.images, image / left])
+
+    def aim(
+        self, problem: Problem, messages: Array, tolerance: float, engine: Engine, few_bend: bool = False
+    ) -> bool:
+        """Minimise the model; whether that gave a gradient.
+
+        Parameters
+        ----------
+        problem : Problem
+        messages : ndarray of shape (K, N)
+        tolerance : float
+            Summed scaling.
+        engine : Engine
+        few_bend : bool
+            Whether the loss bends at ever fewer samples.
+        """
+        if not len(self.asked):
+            return False
+        kernel = self._kernel(messages, engine)
+        if few_bend and self._aim_in_box(problem, kernel, tolerance, engine):
+            return True
+        return self._aim_in_span(problem, kernel, tolerance, engine)
+
+    def _aim_in_box(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
+        """By the dual program of a loss whose derivative is a clamped line; False where it is none."""
+        if problem.loss.bends(problem.y) is None:
+            return False
+        lines = Lines.of(problem, engine)
+        open_ended = ~(np.isfinite(lines.least) & np.isfinite(lines.most))
+        rows = np.flatnonzero((lines.least < lines.most) & (lines.rise > 0.0))
+        if open_ended.any() or not len(rows):
+            return False
+        u, (low, high), rise = np.zeros(len(kernel)), (lines.least[rows], lines.most[rows]), lines.rise[rows]
+        hessian = kernel[np.ix_(rows, rows)] / problem.regularization
+        hessian[np.diag_indices(len(rows))] += 1.0 / rise
+        linear = lines.origin[rows] - lines.slope[rows] / rise - problem.offset[rows]
+        u[rows], multiplier = minimise_over_box(hessian, linear, low, high, problem.fit_intercept, tolerance)
+        if not np.isfinite(u).all():
+            return False
+        self.dual, self.total, self.intercept = u, kernel @ u / -problem.regularization, -multiplier
+        return True
+
+    def _aim_in_span(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
+        """By Newton's method in the predictor."""
+        from scipy.linalg.lapack import dpotrf
+
+        scale = float(kernel.diagonal().max())
+        kernel[np.diag_indices(len(kernel))] += _ROUNDING * len(kernel) * scale
+        factor, failed = dpotrf(kernel, lower=False, clean=True)
+        if failed:
+            return False
+        factor = np.ascontiguousarray(factor)
+        span = Span(problem, factor, engine)
+        here = engine.dot(factor, self.dual / -problem.regularization)
+        starts = [
+            span.evaluated(SpanPoint(c, self.intercept, engine.combine(c, factor)))
+            for c in (here, np.zeros(len(here)))  # what is known of K has changed: it may lead far off
+        ]
+        start = min(starts, key=lambda point: span.value_at(point) if np.isfinite(point.loss) else np.inf)
+        point = minimise_over_span(problem, factor, start, tolerance, engine)
+        known = (
+            None if point.gradient is None or point.sums is None else (point.loss, point.gradient, point.sums)
+        )
+        found = primal_value(problem, point.total, point.intercept, engine, known)
+        if not (np.isfinite(found.loss) and np.isfinite(found.gradient).all()):
+            return False
+        self.dual, self.total, self.intercept = found.gradient, point.total, float(found.intercept)
+        return True
+
+    def _kernel(self, messages: Array, engine: Engine) -> Array:
+        kernel = messages.T @ messages
+        rest = self.images - np.array([engine.combine(engine.dot(messages, q), messages) for q in self.asked])
+        cross = np.array([engine.dot(rest, q) for q in self.asked])
+        values, vectors = np.linalg.eigh(0.5 * (cross + cross.T))
+        whole = float(np.abs(np.einsum("ij,ij->i", self.images, self.asked)).sum())
+        kept = values > _LEAST * whole
+        if kept.any():
+            lost = (vectors[:, kept] / np.sqrt(values[kept])).T @ rest
+            kernel += lost.T @ lost
+        off = -self.asked.T @ self.asked
+        off[np.diag_indices(len(off))] += 1.0
+        kernel += _SHARE * self.size * off
+        return kernel
+
+    def export(self) -> dict[str, Any]:
+        """State for a checkpoint."""
+        return {
+            "asked": self.asked,
+            "asked_images": self.images,
+            "dual": self.dual,
+            "dual_total": self.total,
+            "few_rows": np.array([self.size, self.intercept]),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
+        n = len(self.dual)
+        keys = "asked", "asked_images", "dual", "dual_total"
+        asked, images, dual, total = (np.array(saved[key]) for key in keys)
+        if asked.shape != images.shape or asked.shape[1:] != (n,) or not dual.shape == total.shape == (n,):
+            raise ValueError("asked")
+        self.asked, self.images, self.dual, self.total = asked, images, dual, total
+        self.size, self.intercept = map(float, saved["few_rows"])

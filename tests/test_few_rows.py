@@ -1,0 +1,152 @@
+"""Wide tables with ridge in ``subspace``: the model with all columns, and how few rounds it takes."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.coordinator.subspace.box_program import minimise_over_box
+from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions, solve
+
+
+def made(seed: int, monkeypatch: pytest.MonkeyPatch):
+    """A problem of ``bench/few_rows.py``."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
+    from few_rows import generate_ridge
+
+    _, blocks, y, given = generate_ridge(seed)
+    return make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
+
+
+def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds: int = 6) -> Solver:
+    rng = np.random.default_rng(0)
+    n = len(party_kernels[0])
+    problem = make_problem(party_kernels, rng.normal(size=n), lam=1e-3, loss="squared")
+    solver = Solver(problem, SolverOptions(scheme="subspace", history=directions, gap=0.0, n_threads=1))
+    for _ in range(rounds):
+        solver.round()
+    return solver
+
+
+def wide_blocks(n: int = 20, widths: tuple[int, ...] = (600, 550)) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=(n, d)) for d in widths]
+
+
+def test_where_rows_are_few():
+    assert has_few_rows(100, 101)
+    assert not has_few_rows(100, 100)
+    assert not has_few_rows(2000, 9000)
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds"),
+    [
+        (13, 20),  # plain columns: more than 150 rounds with gradients of the span's minimiser
+        (10, 25),  # correlated columns, Poisson: the same
+        (8, 40),  # badly scaled and doubled columns
+        (233, 25),  # hinge, all samples beyond their margins at the optimum: the model itself is stiff
+        (239, 40),
+        (245, 60),  # the stiffest: Newton's method from bend to bend did not end
+    ],
+)
+@pytest.mark.parametrize("directions", ["auto", "one", "both"])
+def test_wide_tables_are_certified_soon(
+    seed: int, rounds: int, directions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = made(seed, monkeypatch)
+    if directions != "auto" and not problem.loss.smooth:
+        pytest.skip("losses with kinks send one")
+    # One direction in a round is half of the messages.
+    most = 2 * rounds if directions == "one" else rounds
+    options = SolverOptions(scheme="subspace", gap=1e-6, max_rounds=most, directions=directions, n_threads=1)
+    assert solve(problem, options).gap <= 1e-6
+
+
+@pytest.mark.parametrize("directions", [None, 4])
+def test_what_was_asked_about_is_known_exactly(directions: int | None) -> None:
+    """Also of what parties have forgotten since."""
+    blocks = wide_blocks()
+    coordinator = known(blocks, directions).method.coordinator
+    few, kernel = coordinator.few_rows, sum(block @ block.T for block in blocks)
+    assert len(few.asked) == 6
+    np.testing.assert_allclose(few.asked @ few.asked.T, np.eye(6), atol=1e-12)
+    np.testing.assert_allclose(few.images, few.asked @ kernel, rtol=1e-8, atol=1e-8)
+    estimate = few._kernel(coordinator.messages, Engine(1))
+    np.testing.assert_allclose(few.asked @ estimate, few.images, rtol=1e-7, atol=1e-6)
+    seen = coordinator.messages.T @ coordinator.messages
+    assert np.linalg.eigvalsh(estimate - seen)[0] > -1e-8
+
+
+def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel() -> None:
+    blocks = wide_blocks()
+    rng = np.random.default_rng(2)
+    problem = make_problem(blocks, rng.normal(size=20), lam=1e-2, loss="squared", fit_intercept=False)
+    few, engine = FewRows(20), Engine(1)
+    messages = np.array([block @ (block.T @ problem.y) for block in blocks])
+    messages /= np.array([[np.linalg.norm(block.T @ problem.y)] for block in blocks])
+    few.learn(problem.y, messages, 0, engine)
+    assert few.aim(problem, messages, 1e-20, engine)
+    estimate = few._kernel(messages, engine)
+    scale = problem.regularization
+    expected = -scale * np.linalg.solve(estimate + scale * np.eye(20), problem.y)
+    np.testing.assert_allclose(few.dual, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_gradient_that_was_asked_about_before_teaches_nothing() -> None:
+    few, engine, rng = FewRows(20), Engine(1), np.random.default_rng(3)
+    messages, g = rng.normal(size=(3, 20)), rng.normal(size=20)
+    few.learn(g, messages, 0, engine)
+    size = few.size
+    few.learn(3.0 * g, messages, 0, engine)
+    assert len(few.asked) == 1
+    assert few.size == size
+    few.learn(np.zeros(20), messages, 0, engine)
+    assert len(few.asked) == 1
+
+
+@pytest.mark.parametrize("loss", ["squared", "quantile"])
+def test_a_restored_run_takes_the_same_steps(loss: str) -> None:
+    rng = np.random.default_rng(4)
+    problem = make_problem(wide_blocks(), rng.normal(size=20), lam=1e-3, loss=loss)
+    options = SolverOptions(scheme="subspace", gap=1e-12, n_threads=1)
+    solver = Solver(problem, options)
+    for _ in range(3):
+        solver.round()
+    saved = copy.deepcopy((solver.export(), solver.export_parties()))
+    other = Solver(problem, options)
+    other.restore(*saved)
+    for _ in range(2):
+        assert solver.round().objective == other.round().objective
+    saved[0]["method"]["asked"] = saved[0]["method"]["asked"][:, 1:]
+    with pytest.raises(ValueError, match="asked"):
+        Solver(problem, options).method.restore(saved[0]["method"])
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_a_box_program_ends_at_its_conditions(balanced: bool, scale: float) -> None:
+    rng = np.random.default_rng(5)
+    factor = rng.normal(size=(15, 25))
+    hessian, linear = scale * factor @ factor.T + np.eye(15), 3.0 * rng.normal(size=15)
+    low, high = -rng.random(15) / scale, rng.random(15) / scale
+    u, multiplier = minimise_over_box(hessian, linear, low, high, balanced, 0.0)
+    slope = hessian @ u + linear + multiplier
+    assert multiplier == 0.0 or balanced
+    assert not balanced or abs(u.sum()) <= 1e-10 * np.abs(u).sum()
+    assert (low < u).all()
+    assert (u < high).all()
+    # A slope has the sign of the bound that it presses against, and none inside.
+    assert np.abs(np.where(slope > 0.0, u - low, high - u) * slope).max() <= 1e-9 / scale
+
+
+def test_a_box_program_stops_at_its_tolerance() -> None:
+    hessian, linear = np.diag([1.0, 2.0]), np.array([-0.5, 9.0])
+    u, _ = minimise_over_box(hessian, linear, -np.ones(2), np.ones(2), False, 1e-3)
+    assert 0.5 * u @ hessian @ u + linear @ u <= -8.125 + 1e-3
