@@ -353,7 +353,7 @@ def test_the_log_says_what_parties_answer_and_why(tmp_path, capsys):
     )
     for asked, said in (
         (in_file(directions="both"), "both directions (asked for)"),
-        ([], "both directions where"),
+        ([], "one direction, both or all columns"),
     ):
         assert run("train", data, "-o", tmp_path / f"run{len(asked)}", *asked) == 0
         shown = " ".join(capsys.readouterr().err.split())

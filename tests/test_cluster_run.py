@@ -269,9 +269,9 @@ def test_bad_input_is_a_line_on_every_worker(data, tmp_path):
     assert told.endswith("bank is not what rank 0 has; start all workers alike, on the same files")
     assert "scheme 'sharing' cannot be shared by rows yet" in refused(replace(config, scheme="sharing"))
     assert "key 'validation': early stopping" in refused(replace(config, validation=0.1))
-    told = refused(replace(config, memory="250MB"))
+    told = refused(replace(config, memory="200MB"))
     assert re.match(
-        r"memory: 250\.0 MB is too little: training .* raise the limit or start more workers$", told
+        r"memory: 200\.0 MB is too little: training .* raise the limit or start more workers$", told
     )
 
 

@@ -344,6 +344,7 @@ def test_attributes_tell_how_training_went(cancer: Data) -> None:
     assert all(record.gap > model.tol for record in model.history_[:-1])
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     X, y = cancer
     model = ADMMSharingClassifier(3, 1e-2, max_rounds=5)

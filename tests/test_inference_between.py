@@ -245,7 +245,8 @@ def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference
     # Two models, each within the gap: weights differ by up to the root of it.
     numbers = ["weight", "standard_error", "statistic", "p_value", "low", "high"]
     np.testing.assert_allclose(shown[numbers], expected[numbers], rtol=1e-6, atol=1e-14)
-    assert own.fit.bic == pytest.approx(whole.fit.bic, rel=1e-10)
+    # The loss alone is not least at the optimum: it differs as the weights do, by the root of the gap.
+    assert own.fit.bic == pytest.approx(whole.fit.bic, rel=1e-8)
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 

@@ -133,6 +133,7 @@ def test_older_models_open_as_what_they_were(model: Model, tmp_path: Path, versi
             open_model(tmp_path / "m")
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_ids_are_of_the_run_not_of_the_data(tmp_path: Path) -> None:
     config = make_config({"data": str(write_problem(tmp_path / "a.parts", 60, (3, 2))), "rounds": 2})
     for name in ("one", "two"):

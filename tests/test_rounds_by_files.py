@@ -199,6 +199,7 @@ def in_process(data: Path, values: dict, kind: str = "classification") -> object
     return make_config({"data": str(data), **({"directions": directions} if smooth else {}), **values})
 
 
+@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize(("values", "kind"), CASES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     data = data_of(tmp_path, kind)

@@ -44,6 +44,7 @@ def test_sets_with_bounds(constraint: str) -> None:
     assert all((x >= low).all() and (x <= high).all() for x in result.weights)
 
 
+@pytest.mark.usefixtures("by_directions")
 def test_the_optimum_is_that_of_rounds_by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, options = table("logistic", "l1"), SolverOptions(gap=1e-7, max_rounds=200)
     by_columns = solve(problem, options)

@@ -88,6 +88,9 @@ class Method(ABC):
         """
         return None
 
+    def keep_to_directions(self) -> None:  # noqa: B027 (most never do)
+        """Never take all columns at once: early stopping chooses among the models of many rounds."""
+
     @property
     def remark(self) -> str:
         """What the end of a run says of its course; empty where that is nothing."""

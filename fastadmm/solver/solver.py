@@ -84,6 +84,8 @@ class Solver(Run):
         elsewhere = driver is not None and not driver.local
         self.scheme, _ = choose_scheme(self.options, problem.traits)
         self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
+        if early is not None:
+            self.method.keep_to_directions()
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}

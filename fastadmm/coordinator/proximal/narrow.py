@@ -94,9 +94,12 @@ class NarrowProximalMethod(ProximalMethod):
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
 
+    def keep_to_directions(self) -> None:
+        self.whole = False
+
     def make_parties(self) -> list[FaceParty]:
         parties = super().make_parties()
-        for party in parties:
+        for party in parties if self.whole else ():
             party.reason += "; in one process all columns are sent at once"
         return parties
 

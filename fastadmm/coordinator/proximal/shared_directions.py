@@ -166,7 +166,8 @@ class SharedDirections:
         """
         k = sum(widths)
         self.store.make_room(0, k, max(self.most, k))
-        self.owner, self.products = np.repeat(np.arange(len(widths)), widths), np.eye(k)
+        self.owner, self.rows = np.repeat(np.arange(len(widths)), widths), np.arange(k)
+        self.products = np.eye(k)
         return np.split(self.store.rows[:k], np.cumsum(widths)[:-1])
 
     def recombine(self, m: int, rotation: Array) -> None:

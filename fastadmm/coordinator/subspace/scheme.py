@@ -113,7 +113,9 @@ class Subspace(Scheme):
         if (traits.log_sum or not traits.smooth) and _at_hand(options, elsewhere):
             return ["answers of a round: both directions while there is room for them (in one process)"]
         if not traits.vector and _at_hand(options, elsewhere):
-            return ["answers of a round: both directions where that is less work, else one (in one process)"]
+            return [
+                "answers of a round: one direction, both or all columns, whichever is less work (in one process)"
+            ]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:

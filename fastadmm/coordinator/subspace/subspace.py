@@ -151,6 +151,8 @@ class SubspaceCoordinator:
         Whether that is much more than directions still promise: messages in double precision follow.
     at_hand : bool
         Whether the parties are of this process, where an exchange costs less than arithmetic.
+    all_at_once : bool
+        Whether these may then answer with all of their columns, where that is less work.
     forecast : GapForecast
         Of the next round, where they are.
     idle : int
@@ -185,7 +187,7 @@ class SubspaceCoordinator:
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.directions = DirectionChoice()
-        self.at_hand = False
+        self.at_hand, self.all_at_once = False, True
         self.forecast = GapForecast()
         entries = [block.shape[1] * block.density for block in problem.blocks]
         dense = sum(e for e, block in zip(entries, problem.blocks) if block.density == 1.0)
@@ -481,7 +483,7 @@ class SubspaceCoordinator:
     @property
     def whole_pays(self) -> bool:
         """Whether parties of this process answer the first gradient with all of their columns."""
-        if not self.at_hand or len(self.owner):
+        if not (self.at_hand and self.all_at_once) or len(self.owner):
             return False
         blocks, n = self.problem.blocks, self.engine.all_rows(self.problem.n_samples)
         shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
@@ -642,6 +644,9 @@ class SubspaceMethod(Method):
 
     def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
         return DirectionParty(name, block, self.problem.regularization, self.engine)
+
+    def keep_to_directions(self) -> None:
+        self.coordinator.all_at_once = False
 
     def reopen(self) -> float:
         return self.coordinator.start().loss
