@@ -114,7 +114,7 @@ class Subspace(Scheme):
             return ["answers of a round: both directions while there is room for them (in one process)"]
         if not traits.vector and _at_hand(options, elsewhere):
             return [
-                "answers of a round: one direction, both or all columns, whichever is less work (in one process)"
+                "answers of a round: one direction, both or all columns, what is least work (in one process)"
             ]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
