@@ -288,6 +288,7 @@ def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
     assert 2 * 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
 
 
+@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("scheme", "kind"),

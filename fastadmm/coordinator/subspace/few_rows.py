@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.box_program import minimise_over_box
 from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
@@ -36,6 +37,9 @@ from fastadmm.problem.problem import Problem
 __all__ = ["FewRows", "has_few_rows"]
 
 Array = np.ndarray
+
+#: Rounds whose gap does not fall by a tenth, nor the objective at all: gradients at the model itself follow.
+_MOST_STILL = 5
 
 #: Rows up to this many: a model costs about their cube.
 MOST_ROWS = 1024
@@ -88,6 +92,14 @@ class FewRows:
         self.size = 0.0
         self.dual, self.total = np.zeros(n_samples), np.zeros(n_samples)
         self.intercept = 0.0
+        self.watch = StallWatch()
+
+    def proves_no_more(self, gap: float, gains: bool) -> bool:
+        """Take in a round's gap, and whether the objective fell; whether neither has in some rounds."""
+        if gains:
+            self.watch = StallWatch()
+        self.watch.stalls(gap)
+        return self.watch.n_still >= _MOST_STILL
 
     def learn(self, gradient: Array, messages: Array, known: int, engine: Engine) -> None:
         """Take in the answers to a gradient.
@@ -208,7 +220,7 @@ class FewRows:
             "asked_images": self.images,
             "dual": self.dual,
             "dual_total": self.total,
-            "few_rows": np.array([self.size, self.intercept]),
+            "few_rows": np.array([self.size, self.intercept, self.watch.reference, self.watch.n_still]),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -219,4 +231,5 @@ class FewRows:
         if asked.shape != images.shape or asked.shape[1:] != (n,) or not dual.shape == total.shape == (n,):
             raise ValueError("asked")
         self.asked, self.images, self.dual, self.total = asked, images, dual, total
-        self.size, self.intercept = map(float, saved["few_rows"])
+        self.size, self.intercept, reference, still = map(float, saved["few_rows"])
+        self.watch = StallWatch(reference, int(still))

@@ -334,10 +334,16 @@ class SubspaceCoordinator:
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         self.idle = self.idle + 1 if before - after <= _NOTHING * abs(before) else 0
+        self._give_up_few_rows(gap, gains=self.idle == 0)
         # The first is most runs' last. Where directions are missing, no gradient needs a repair.
         if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
             self.repair()
         return squared
+
+    def _give_up_few_rows(self, gap: float, gains: bool) -> None:
+        """Send gradients at the model itself from where those of a model with all columns prove no more."""
+        if self.few_rows is not None and self.primal is not None and self.few_rows.proves_no_more(gap, gains):
+            self._without_few_rows(self.primal)
 
     def _span_share(self) -> float:
         """What the slope that is left in the span adds to the gap, summed scaling."""
@@ -374,13 +380,15 @@ class SubspaceCoordinator:
             self.few_rows.learn(gradient, self.messages, len(old), self.engine)
         gap = self._proved_gap(squared, primal)
         yield from self._descend(gap, primal.loss + self.regulariser(), errors)
-        self.start(self.point.intercept)
+        after = self.start(self.point.intercept).loss + self.regulariser()
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
             self.problem, start, gradient, errors, self.point, spread, self.engine
         )
         self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
         yield from self._compress(old)
+        before = primal.loss + 0.5 * self.problem.regularization * float(old @ old)
+        self._give_up_few_rows(gap, gains=before - after > _NOTHING * abs(before))
         return squared
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
@@ -812,7 +820,9 @@ class SubspaceMethod(Method):
             coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
-        if coordinator.few_rows is not None and "asked" in saved:
+        if "asked" not in saved:
+            coordinator.few_rows = None  # a run that gave up on them, or began without
+        if coordinator.few_rows is not None:
             coordinator.few_rows.restore(saved)
             coordinator.aim_tolerance = float(saved["aim_tolerance"])
             coordinator.aim_again()
