@@ -107,7 +107,7 @@ def blocks_of(X: Any, parties: int) -> list[Any]:
 def counted() -> Iterator[Counter[str]]:
     """What is called meanwhile: reads of a party's block, and the coordinator's passes over vectors."""
     from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-    from fastadmm.coordinator.proximal import hull
+    from fastadmm.coordinator.proximal.class_hessian import ClassHessian
     from fastadmm.coordinator.subspace.span_hessian import SpanHessian
     from fastadmm.problem.loss import Loss
     from fastadmm.problem.multinomial import Multinomial
@@ -143,8 +143,7 @@ def counted() -> Iterator[Counter[str]]:
         count(owner, "advance", "losses")
     count(Multinomial, "advance_classes", "losses")
     count(SpanHessian, "refresh", "hessians")
-    for attribute in ("newton_system", "class_newton_system"):
-        count(hull, attribute, "hessians")
+    count(ClassHessian, "move", "hessians")
     try:
         yield counts
     finally:
