@@ -82,7 +82,9 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
         self._refine()
-        coordinator.in_vain = _IN_VAIN * self.gap if math.isfinite(self.gap) else 0.0
+        # Of a span of all weights nothing but smoothing's share is left.
+        useless = coordinator.complete and math.isfinite(self.gap)
+        coordinator.in_vain = _IN_VAIN * self.gap if useless else 0.0
         measured = yield from super().round()
         self.bound = max(self.bound, measured.lower_bound)
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
