@@ -139,17 +139,9 @@ class NarrowProximalMethod(ProximalMethod):
         )
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
-            objective = self._minimise(
-                SpanPoint(
-                    model.coefficients,
-                    primal.intercept,
-                    model.total,
-                    primal.loss,
-                    primal.gradient,
-                    primal.sums,
-                ),
-                objective,
-            )
+            # The gradient's sums are added up anew, as a run that goes on later does.
+            known = model.coefficients, primal.intercept, model.total, primal.loss, primal.gradient
+            objective = self._minimise(SpanPoint(*known), objective)
             coordinator.gap = max(objective - self.bound, 0.0)
             # Without any gain nothing but rounding is left, of columns that differ much in size.
             self.whole = (gains or objective < before) and not self.watch.stalls(coordinator.gap)
