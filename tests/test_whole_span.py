@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -74,7 +76,8 @@ def test_given_weights_are_coefficients_of_the_columns() -> None:
 def test_a_smaller_gap_than_was_reached_takes_further_rounds_without_a_message() -> None:
     solver = Solver(problem(), SolverOptions(gap=0.0))
     objectives = [solver.round().objective for _ in range(4)]
-    assert objectives == sorted(objectives, reverse=True)
+    # The last ones differ by the rounding of a sum over 700 rows.
+    assert all(later <= earlier * (1.0 + 1e-14) for earlier, later in pairwise(objectives))
     assert len(solver.coordinator.messages) == 22
     assert solver.last_record is not None
     assert solver.last_record.gap <= 1e-13
