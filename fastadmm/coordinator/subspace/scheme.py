@@ -93,14 +93,15 @@ class Subspace(Scheme):
         # What is asked for is the same wherever parties are, so nothing that shows columns.
         cheap = _at_hand(options, elsewhere)
         history = options.history
-        if (
-            history is None
-            and cheap
-            and not _few_rows(problem.n_samples, [b.shape[1] for b in problem.blocks])
-        ):
+        few = _few_rows(problem.n_samples, [b.shape[1] for b in problem.blocks])
+        if history is None and cheap and not few:
             shapes = [block.whole_shape for block in problem.blocks]
             history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
-        made = SubspaceMethod(problem, engine, history, both)
+        from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod, goes_by_stacked_rows
+
+        free = cheap and options.history is None and history is not None
+        stacked = free and goes_by_stacked_rows(problem, engine, history)
+        made = (StackedSubspaceMethod if stacked else SubspaceMethod)(problem, engine, history, both)
         made.coordinator.at_hand = cheap
         made.by_size = cheap and made.coordinator.few_rows is None
         made.coordinator.forecast.wanted = options.gap

@@ -33,6 +33,7 @@ __all__ = [
     "SomeRows",
     "Span",
     "SpanPoint",
+    "descend",
     "is_lower",
     "minimise_over_span",
     "span_solver",
@@ -170,12 +171,16 @@ def minimise_over_span(
     SpanPoint
         With loss and gradient.
     """
-    span = Span(problem, messages, engine, tilt)
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
+    return descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
+
+
+def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
+    """:func:`minimise_over_span`, whatever the messages of the span are read from."""
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
-    fresh = hessian.reference is None or len(messages) <= _FEW_MESSAGES
+    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span_solver(span.regularised(hessian.matrix)))
     solved: np.ndarray | None = None  # for the slope here
@@ -189,7 +194,7 @@ def minimise_over_span(
         trial = span.advance(here, step)
         if not is_lower(span, here, trial, step):
             if not fresh:
-                hessian.refresh(messages, span.curvature(here.point), engine)
+                span.renew(hessian, here.point)
                 solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
                 continue
             if decrease <= _FLAT * abs(here.value):
@@ -207,7 +212,7 @@ def minimise_over_span(
         solved = solve(here.slope)
         if not float(here.slope @ solved) <= _CONTRACTION * decrease:
             solved = None
-            hessian.refresh(messages, span.curvature(here.point), engine)
+            span.renew(hessian, here.point)
             solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
     return best.here.point
 
@@ -285,6 +290,11 @@ class Span:
         self.tilt = tilt
         self.scale = problem.regularization
 
+    @property
+    def n_messages(self) -> int:
+        """K."""
+        return len(self.messages)
+
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
         problem, z, gradient = self.problem, np.empty(len(point.total)), np.empty(len(point.total))
@@ -309,6 +319,10 @@ class Span:
         assert point.gradient is not None
         products = hessian.refresh(self.messages, self.curvature(point), self.engine, point.gradient)
         return self.here(point, products)
+
+    def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
+        """Move the Hessian to the point."""
+        hessian.refresh(self.messages, self.curvature(point), self.engine)
 
     def here(self, point: SpanPoint, products: np.ndarray) -> Here:
         """A point with its loss and gradient, whose products with the messages have shape (K,)."""
@@ -370,12 +384,17 @@ class Span:
         )
         return self.here(SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums), products)
 
+    def combined(self, c: np.ndarray) -> np.ndarray:
+        """Sum of the messages with coefficients, of shape (N,)."""
+        total: np.ndarray = self.engine.combine(c, self.messages)
+        return total
+
     def best_length(self, here: Here, step: np.ndarray, trial: Here) -> float:
         """Length of least objective along a step, between 0 and 1; the whole of it ends at ``trial``."""
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
         start = problem.offset + point.total + point.intercept
-        move = engine.combine(change, self.messages)
+        move = self.combined(change)
         if self.lead:
             move += step[0]
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)

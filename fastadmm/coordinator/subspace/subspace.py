@@ -55,7 +55,7 @@ from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import Regularizer
 
-__all__ = ["SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
+__all__ = ["NOTHING", "SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
 
 #: In the span the gap is closed to this share of what it was at the start of the round ...
 _SPAN_ACCURACY = 3e-3
@@ -70,7 +70,7 @@ _COMPLETE_SPAN_ACCURACY = 1e-7
 _SHARE_OF_WANTED = 0.1
 
 #: A round that gains no more of the objective than this share ends where rounding does.
-_NOTHING = 1e-13
+NOTHING = 1e-13
 
 #: Share of the gap that the span keeps open where its minimiser does not get any further.
 _SPAN_KEEPS = 0.1
@@ -308,8 +308,8 @@ class SubspaceCoordinator:
             primal = self._without_few_rows(primal)
         provable = primal.dual_feasible or self.few_rows is not None
         if complete or (self.at_hand and provable and self.forecast.expects(before)):
-            squared = yield from self._squared_residuals(primal.gradient)
-            if provable and self.forecast.proves(self._proved_gap(squared, primal), before):
+            squared = yield from self.squared_residuals(primal.gradient)
+            if provable and self.forecast.proves(self.proved_gap(squared, primal), before):
                 # Should the run not end here, as where weights are rounded, nothing has moved: not twice.
                 self.forecast.forget()
                 return squared
@@ -327,13 +327,13 @@ class SubspaceCoordinator:
         if self.few_rows is not None:
             self.few_rows.learn(primal.gradient, self.messages, known, self.engine)
         old = self.point.coefficients
-        gap = self._proved_gap(squared, primal)
+        gap = self.proved_gap(squared, primal)
         yield from self._descend(gap, before)
         self.forecast.take(gap)
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
-        self.idle = self.idle + 1 if before - after <= _NOTHING * abs(before) else 0
+        self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
         self._give_up_few_rows(gap, gains=self.idle == 0)
         # The first is most runs' last. Where directions are missing, no gradient needs a repair.
         if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
@@ -378,7 +378,7 @@ class SubspaceCoordinator:
         start = np.pad(old, (0, len(self.owner) - len(old)))
         if self.few_rows is not None:
             self.few_rows.learn(gradient, self.messages, len(old), self.engine)
-        gap = self._proved_gap(squared, primal)
+        gap = self.proved_gap(squared, primal)
         yield from self._descend(gap, primal.loss + self.regulariser(), errors)
         after = self.start(self.point.intercept).loss + self.regulariser()
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
@@ -388,7 +388,7 @@ class SubspaceCoordinator:
         self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
         yield from self._compress(old)
         before = primal.loss + 0.5 * self.problem.regularization * float(old @ old)
-        self._give_up_few_rows(gap, gains=before - after > _NOTHING * abs(before))
+        self._give_up_few_rows(gap, gains=before - after > NOTHING * abs(before))
         return squared
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
@@ -414,7 +414,7 @@ class SubspaceCoordinator:
         products: np.ndarray = self.engine.dot(self.messages, gradient)
         return products
 
-    def _proved_gap(self, squared: Sequence[float], primal: PrimalValue) -> float:
+    def proved_gap(self, squared: Sequence[float], primal: PrimalValue) -> float:
         """What the parties' residuals prove where a round starts, summed scaling."""
         gap = self._gap(squared)
         if self.few_rows is None or primal.dual_feasible:
@@ -507,7 +507,7 @@ class SubspaceCoordinator:
         # A round of a loss with kinks costs the coordinator more than any message.
         return bool(room) and (self.few_bend or k <= self._row_numbers)
 
-    def _squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
+    def squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
         asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
         answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
         return [float(answer["squared_residual"]) for answer in answers]
@@ -700,7 +700,7 @@ class SubspaceMethod(Method):
         coordinator, scale = self.coordinator, self.problem.regularization
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
-        squared = yield from coordinator.round()
+        squared = yield from self.exchange()
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
         gaps = stationarity / (2.0 * scale)
@@ -717,6 +717,10 @@ class SubspaceMethod(Method):
             penalty=None,
             accelerated=False,
         )
+
+    def exchange(self) -> Talk[list[float]]:
+        """A round's exchange and what follows from it; as of :meth:`SubspaceCoordinator.round`."""
+        return (yield from self.coordinator.round())
 
     def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
         """What the parties' answers at the start of a round prove, summed scaling."""

@@ -2,7 +2,8 @@
 
 A direction is one message for every party and round. As many directions as a party has columns span all its
 weights, whichever they are. Where columns are few it is less work to send a basis at once, the columns
-themselves: what is left is Newton's method over all weights and a round that proves its end.
+themselves: what is left is Newton's method over all weights and a round that proves its end. Where most of
+their entries are zero it reads them as they are, side by side.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["FACES", "SPAN", "Rounds", "whole_span_pays"]
+__all__ = ["FACES", "SPAN", "Rounds", "stacked_rows_pay", "whole_span_pays"]
 
 
 class Rounds(NamedTuple):
@@ -41,6 +42,15 @@ _PAIR, _COLUMN = 0.08, 3.75
 #: Hessians that Newton's method takes; of the squared loss one.
 _HESSIANS = 2.0
 
+#: And of sparse rows: a pair of entries in a Hessian, more of them where caches do not hold it; an entry and
+#: a row in a step of Newton's method; such steps and Hessians, of which there are more as they are cheaper;
+#: a number of a Hessian's factor, times columns; and what steps cost however few rows there are.
+_SPARSE_PAIR, _PAIR_OUTSIDE, _CACHED_COLUMNS = 0.7, 3.0, 512
+_ENTRY, _ROW, _STEPS, _SPARSE_HESSIANS, _FACTOR, _CALLS = 1.3, 10.0, 9.0, 3.5, 0.1, 5e5
+
+#: Bytes of an entry and of a message's number; a Hessian and what it is made of may hold so many numbers.
+_ENTRY_BYTES, _NUMBER_BYTES, _HESSIAN_NUMBERS, _FEW_NUMBERS = 10.0, 8.0, 24.0, 1 << 20
+
 
 def whole_span_pays(
     n_samples: int,
@@ -67,9 +77,50 @@ def whole_span_pays(
     rounds : Rounds
         What directions cost.
     """
-    columns = sum(widths)
+    by_directions = _by_directions(n_samples, widths, densities, rounds)
+    return max(widths) <= most and _at_once(sum(widths), quadratic) <= by_directions
+
+
+def stacked_rows_pay(
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    row_square: float,
+    most: int,
+    quadratic: bool,
+    rounds: Rounds = SPAN,
+) -> bool:
+    """Whether sparse rows with all columns are the least work, and no more memory than messages.
+
+    Parameters
+    ----------
+    n_samples, widths, densities, most, quadratic, rounds
+        As of :func:`whole_span_pays`.
+    row_square : float
+        Mean of the squared number of entries of a row.
+    """
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    kept = sum(min(most, width) for width in widths)
+    numbers = _HESSIAN_NUMBERS * columns**2
+    if _ENTRY_BYTES * entries > _NUMBER_BYTES * kept or numbers > max(n_samples * kept, _FEW_NUMBERS):
+        return False
+    pair = _SPARSE_PAIR if columns <= _CACHED_COLUMNS else _PAIR_OUTSIDE
+    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
+    hessian = 0.5 * pair * row_square + _FACTOR * columns**3 / n_samples
+    stacked = hessians * hessian + _STEPS * (_ENTRY * entries + _ROW) + _CALLS / n_samples
+    if max(widths) <= most and _at_once(columns, quadratic) < stacked:
+        return False
+    return stacked <= _by_directions(n_samples, widths, densities, rounds)
+
+
+def _by_directions(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], rounds: Rounds
+) -> float:
+    """Nanoseconds of a row in all rounds."""
     entries = sum(width * density for width, density in zip(widths, densities))
-    by_directions = rounds.number * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
-    hessians = 1.0 if quadratic else _HESSIANS
-    at_once = hessians * _PAIR * columns**2 + _COLUMN * columns
-    return max(widths) <= most and at_once <= by_directions
+    return rounds.number * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
+
+
+def _at_once(columns: int, quadratic: bool) -> float:
+    """The same of messages with all columns."""
+    return (1.0 if quadratic else _HESSIANS) * _PAIR * columns**2 + _COLUMN * columns
