@@ -15,19 +15,27 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.metric_limits import MOST_TOGETHER, directions_for_faces
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.hull import HullPoint
-from fastadmm.coordinator.proximal.narrow_newton import minimise_over_all_columns
+from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
-from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.span import Span, SpanPoint
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.whole_span import FACES, whole_span_pays
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["NarrowProximalMethod", "all_columns_pay", "goes_by_all_columns"]
+__all__ = [
+    "NarrowProximalMethod",
+    "all_columns_pay",
+    "goes_by_all_columns",
+    "most_columns",
+    "penalty_is_a_sum",
+]
 
 Array = np.ndarray
 
@@ -42,20 +50,23 @@ _FEW_NUMBERS = 1 << 23
 _UNWANTED = 1e-12
 
 
-def goes_by_all_columns(problem: Problem, engine: Engine) -> bool:
-    """Whether a problem whose parties are in this process is one for all columns at once."""
-    loss, n, blocks = problem.loss, engine.all_rows(problem.n_samples), problem.blocks
-    if not (loss.smooth and problem.convex) or problem.n_outputs > 1:
+def penalty_is_a_sum(problem: Problem) -> bool:
+    """Whether the loss is smooth, and regulariser and set are the same sum over weights at every party."""
+    if not (problem.loss.smooth and problem.convex) or problem.n_outputs > 1:
         return False
     penalties = {(r.shares, c.bounds) for r, c in zip(problem.party_regularizers, problem.party_constraints)}
     sums = all(r.separable for r in problem.party_regularizers)
     sets = all(
         math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1] for own in problem.party_constraints
     )
-    if len(penalties) > 1 or not (sums and sets):
-        return False
-    widths, densities = [block.shape[1] for block in blocks], [block.density for block in blocks]
-    return all_columns_pay(n, widths, densities, loss.name == "squared")
+    return len(penalties) == 1 and sums and sets
+
+
+def goes_by_all_columns(problem: Problem, engine: Engine) -> bool:
+    """Whether a problem whose parties are in this process is one for all columns at once."""
+    n, shapes = engine.all_rows(problem.n_samples), [(b.shape[1], b.density) for b in problem.blocks]
+    widths, densities = zip(*shapes)
+    return penalty_is_a_sum(problem) and all_columns_pay(n, widths, densities, problem.loss.name == "squared")
 
 
 def all_columns_pay(
@@ -68,9 +79,13 @@ def all_columns_pay(
     n_samples, widths, densities, quadratic
         As of :func:`fastadmm.coordinator.subspace.whole_span.whole_span_pays`.
     """
+    return whole_span_pays(n_samples, widths, densities, most_columns(n_samples, widths), quadratic, FACES)
+
+
+def most_columns(n_samples: int, widths: Sequence[int]) -> int:
+    """Of a party, that may be held."""
     kept = directions_for_faces(len(widths), n_samples) + 2  # a party keeps these in any case
-    most = MOST_TOGETHER if n_samples * sum(widths) <= _FEW_NUMBERS else kept
-    return whole_span_pays(n_samples, widths, densities, most, quadratic, FACES)
+    return MOST_TOGETHER if n_samples * sum(widths) <= _FEW_NUMBERS else kept
 
 
 class NarrowProximalMethod(ProximalMethod):
@@ -90,6 +105,9 @@ class NarrowProximalMethod(ProximalMethod):
         Whether rounds are over all columns; else parties answer as ever.
     """
 
+    #: What is done with all columns.
+    how = "sent at once"
+
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
@@ -100,7 +118,7 @@ class NarrowProximalMethod(ProximalMethod):
     def make_parties(self) -> list[FaceParty]:
         parties = super().make_parties()
         for party in parties if self.whole else ():
-            party.reason += "; in one process all columns are sent at once"
+            party.reason += f"; in one process all columns are {self.how}"
         return parties
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
@@ -108,12 +126,12 @@ class NarrowProximalMethod(ProximalMethod):
         if not self.whole:
             super().begin_at(weights, intercept)
             return
-        self._send_columns()
+        self.send_columns()
         c = np.concatenate(weights)
         coordinator.model = coordinator.proposal = HullPoint(c, intercept, coordinator.shared.combined(c))
         self._intercept = coordinator.evaluate().intercept
 
-    def _send_columns(self) -> None:
+    def send_columns(self) -> None:
         """Make every column a direction, of weight zero, unless they are."""
         coordinator, shared = self.coordinator, self.coordinator.shared
         widths = [block.shape[1] for block in self.problem.blocks]
@@ -127,21 +145,19 @@ class NarrowProximalMethod(ProximalMethod):
         if not self.whole:
             return (yield from super().round())
         coordinator, problem, engine = self.coordinator, self.problem, self.engine
-        self._send_columns()
+        self.send_columns()
         primal, model, weights = coordinator.primal, coordinator.model, self.weights()
         answers = [party.prove(primal.gradient, x) for party, x in zip(self.parties, weights)]
         coordinator.sent, coordinator.n_rounds = primal.gradient, coordinator.n_rounds + 1
         proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
         gains = proved > self.bound
         self.bound = max(self.bound, proved)
-        objective = before = primal.loss + sum(
-            party.penalty.value(x) for party, x in zip(self.parties, weights)
-        )
+        objective = before = self.objective(primal)
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
             # The gradient's sums are added up anew, as a run that goes on later does.
             known = model.coefficients, primal.intercept, model.total, primal.loss, primal.gradient
-            objective = self._minimise(SpanPoint(*known), objective)
+            objective = self.minimise(SpanPoint(*known), objective)
             coordinator.gap = max(objective - self.bound, 0.0)
             # Without any gain nothing but rounding is left, of columns that differ much in size.
             self.whole = (gains or objective < before) and not self.watch.stalls(coordinator.gap)
@@ -160,19 +176,26 @@ class NarrowProximalMethod(ProximalMethod):
             accelerated=False,
         )
 
-    def _minimise(self, point: SpanPoint, objective: float) -> float:
+    def minimise(self, point: SpanPoint, objective: float) -> float:
         """Move the model to the best weights; the objective there."""
         coordinator, shared = self.coordinator, self.coordinator.shared
-        # What columns of large values leave of a slope proves less than it gains: sharper, round by round.
-        goal = _ACCURACY**self.coordinator.n_rounds * (self.wanted or _UNWANTED) * abs(objective)
-        penalties = [party.penalty for party in self.parties]
-        found = minimise_over_all_columns(
-            self.problem, penalties, shared.messages, point, goal, shared.hessian, self.engine
-        )
+        span = Span(loss_alone(self.problem), shared.messages, self.engine)
+        found = self.best(span, point, objective, shared.hessian)
         coordinator.model = coordinator.proposal = HullPoint(found.coefficients, found.intercept, found.total)
         primal = coordinator.evaluate()
         self._intercept = primal.intercept
-        return primal.loss + sum(p.value(x) for p, x in zip(penalties, self.weights()))
+        return self.objective(primal)
+
+    def best(self, span: Span, point: SpanPoint, objective: float, hessian: SpanHessian) -> SpanPoint:
+        """The best weights from a point with an objective on, over the span of all columns."""
+        # What columns of large values leave of a slope proves less than it gains: sharper, round by round.
+        goal = _ACCURACY**self.coordinator.n_rounds * (self.wanted or _UNWANTED) * abs(objective)
+        penalties = [party.penalty for party in self.parties]
+        return minimise_over_all_columns(self.problem, penalties, span, point, goal, hessian)
+
+    def objective(self, primal: PrimalValue) -> float:
+        """Of the parties' weights, where the loss is that."""
+        return primal.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, self.weights()))
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "whole": self.whole}

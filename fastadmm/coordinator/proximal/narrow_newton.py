@@ -20,12 +20,11 @@ import numpy as np
 
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["minimise_over_all_columns"]
+__all__ = ["loss_alone", "minimise_over_all_columns"]
 
 Array = np.ndarray
 
@@ -40,14 +39,19 @@ _ARMIJO, _CONTRACTION = 1e-4, 0.1
 _FLAT, _ROUNDING, _NOTHING = 1e-13, 1e-15, 1e-28
 
 
+def loss_alone(problem: Problem) -> SomeRows:
+    """What the span needs of a problem whose penalty is added elsewhere."""
+    whole = problem.y, problem.weight, problem.offset, 0.0, problem.total_weight, problem.fit_intercept
+    return SomeRows(problem.loss, *whole)
+
+
 def minimise_over_all_columns(
     problem: Problem,
     penalties: Sequence[PartyPenalty],
-    messages: Array,
+    span: Span,
     point: SpanPoint,
     goal: float,
     hessian: SpanHessian,
-    engine: Engine,
 ) -> SpanPoint:
     """Proximal Newton steps from a point; never returns a worse one.
 
@@ -57,22 +61,19 @@ def minimise_over_all_columns(
         With a smooth convex loss and one predictor per sample.
     penalties : sequence of PartyPenalty
         Of each party: sums over columns, in the same norm, square and bounds.
-    messages : ndarray of shape (d, N)
-        V, the columns of all parties.
+    span : Span
+        Of :func:`loss_alone`, over the columns of all parties.
     point : SpanPoint
         Weights of all parties in the set, with loss and gradient.
     goal : float
         A step that promises no more than this is the last. Summed scaling.
     hessian : SpanHessian
         Kept from call to call; changed.
-    engine : Engine
 
     Returns
     -------
     SpanPoint
     """
-    whole = problem.y, problem.weight, problem.offset, 0.0, problem.total_weight, problem.fit_intercept
-    span = Span(SomeRows(problem.loss, *whole), messages, engine)
     lead, ends = span.lead, np.cumsum([0, *(block.shape[1] for block in problem.blocks)]).tolist()
     cuts = [slice(*ends) for ends in pairwise(ends)]
 
@@ -86,7 +87,7 @@ def minimise_over_all_columns(
         step = np.append(np.full(lead, rise), x - c)
         return x, step, -float(here.slope @ step) - penalty(x) + penalty(c)
 
-    fresh = hessian.reference is None or hessian.n_messages < len(messages)
+    fresh = hessian.reference is None or hessian.n_messages < span.n_messages
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     value = here.value + penalty(point.coefficients)
     x, step, promised = moved(here)
@@ -112,7 +113,7 @@ def minimise_over_all_columns(
                 x, step, promised = moved(here)
                 if promised <= _CONTRACTION * last:
                     continue
-        hessian.refresh(messages, span.curvature(here.point), engine)
+        span.renew(hessian, here.point)
         fresh = True
         x, step, promised = moved(here)
     return here.point

@@ -20,20 +20,27 @@ class Rounds(NamedTuple):
     Attributes
     ----------
     number : float
-        Rounds that they are expected to take.
+        Rounds that they are expected to take, with few columns.
+    growth : float
+        What a column adds to that, as a share.
     entry, row, each : float
         Nanoseconds of a round: an entry in its passes, a row in what the coordinator does, and what every
         round costs however few its rows.
+    sweeps : float
+        Nanoseconds for every pair of columns to minimise on a Hessian, beside its factor, if all columns are
+        at hand.
     """
 
     number: float
+    growth: float
     entry: float
     row: float
     each: float
+    sweeps: float
 
 
 #: Of `subspace`; and with faces, of `proximal`.
-SPAN, FACES = Rounds(8.0, 2.0, 30.0, 5e5), Rounds(10.0, 4.0, 150.0, 5e6)
+SPAN, FACES = Rounds(8.0, 0.0, 2.0, 30.0, 5e5, 0.0), Rounds(10.0, 0.002, 4.0, 150.0, 5e6, 100.0)
 
 #: The same of all columns: a pair of them in a Hessian over all weights, a column in the passes of Newton's
 #: method.
@@ -42,14 +49,14 @@ _PAIR, _COLUMN = 0.08, 3.75
 #: Hessians that Newton's method takes; of the squared loss one.
 _HESSIANS = 2.0
 
-#: And of sparse rows: a pair of entries in a Hessian, more of them where caches do not hold it; an entry and
-#: a row in a step of Newton's method; such steps and Hessians, of which there are more as they are cheaper;
-#: a number of a Hessian's factor, times columns; and what steps cost however few rows there are.
-_SPARSE_PAIR, _PAIR_OUTSIDE, _CACHED_COLUMNS = 0.7, 3.0, 512
-_ENTRY, _ROW, _STEPS, _SPARSE_HESSIANS, _FACTOR, _CALLS = 1.3, 10.0, 9.0, 3.5, 0.1, 5e5
+#: And of sparse rows: a pair of entries in a Hessian that caches hold, and how that grows with columns beyond
+#: them; an entry and a row in a step of Newton's method; such steps and Hessians, of which there are more as
+#: they are cheaper; a number of a Hessian's factor, times columns; and what steps cost however few rows.
+_SPARSE_PAIR, _CACHED_COLUMNS, _GROWTH = 0.7, 512.0, 1.4
+_ENTRY, _ROW, _STEPS, _SPARSE_HESSIANS, _FACTOR, _CALLS = 1.3, 10.0, 9.0, 3.0, 0.012, 1.5e6
 
 #: Bytes of an entry and of a message's number; a Hessian and what it is made of may hold so many numbers.
-_ENTRY_BYTES, _NUMBER_BYTES, _HESSIAN_NUMBERS, _FEW_NUMBERS = 10.0, 8.0, 24.0, 1 << 20
+_ENTRY_BYTES, _NUMBER_BYTES, _HESSIAN_NUMBERS, _FEW_NUMBERS = 10.0, 8.0, 12.0, 1 << 23
 
 
 def whole_span_pays(
@@ -104,12 +111,13 @@ def stacked_rows_pay(
     numbers = _HESSIAN_NUMBERS * columns**2
     if _ENTRY_BYTES * entries > _NUMBER_BYTES * kept or numbers > max(n_samples * kept, _FEW_NUMBERS):
         return False
-    pair = _SPARSE_PAIR if columns <= _CACHED_COLUMNS else _PAIR_OUTSIDE
+    pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
     hessians = 1.0 if quadratic else _SPARSE_HESSIANS
     hessian = 0.5 * pair * row_square + _FACTOR * columns**3 / n_samples
-    stacked = hessians * hessian + _STEPS * (_ENTRY * entries + _ROW) + _CALLS / n_samples
+    stacked = hessians * hessian + _STEPS * (_ENTRY * entries + _ROW)
     if max(widths) <= most and _at_once(columns, quadratic) < stacked:
         return False
+    stacked += (_CALLS + rounds.sweeps * columns**2) / n_samples
     return stacked <= _by_directions(n_samples, widths, densities, rounds)
 
 
@@ -118,7 +126,8 @@ def _by_directions(
 ) -> float:
     """Nanoseconds of a row in all rounds."""
     entries = sum(width * density for width, density in zip(widths, densities))
-    return rounds.number * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
+    number = rounds.number * (1.0 + rounds.growth * sum(widths))
+    return number * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
 
 
 def _at_once(columns: int, quadratic: bool) -> float:

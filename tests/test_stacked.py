@@ -1,0 +1,213 @@
+"""Few columns with mostly zeros are read side by side where parties are in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import SolverOptions, make_problem, solve
+from fastadmm.blocks.block import CSRBlock, as_block
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
+from fastadmm.coordinator.proximal.stacked import StackedProximalMethod
+from fastadmm.coordinator.subspace.span import Span, SpanPoint
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.coordinator.subspace.whole_span import FACES, stacked_rows_pay
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+from fastadmm.solver.solver import Solver
+from fastadmm.solver.warm_start import StartingPoint
+
+N, WIDTHS = 2500, (40, 30, 2)
+
+
+def matrices(ones: bool = False) -> list[Any]:
+    rng = np.random.default_rng(5)
+    found: list[Any] = [sp.random_array((N, d), density=0.06, rng=rng, format="csr") for d in WIDTHS[:2]]
+    if ones:
+        found = [(own != 0.0).astype(np.float64) for own in found]
+    return [*found, rng.normal(size=(N, WIDTHS[2]))]
+
+
+def problem(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, **more: Any) -> Problem:
+    rng, blocks = np.random.default_rng(6), matrices(bool(more.pop("ones", False)))
+    blocks[1] = sp.hstack([blocks[1].tocsc()[:, :28], blocks[0].tocsc()[:, :1], sp.csc_array((N, 1))]).tocsr()
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
+    y = z if loss in ("squared", "huber") else (z > 0) * 1.0
+    y = rng.poisson(np.exp(np.clip(0.3 * z, -3.0, 3.0))) * 1.0 if loss == "poisson" else y
+    return make_problem(blocks, y, loss=loss, regularizer=regularizer, lam=lam, **more)
+
+
+def method_of(given: Problem, **options: Any) -> Any:
+    return Solver(given, SolverOptions(**options)).method
+
+
+@pytest.mark.parametrize("ones", [False, True])
+def test_side_by_side_are_the_columns_of_all(ones: bool) -> None:
+    given = matrices(ones)
+    blocks = [as_block(matrix) for matrix in given]
+    with Engine(2) as engine:
+        found = side_by_side(blocks, engine)
+        whole = np.hstack([m.toarray() if sp.issparse(m) else m for m in given])
+        np.testing.assert_array_equal(found.to_scipy().toarray(), whole)
+        assert all(
+            (np.diff(own) > 0).all() for own in np.split(found.indices.astype(int), found.indptr[1:-1])
+        )
+        assert mean_row_square(blocks, engine) == pytest.approx((np.diff(found.indptr) ** 2.0).mean())
+        assert side_by_side(blocks[:1], engine) is blocks[0]  # no copy of a single one
+    assert can_stand_side_by_side(blocks)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_passes_over_rows_are_those_over_messages(intercept: bool) -> None:
+    given, rng = problem(fit_intercept=intercept), np.random.default_rng(0)
+    with Engine(1) as engine:
+        rows = side_by_side(given.blocks, engine)
+        messages = rows.to_scipy().toarray().T.copy()
+        spans = Span(given, messages, engine), StackedSpan(given, rows, engine)
+        step, found = rng.normal(size=sum(WIDTHS) + intercept), []
+        for span in spans:
+            hessian = SpanHessian(intercept)
+            begin = span.evaluated(SpanPoint(np.zeros(sum(WIDTHS)), 0.0, np.zeros(N)))
+            here = span.refreshed(begin, hessian)
+            there = span.advance(here, step)
+            found.append(
+                (
+                    hessian.matrix,
+                    here.slope,
+                    there.slope,
+                    there.value,
+                    span.combined(step[-5:].sum() * np.ones(sum(WIDTHS))),
+                )
+            )
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-10)  # sums over 2,500 rows in two orders
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge", "poisson"])
+def test_one_round_and_its_proof(loss: str, intercept: bool) -> None:
+    given = problem(loss, fit_intercept=intercept)
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    assert isinstance(solver.method, StackedSubspaceMethod)
+    solver.round()
+    second = solver.round()
+    assert second.gap <= 1e-6
+    assert len(solver.coordinator.messages) == len(WIDTHS)
+    exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
+    assert -1e-9 * exact.objective <= second.objective - exact.objective <= 1e-6 * exact.objective
+
+
+CASES = [
+    ("l1", {}),
+    ("elastic_net", {}),
+    ("l1", {"constraint": "nonnegative"}),
+    ("l2", {"constraint": "box:-0.2,0.3"}),
+]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("regularizer", "more"), CASES, ids=str)
+@pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
+def test_kinks_and_bounds(loss: str, regularizer: str, more: dict, intercept: bool) -> None:
+    given = problem(loss, regularizer, lam=2e-3, fit_intercept=intercept, **more)
+    assert isinstance(method_of(given), StackedProximalMethod)
+    result, exact = solve(given, SolverOptions(gap=1e-7)), solve(given, SolverOptions(gap=1e-9, history=20))
+    assert result.certified
+    assert len(result.history) <= 6
+    assert -1e-9 * exact.objective <= result.objective - exact.objective <= 1e-7 * exact.objective
+    for x, own in zip(result.weights, given.party_constraints, strict=True):
+        assert (x >= own.bounds[0]).all()
+        assert (x <= own.bounds[1]).all()
+    if regularizer == "l1":
+        assert 5 <= (np.concatenate(result.weights) == 0.0).sum() < sum(WIDTHS)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_the_same_bits_for_any_number_of_threads(regularizer: str) -> None:
+    given = problem(regularizer=regularizer)
+    one, two = (solve(given, SolverOptions(n_threads=k)) for k in (1, 2))
+    for a, b in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_given_weights_are_the_beginning(regularizer: str) -> None:
+    near = solve(problem(regularizer=regularizer, lam=2e-4), SolverOptions(gap=1e-6))
+    start = StartingPoint(near.weights, near.intercept)
+    solver = Solver(problem(regularizer=regularizer), SolverOptions(gap=1e-6), start=start)
+    assert solver.method.name == ("subspace" if regularizer == "l2" else "proximal")
+    solver.prepare()
+    for found, given in zip(solver.party_weights(), near.weights, strict=True):
+        np.testing.assert_allclose(found, given, rtol=1e-15)  # a length times a direction
+    records = [solver.round() for _ in range(3)]
+    assert records[0].objective <= near.objective
+    assert min(record.gap for record in records) <= 1e-6
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_a_run_goes_on_to_the_same_bits(regularizer: str, rounds: int) -> None:
+    options, given = SolverOptions(gap=0.0), problem(regularizer=regularizer)
+    straight, resumed = Solver(given, options), Solver(given, options)
+    for _ in range(rounds):
+        straight.round()
+    resumed.restore(straight.export(), straight.export_parties())
+    for _ in range(3):
+        a, b = straight.round(), resumed.round()
+        assert (a.objective, a.gap) == (b.objective, b.gap)
+    for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_where_nothing_is_gained_directions_follow(regularizer: str) -> None:
+    given = problem(regularizer=regularizer)
+    solver = Solver(given, SolverOptions(gap=1e-9))
+    solver.round()
+    if regularizer == "l2":
+        solver.method.stacked = False
+    else:
+        solver.method.whole = False
+    while solver.round().gap > 1e-9:
+        assert solver.n_rounds < 80
+    exact = solve(given, SolverOptions(gap=1e-10))
+    assert solver.last_record is not None
+    assert solver.last_record.objective == pytest.approx(exact.objective, rel=1e-9)
+
+
+def test_an_endless_run_ends_at_rounding() -> None:
+    solver = Solver(problem(), SolverOptions(gap=0.0))
+    gaps = [solver.round().gap for _ in range(6)]
+    assert not solver.method.stacked
+    assert min(gaps) <= 1e-12
+
+
+def test_what_goes_by_directions() -> None:
+    assert not isinstance(method_of(problem(), directions="one"), StackedSubspaceMethod)
+    assert not isinstance(method_of(problem(), history=10), StackedSubspaceMethod)
+    assert not isinstance(method_of(problem(regularizer="l1"), history=10), StackedProximalMethod)
+    assert not isinstance(method_of(problem(regularizer="group_lasso")), StackedProximalMethod)
+    stopped = Solver(problem(), SolverOptions(gap=1e-6))
+    stopped.method.keep_to_directions()
+    assert stopped.round().gap > 1e-6
+    assert stopped.round().gap > 1e-6
+
+
+def test_where_sparse_columns_are_few() -> None:
+    assert stacked_rows_pay(32_561, [66, 57], [0.12, 0.1], 196.0, 32, quadratic=False)
+    assert not stacked_rows_pay(32_561, [66, 57], [1.0, 1.0], 123.0**2, 32, quadratic=False)
+    assert not stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 32, quadratic=False)
+    assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 64, False, FACES)
+    assert not stacked_rows_pay(10**6, [50_000], [0.001], 2500.0, 64, False, FACES)  # memory
+
+
+def test_files_are_not_read_side_by_side(tmp_path: Any) -> None:
+    class Elsewhere(CSRBlock):
+        in_memory = False
+
+    block = Elsewhere(matrices()[0])
+    assert not can_stand_side_by_side([block])
