@@ -20,10 +20,12 @@ __all__ = [
     "csr_column_squares",
     "csr_columns",
     "csr_fill",
+    "csr_hessian_product",
     "csr_product",
     "csr_products",
     "multiply_csr_rows",
     "multiply_csr_rows_of_each",
+    "pass_rows",
 ]
 
 #: Rows whose entries a cache keeps from one product to the next.
@@ -66,6 +68,16 @@ def add_csr_rows_of_four(indptr, base, indices, data, vectors, offset, out, star
         a, b, c, d = vectors[0, row], vectors[1, row], vectors[2, row], vectors[3, row]
         begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
         add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d)
+
+
+@inline
+def pass_rows(indptr, indices, data, x, weight, out, start, stop):
+    """Add ``sum_i weight[i] (D x)[i] D[i, :]`` over a range of rows, each of which is read once."""
+    readable = np.uint64(indptr[stop])
+    for i in range(start, stop):
+        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        value = weight[i] * row_product(data, indices, x, begin, end, readable)
+        add_row(data, indices, out, begin, end, readable, value)
 
 
 @kernel
@@ -123,6 +135,23 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
         Row range.
     """
     add_csr_rows_of_four(indptr, 0, indices, data, vectors, 0, out, start, stop)
+
+
+@kernel
+def csr_hessian_product(indptr, indices, data, x, weight, out, start, stop):
+    """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (d,).
+
+    Parameters
+    ----------
+    indptr, indices, data : ndarray
+        As in :func:`csr_product`.
+    x : ndarray of shape (d,)
+    weight : ndarray of shape (N,)
+    out : ndarray of shape (d,)
+    start, stop : int
+        Row range.
+    """
+    pass_rows(indptr, indices, data, x, weight, out, start, stop)
 
 
 @kernel

@@ -7,12 +7,13 @@ bit, from two bytes an entry instead of ten.
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows, multiply_csr_rows_of_each
+from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows, multiply_csr_rows_of_each, pass_rows
 from fastadmm.kernels.policy import kernel
 
 __all__ = [
     "pattern_accumulate_gram",
     "pattern_accumulate_transposed",
+    "pattern_hessian_product",
     "pattern_product",
     "pattern_products",
 ]
@@ -44,6 +45,12 @@ def pattern_products(indptr, indices, x, out, start, stop):
 def pattern_accumulate_transposed(indptr, indices, v, out, start, stop):
     """Add ``v[i]`` to ``out[j]``, of shape (d,), for the entries j of each row i of a range."""
     add_csr_rows(indptr, 0, indices, None, v, 0, out, start, stop)
+
+
+@kernel
+def pattern_hessian_product(indptr, indices, x, weight, out, start, stop):
+    """As :func:`fastadmm.kernels.csr.csr_hessian_product` where all entries are one."""
+    pass_rows(indptr, indices, None, x, weight, out, start, stop)
 
 
 @kernel

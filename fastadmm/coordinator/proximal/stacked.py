@@ -29,7 +29,7 @@ __all__ = ["StackedProximalMethod", "goes_by_sparse_columns"]
 def goes_by_sparse_columns(problem: Problem, engine: Engine) -> bool:
     """Whether a problem whose parties are in this process is one for all columns side by side."""
     most = most_columns(engine.all_rows(problem.n_samples), [block.shape[1] for block in problem.blocks])
-    return penalty_is_a_sum(problem) and goes_by_stacked_rows(problem, engine, most, FACES)
+    return penalty_is_a_sum(problem) and bool(goes_by_stacked_rows(problem, engine, most, FACES))
 
 
 class StackedProximalMethod(NarrowProximalMethod):

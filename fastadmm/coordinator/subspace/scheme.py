@@ -100,8 +100,10 @@ class Subspace(Scheme):
         from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod, goes_by_stacked_rows
 
         free = cheap and options.history is None and history is not None
-        stacked = free and goes_by_stacked_rows(problem, engine, history)
-        made = (StackedSubspaceMethod if stacked else SubspaceMethod)(problem, engine, history, both)
+        if free and (how := goes_by_stacked_rows(problem, engine, history)):
+            made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history)
+        else:
+            made = SubspaceMethod(problem, engine, history, both)
         made.coordinator.at_hand = cheap
         made.by_size = cheap and made.coordinator.few_rows is None
         made.coordinator.forecast.wanted = options.gap

@@ -6,6 +6,9 @@ row, and a step their number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
@@ -38,13 +41,17 @@ class StackedSpan(Span):
     def n_messages(self) -> int:
         return self.rows.shape[1]
 
-    def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
+    def at(self, point: SpanPoint) -> Here:
+        """A point with loss and gradient, and what a pass at it gives."""
         assert point.gradient is not None
         return self.here(point, self.rows.transposed_product(point.gradient, self.engine))
 
+    def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
+        return self.at(point)
+
     def refreshed(self, point: SpanPoint, hessian: SpanHessian) -> Here:
         self.renew(hessian, point)
-        return self.start(point, hessian)
+        return self.at(point)
 
     def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
         h, lead, engine = self.curvature(point), self.lead, self.engine
@@ -61,8 +68,33 @@ class StackedSpan(Span):
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         # Of all weights, not of the step: one vector less to read, and nothing adds up.
         found = self.evaluated(SpanPoint(c, intercept, self.combined(c)))
-        assert found.gradient is not None
-        return self.here(found, self.rows.transposed_product(found.gradient, self.engine))
+        return self.at(found)
+
+    @cached_property
+    def squares(self) -> Array:
+        """Mean over rows of the columns' squares."""
+        return self.rows.column_squares(self.engine) / self.engine.all_rows(self.rows.shape[0])
+
+    def hessian_at(self, point: SpanPoint) -> tuple[Callable[[Array], Array], Array]:
+        """Products with the Hessian of loss and regulariser at a point, and about how large its diagonal is.
+
+        Both of shape (d,), or with an intercept (d + 1,).
+        """
+        h, lead, engine = self.curvature(point), self.lead, self.engine
+        total = float(engine.total(h))
+        sizes = np.append(np.full(lead, max(total, 1e-14 * self.problem.total_weight)), total * self.squares)
+        sizes[lead:] += self.scale
+        border = self.rows.transposed_product(h, engine) if lead else np.empty(0)
+
+        def product(v: Array) -> Array:
+            image = self.rows.hessian_product(v[lead:], h, engine)
+            image += self.scale * v[lead:]
+            if not lead:
+                return image
+            image += float(v[0]) * border
+            return np.append(float(border @ v[1:]) + sizes[0] * float(v[0]), image)
+
+        return product, sizes
 
     def combined(self, c: Array) -> Array:
         return self.rows.product(c, self.engine)

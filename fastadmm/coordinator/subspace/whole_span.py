@@ -8,6 +8,7 @@ their entries are zero it reads them as they are, side by side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -51,9 +52,18 @@ _HESSIANS = 2.0
 
 #: And of sparse rows: a pair of entries in a Hessian that caches hold, and how that grows with columns beyond
 #: them; an entry and a row in a step of Newton's method; such steps and Hessians, of which there are more as
-#: they are cheaper; a number of a Hessian's factor, times columns; and what steps cost however few rows.
+#: they are cheaper; a number of a Hessian, and one times columns for its factor; and what steps cost however
+#: few rows.
 _SPARSE_PAIR, _CACHED_COLUMNS, _GROWTH = 0.7, 512.0, 1.4
-_ENTRY, _ROW, _STEPS, _SPARSE_HESSIANS, _FACTOR, _CALLS = 1.3, 10.0, 9.0, 3.0, 0.012, 1.5e6
+_ENTRY, _ROW, _STEPS, _SPARSE_HESSIANS, _SQUARE, _FACTOR, _CALLS = 1.3, 10.0, 9.0, 3.0, 12.0, 0.008, 1.5e6
+
+#: Of products with a Hessian: so many in all; an entry, a row and a column in each; and such steps, each with
+#: an entry and a row.
+_PRODUCTS, _PRODUCT_ENTRY, _PRODUCT_ROW, _PRODUCT_COLUMN = 25.0, 2.2, 5.0, 10.0
+_TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
+
+#: Share of entries up to which rows are sparse.
+_SPARSE = 0.25
 
 #: Bytes of an entry and of a message's number; a Hessian and what it is made of may hold so many numbers.
 _ENTRY_BYTES, _NUMBER_BYTES, _HESSIAN_NUMBERS, _FEW_NUMBERS = 10.0, 8.0, 12.0, 1 << 23
@@ -96,7 +106,7 @@ def stacked_rows_pay(
     most: int,
     quadratic: bool,
     rounds: Rounds = SPAN,
-) -> bool:
+) -> str:
     """Whether sparse rows with all columns are the least work, and no more memory than messages.
 
     Parameters
@@ -105,20 +115,34 @@ def stacked_rows_pay(
         As of :func:`whole_span_pays`.
     row_square : float
         Mean of the squared number of entries of a row.
+
+    Returns
+    -------
+    {"gram", "products", ""}
+        How Newton's method has the Hessian then; products only without kinks.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     kept = sum(min(most, width) for width in widths)
-    numbers = _HESSIAN_NUMBERS * columns**2
-    if _ENTRY_BYTES * entries > _NUMBER_BYTES * kept or numbers > max(n_samples * kept, _FEW_NUMBERS):
-        return False
+    if _ENTRY_BYTES * entries > _NUMBER_BYTES * kept:
+        return ""
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
     hessians = 1.0 if quadratic else _SPARSE_HESSIANS
-    hessian = 0.5 * pair * row_square + _FACTOR * columns**3 / n_samples
-    stacked = hessians * hessian + _STEPS * (_ENTRY * entries + _ROW)
-    if max(widths) <= most and _at_once(columns, quadratic) < stacked:
-        return False
-    stacked += (_CALLS + rounds.sweeps * columns**2) / n_samples
-    return stacked <= _by_directions(n_samples, widths, densities, rounds)
+    solved = _SQUARE * columns**2 + _FACTOR * columns**3
+    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * (_ENTRY * entries + _ROW)
+    by_gram += rounds.sweeps * columns**2 / n_samples
+    if _HESSIAN_NUMBERS * columns**2 > max(n_samples * kept, _FEW_NUMBERS):
+        by_gram = math.inf
+    by_products = math.inf
+    if rounds.sweeps == 0.0:
+        each = _PRODUCT_ENTRY * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+        by_products = _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+    if max(widths) <= most and _at_once(columns, quadratic) < min(by_gram, by_products):
+        return ""
+    # Of sparse rows messages cost more than products: there are no directions that would be worth theirs.
+    dense = rounds.sweeps > 0.0 or entries > _SPARSE * columns
+    if dense and by_gram + _CALLS / n_samples > _by_directions(n_samples, widths, densities, rounds):
+        return ""
+    return "gram" if by_gram <= by_products else "products"
 
 
 def _by_directions(

@@ -1,0 +1,128 @@
+r"""Newton's method over the weights of all parties by products with the Hessian, which is never formed.
+
+A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as far as it will be
+worth it (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008), each of which
+reads every row once. The columns' sizes precondition them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fastadmm.coordinator.subspace.span import Best, Here, SpanPoint, is_lower
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+
+__all__ = ["minimise_by_products"]
+
+Array = np.ndarray
+
+_MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
+
+#: Conjugate gradients leave this share of the preconditioned slope's length in a step ...
+_FORCING = 0.1
+
+#: ... and no less of the slope than this share of what the accuracy allows.
+_SHARE_OF_ACCURACY = 0.1
+
+#: As of :mod:`fastadmm.coordinator.subspace.span`.
+_FLAT, _MOST_IDLE = 1e-13, 3
+
+
+def minimise_by_products(span: StackedSpan, point: SpanPoint, accuracy: float, most: int) -> SpanPoint:
+    """Truncated Newton steps from a point; never returns a worse one.
+
+    Parameters
+    ----------
+    span : StackedSpan
+    point : SpanPoint
+        With loss and gradient.
+    accuracy : float
+        Stop when the slope's share of the duality gap is at most this share of the bound that it proves.
+    most : int
+        No further step after so many products.
+
+    Returns
+    -------
+    SpanPoint
+        With loss and gradient.
+    """
+    here, products = span.at(point), 0
+    best = Best(span, here, _MOST_IDLE)
+    for _ in range(_MAX_STEPS):
+        share = span.gap_share(here)
+        tolerance = accuracy * (here.value - share)
+        if share <= tolerance or products >= most:
+            break
+        step, spent = _direction(span, here, tolerance)
+        products += spent
+        decrease = -float(here.slope @ step)
+        if not decrease > 0.0:
+            break
+        trial = _lower(span, here, step)
+        if trial is None:
+            break
+        here = trial
+        if best.take(here, decrease, tolerance):
+            break
+    return best.here.point
+
+
+def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
+    """A lower point along a step; None where there is none."""
+    for _ in range(_MAX_HALVINGS):
+        trial = span.advance(here, step)
+        if is_lower(span, here, trial, step):
+            return trial
+        if -float(here.slope @ step) <= _FLAT * abs(here.value):
+            return None
+        step = 0.5 * step
+    return None
+
+
+def _direction(span: StackedSpan, here: Here, tolerance: float) -> tuple[Array, int]:
+    """Newton's direction, about, and how many products that took."""
+    product, sizes = span.hessian_at(here.point)
+    lead, enough = span.lead, _SHARE_OF_ACCURACY * tolerance * 2.0 * span.scale
+    return _conjugate_gradients(product, sizes, -here.slope, lead, enough)
+
+
+def _conjugate_gradients(
+    product: Callable[[Array], Array], sizes: Array, target: Array, lead: int, enough: float
+) -> tuple[Array, int]:
+    """Solve a positive definite system about.
+
+    Parameters
+    ----------
+    product : callable
+        With the matrix.
+    sizes : ndarray of shape (K,)
+        Of its diagonal.
+    target : ndarray of shape (K,)
+    lead : int
+        Unknowns before the coefficients.
+    enough : float
+        Squared length of the coefficients' residual that is small enough.
+    """
+    x, residual = np.zeros(len(target)), target.copy()
+    scaled = residual / sizes
+    direction, room = scaled.copy(), np.empty(len(target))
+    length = first = float(residual @ scaled)
+    number = 0
+    while number < _MAX_PRODUCTS:
+        image, number = product(direction), number + 1
+        bend = float(direction @ image)
+        if not bend > 0.0:
+            break
+        share = length / bend
+        x += np.multiply(direction, share, out=room)
+        residual -= np.multiply(image, share, out=room)
+        np.divide(residual, sizes, out=scaled)
+        after = float(residual @ scaled)
+        if after <= _FORCING**2 * first or float(residual[lead:] @ residual[lead:]) <= enough:
+            break
+        direction *= after / length
+        direction += scaled
+        length = after
+    return x, number
