@@ -20,7 +20,7 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import SPAN, Rounds, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import SPARSE_SPAN, Rounds, stacked_rows_pay
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
@@ -34,7 +34,7 @@ _SHARE_OF_WANTED = 0.3
 _ENTRIES_OF_ROUND = 1e9
 
 
-def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Rounds = SPAN) -> str:
+def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Rounds = SPARSE_SPAN) -> str:
     """Whether the columns of the parties of this process are best read side by side, and how.
 
     Parameters

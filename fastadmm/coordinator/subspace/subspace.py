@@ -508,6 +508,7 @@ class SubspaceCoordinator:
         return bool(room) and (self.few_bend or k <= self._row_numbers)
 
     def squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
+        """What the parties have left of a loss gradient at the current weights, and nothing else."""
         asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
         answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
         return [float(answer["squared_residual"]) for answer in answers]

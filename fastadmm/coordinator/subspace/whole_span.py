@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["FACES", "SPAN", "Rounds", "stacked_rows_pay", "whole_span_pays"]
+__all__ = ["FACES", "SPAN", "SPARSE_SPAN", "Rounds", "stacked_rows_pay", "whole_span_pays"]
 
 
 class Rounds(NamedTuple):
@@ -26,7 +26,7 @@ class Rounds(NamedTuple):
         What a column adds to that, as a share.
     entry, row, each : float
         Nanoseconds of a round: an entry in its passes, a row in what the coordinator does, and what every
-        round costs however few its rows.
+        round of three parties costs however few its rows.
     sweeps : float
         Nanoseconds for every pair of columns to minimise on a Hessian, beside its factor, if all columns are
         at hand.
@@ -40,8 +40,9 @@ class Rounds(NamedTuple):
     sweeps: float
 
 
-#: Of `subspace`; and with faces, of `proximal`.
-SPAN, FACES = Rounds(8.0, 0.0, 2.0, 30.0, 5e5, 0.0), Rounds(10.0, 0.002, 4.0, 150.0, 5e6, 100.0)
+#: Of `subspace` on dense rows and on sparse ones; and with faces, of `proximal`.
+SPAN, SPARSE_SPAN = Rounds(8.0, 0.0, 2.0, 30.0, 5e5, 0.0), Rounds(9.0, 0.0, 3.75, 100.0, 5e5, 0.0)
+FACES = Rounds(10.0, 0.002, 4.0, 150.0, 5e6, 100.0)
 
 #: The same of all columns: a pair of them in a Hessian over all weights, a column in the passes of Newton's
 #: method.
@@ -57,13 +58,11 @@ _HESSIANS = 2.0
 _SPARSE_PAIR, _CACHED_COLUMNS, _GROWTH = 0.7, 512.0, 1.4
 _ENTRY, _ROW, _STEPS, _SPARSE_HESSIANS, _SQUARE, _FACTOR, _CALLS = 1.3, 10.0, 9.0, 3.0, 12.0, 0.008, 1.5e6
 
-#: Of products with a Hessian: so many in all; an entry, a row and a column in each; and such steps, each with
-#: an entry and a row.
-_PRODUCTS, _PRODUCT_ENTRY, _PRODUCT_ROW, _PRODUCT_COLUMN = 25.0, 2.2, 5.0, 10.0
+#: Of products with a Hessian: so many in all; an entry in each, where a first-level cache holds so many
+#: columns' numbers and beyond; a row and a column; and such steps, each with an entry and a row.
+_PRODUCTS, _PRODUCT_ENTRY, _FIRST_COLUMNS, _FAR_ENTRY = 18.0, 1.3, 1 << 12, 2.4
+_PRODUCT_ROW, _PRODUCT_COLUMN = 5.0, 10.0
 _TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
-
-#: Share of entries up to which rows are sparse.
-_SPARSE = 0.25
 
 #: Bytes of an entry and of a message's number; a Hessian and what it is made of may hold so many numbers.
 _ENTRY_BYTES, _NUMBER_BYTES, _HESSIAN_NUMBERS, _FEW_NUMBERS = 10.0, 8.0, 12.0, 1 << 23
@@ -105,7 +104,7 @@ def stacked_rows_pay(
     row_square: float,
     most: int,
     quadratic: bool,
-    rounds: Rounds = SPAN,
+    rounds: Rounds = SPARSE_SPAN,
 ) -> str:
     """Whether sparse rows with all columns are the least work, and no more memory than messages.
 
@@ -134,13 +133,13 @@ def stacked_rows_pay(
         by_gram = math.inf
     by_products = math.inf
     if rounds.sweeps == 0.0:
-        each = _PRODUCT_ENTRY * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+        entry = _PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY
+        each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
         by_products = _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
     if max(widths) <= most and _at_once(columns, quadratic) < min(by_gram, by_products):
         return ""
-    # Of sparse rows messages cost more than products: there are no directions that would be worth theirs.
-    dense = rounds.sweeps > 0.0 or entries > _SPARSE * columns
-    if dense and by_gram + _CALLS / n_samples > _by_directions(n_samples, widths, densities, rounds):
+    least = min(by_gram, by_products) + _CALLS / n_samples
+    if least > _by_directions(n_samples, widths, densities, rounds):
         return ""
     return "gram" if by_gram <= by_products else "products"
 
@@ -151,7 +150,8 @@ def _by_directions(
     """Nanoseconds of a row in all rounds."""
     entries = sum(width * density for width, density in zip(widths, densities))
     number = rounds.number * (1.0 + rounds.growth * sum(widths))
-    return number * (rounds.entry * entries + rounds.row + rounds.each / n_samples)
+    each = rounds.each * max(1.0, len(widths) / 3.0)
+    return number * (rounds.entry * entries + rounds.row + each / n_samples)
 
 
 def _at_once(columns: int, quadratic: bool) -> float:
