@@ -99,8 +99,10 @@ class Subspace(Scheme):
             history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
         from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod, goes_by_stacked_rows
 
-        free = cheap and options.history is None and history is not None
-        if free and (how := goes_by_stacked_rows(problem, engine, history)):
+        how = ""
+        if history is not None and cheap and options.history is None:
+            how = goes_by_stacked_rows(problem, engine, history)
+        if how:
             made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history)
         else:
             made = SubspaceMethod(problem, engine, history, both)
