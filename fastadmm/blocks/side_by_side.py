@@ -59,4 +59,7 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock:
         elif isinstance(block, DenseBlock):
             engine.over_rows(append_dense, engine.leaves(n), block.matrix, *out)
         first += block.shape[1]
-    return CSRBlock.of_sorted(indptr, indices, data, columns)
+    found = CSRBlock.of_sorted(indptr, indices, data, columns)
+    # Of the rows of all workers, which cut them the same.
+    found.density = sum(block.shape[1] * block.density for block in blocks) / columns
+    return found

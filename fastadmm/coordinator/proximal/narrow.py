@@ -39,9 +39,11 @@ __all__ = [
 
 Array = np.ndarray
 
-#: A step that promises less than this share of the gap that is wanted is the last of a round; in the next of
-#: that share.
+#: A step that promises less than this share of the gap that is wanted is the last of the first round ...
 _ACCURACY = 1e-3
+
+#: ... and of the next such shares of that, where the gap is to be this share of what is wanted.
+_SHARPEST, _LEAST_SHARPER, _SHARE_OF_WANTED = 1e-6, 0.25, 0.3
 
 #: Numbers that columns hold, without being many.
 _FEW_NUMBERS = 1 << 23
@@ -111,6 +113,7 @@ class NarrowProximalMethod(ProximalMethod):
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
+        self._goal: float | None = None
 
     def keep_to_directions(self) -> None:
         self.whole = False
@@ -188,18 +191,28 @@ class NarrowProximalMethod(ProximalMethod):
 
     def best(self, span: Span, point: SpanPoint, objective: float, hessian: SpanHessian) -> SpanPoint:
         """The best weights from a point with an objective on, over the span of all columns."""
-        # What columns of large values leave of a slope proves less than it gains: sharper, round by round.
-        goal = _ACCURACY**self.coordinator.n_rounds * (self.wanted or _UNWANTED) * abs(objective)
         penalties = [party.penalty for party in self.parties]
-        return minimise_over_all_columns(self.problem, penalties, span, point, goal, hessian)
+        return minimise_over_all_columns(self.problem, penalties, span, point, self.goal(objective), hessian)
+
+    def goal(self, objective: float) -> float:
+        """What the last step of a round promises, of an objective."""
+        wanted = self.wanted or _UNWANTED
+        if self._goal is None:
+            self._goal = _ACCURACY * wanted
+        else:  # what is left of slopes, whose squares steps gain, keeps the gap open
+            missing = _SHARE_OF_WANTED * wanted * abs(self.bound) / max(self.coordinator.gap, 1e-300)
+            self._goal *= min(max(missing**2, _SHARPEST), _LEAST_SHARPER)
+        return self._goal * abs(objective)
 
     def objective(self, primal: PrimalValue) -> float:
         """Of the parties' weights, where the loss is that."""
         return primal.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, self.weights()))
 
     def export(self) -> dict[str, Any]:
-        return {**super().export(), "whole": self.whole}
+        own = {} if self._goal is None else {"goal": self._goal}
+        return {**super().export(), "whole": self.whole, **own}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
         self.whole = bool(saved.get("whole", False))  # not in runs that began without it
+        self._goal = float(saved["goal"]) if "goal" in saved else None

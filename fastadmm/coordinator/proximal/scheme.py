@@ -53,8 +53,8 @@ class Proximal(Scheme):
             from fastadmm.coordinator.proximal.narrow import NarrowProximalMethod, goes_by_all_columns
             from fastadmm.coordinator.proximal.stacked import StackedProximalMethod, goes_by_sparse_columns
 
-            if goes_by_sparse_columns(problem, engine):
-                return StackedProximalMethod(problem, engine, options.gap)
+            if way := goes_by_sparse_columns(problem, engine):
+                return StackedProximalMethod(way, problem, engine, options.gap)
             if goes_by_all_columns(problem, engine):
                 return NarrowProximalMethod(problem, engine, options.gap)
         return super().make(problem, options, engine, elsewhere)

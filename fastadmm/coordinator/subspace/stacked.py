@@ -116,7 +116,8 @@ class StackedSubspaceMethod(SubspaceMethod):
         if self.how == "gram":
             found = descend(self._span, start, tolerance, SpanHessian(problem.fit_intercept))
         else:
-            entries = self.engine.all_rows(problem.n_samples) * self._span.rows.density * sum(widths)
+            row = sum(block.shape[1] * block.density for block in problem.blocks)
+            entries = self.engine.all_rows(problem.n_samples) * row
             accuracy = _SHARE_OF_WANTED * wanted if wanted > 0.0 else tolerance / abs(objective)
             found = minimise_by_products(self._span, start, accuracy, math.ceil(_ENTRIES_OF_ROUND / entries))
         self.begin_at(np.split(found.coefficients, np.cumsum(widths)[:-1]), found.intercept)

@@ -64,8 +64,13 @@ _PRODUCTS, _PRODUCT_ENTRY, _FIRST_COLUMNS, _FAR_ENTRY = 18.0, 1.3, 1 << 12, 2.4
 _PRODUCT_ROW, _PRODUCT_COLUMN = 5.0, 10.0
 _TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
 
-#: Bytes of an entry and of a message's number; a Hessian and what it is made of may hold so many numbers.
-_ENTRY_BYTES, _NUMBER_BYTES, _HESSIAN_NUMBERS, _FEW_NUMBERS = 10.0, 8.0, 12.0, 1 << 23
+#: Of coordinates: passes over all columns, about, and an entry in each.
+_PASSES, _PASS_ENTRY = 60.0, 2.2
+
+#: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes, and
+#: numbers of a Hessian and what it is made of, are few.
+_ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES = 10.0, 24.0, 8.0, 1 << 29
+_HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 23
 
 
 def whole_span_pays(
@@ -117,12 +122,15 @@ def stacked_rows_pay(
 
     Returns
     -------
-    {"gram", "products", ""}
-        How Newton's method has the Hessian then; products only without kinks.
+    {"gram", "products", "coordinates", ""}
+        How Newton's method has the Hessian then: as a matrix or, without kinks in the penalty, by products;
+        with them coordinates descend on columns.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     kept = sum(min(most, width) for width in widths)
-    if _ENTRY_BYTES * entries > _NUMBER_BYTES * kept:
+    faces = rounds.sweeps > 0.0
+    messages = _NUMBER_BYTES * n_samples * kept
+    if (_COLUMN_BYTES if faces else _ENTRY_BYTES) * n_samples * entries > max(messages, _FEW_BYTES):
         return ""
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
     hessians = 1.0 if quadratic else _SPARSE_HESSIANS
@@ -131,17 +139,21 @@ def stacked_rows_pay(
     by_gram += rounds.sweeps * columns**2 / n_samples
     if _HESSIAN_NUMBERS * columns**2 > max(n_samples * kept, _FEW_NUMBERS):
         by_gram = math.inf
-    by_products = math.inf
-    if rounds.sweeps == 0.0:
+    if faces:
+        otherwise = _PASSES * _PASS_ENTRY * entries
+    else:
         entry = _PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY
         each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
-        by_products = _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
-    if max(widths) <= most and _at_once(columns, quadratic) < min(by_gram, by_products):
+        otherwise = _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+    least = min(by_gram, otherwise)
+    at_once = _at_once(columns, quadratic) + rounds.sweeps * columns**2 / n_samples
+    if max(widths) <= most and at_once < least:
         return ""
-    least = min(by_gram, by_products) + _CALLS / n_samples
-    if least > _by_directions(n_samples, widths, densities, rounds):
+    if least + _CALLS / n_samples > _by_directions(n_samples, widths, densities, rounds):
         return ""
-    return "gram" if by_gram <= by_products else "products"
+    if by_gram <= otherwise:
+        return "gram"
+    return "coordinates" if faces else "products"
 
 
 def _by_directions(

@@ -1,0 +1,68 @@
+"""All columns of several blocks, each with its entries, for work column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, unsigned_indices
+from fastadmm.engine.engine import Engine, row_ranges
+
+__all__ = ["SparseColumns"]
+
+Array = np.ndarray
+
+
+class SparseColumns:
+    """Compressed sparse columns.
+
+    Parameters
+    ----------
+    blocks : sequence of FeatureBlock, of shape (N, d_m)
+        Of which :func:`fastadmm.blocks.side_by_side.can_stand_side_by_side`.
+    engine : Engine
+
+    Attributes
+    ----------
+    shape : (int, int)
+        N and d.
+    indptr : ndarray of int64, shape (d + 1,)
+    rows : ndarray of unsigned int, shape (nnz,)
+        Ascending in each column.
+    data : ndarray of shape (nnz,)
+    """
+
+    def __init__(self, blocks: Sequence[FeatureBlock], engine: Engine) -> None:
+        parts = engine.map(_by_columns, blocks)
+        self.engine, n = engine, blocks[0].shape[0]
+        self.shape = n, sum(block.shape[1] for block in blocks)
+        starts = np.cumsum([0, *(len(part.data) for part in parts)])
+        ends = [part.indptr[1:] + start for part, start in zip(parts, starts)]
+        self.indptr = np.concatenate([[0], *ends]).astype(np.int64)
+        self.rows = unsigned_indices(np.concatenate([part.indices for part in parts]), n)
+        self.data = np.concatenate([part.data for part in parts])
+
+    def product(self, c: Array) -> Array:
+        """``D c`` of shape (N,)."""
+        from fastadmm.kernels.coordinate_descent import add_columns
+
+        out = np.zeros(self.shape[0])
+        add_columns(self.indptr, self.rows, self.data, c, out)
+        return out
+
+    def transposed_product(self, v: Array) -> Array:
+        """``D.T v`` of shape (d,)."""
+        from fastadmm.kernels.coordinate_descent import column_products
+
+        out, d = np.empty(self.shape[1]), self.shape[1]
+        self.engine.over_rows(column_products, row_ranges(d), self.indptr, self.rows, self.data, v, out)
+        return out
+
+
+def _by_columns(block: FeatureBlock) -> sp.csc_array:
+    if isinstance(block, CSRBlock):
+        return block.to_scipy().tocsc()
+    assert isinstance(block, DenseBlock)
+    return sp.csc_array(block.matrix)
