@@ -21,6 +21,9 @@ __all__ = ["add_columns", "column_products", "descend_columns", "scale_columns"]
 #: Multiplier and increment of the generator that shuffles the columns of every pass (Knuth's MMIX).
 _MULTIPLIER, _INCREMENT = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
 
+#: Share of a column's square that is rounding, where an intercept takes away the rest.
+_NOTHING = 1e-12
+
 
 @kernel
 def add_columns(indptr, rows, data, x, out):
@@ -140,11 +143,9 @@ def descend_columns(
             for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
                 gradient += scaled[k] * image[rows[k]]
             curvature, old = own + l2[j], x[j]
-            if not curvature > 1e-12 * (squares[j] + l2[j]):
-                place += 1
-                continue
-            centre = own * old - gradient
-            new = max(abs(centre) - l1[j], 0.0) / curvature
+            centre, new = own * old - gradient, 0.0
+            if curvature > _NOTHING * (squares[j] + l2[j]):  # else the column is empty, or an intercept
+                new = max(abs(centre) - l1[j], 0.0) / curvature
             new = min(max(-new if centre < 0.0 else new, low[j]), high[j])
             step = new - old
             if step == 0.0:
@@ -158,7 +159,7 @@ def descend_columns(
             along += step * cross[j]
             for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
                 image[rows[k]] += step * scaled[k]
-            worst = max(worst, abs(step) * math.sqrt(curvature))
+            worst = max(worst, abs(step) * math.sqrt(max(curvature, 0.0)))
             widest = max(widest, abs(step) * curvature)
             place += 1
         wide = widest

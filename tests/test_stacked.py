@@ -169,7 +169,7 @@ def test_where_nothing_is_gained_directions_follow(regularizer: str) -> None:
     solver = Solver(given, SolverOptions(gap=1e-9))
     solver.round()
     if regularizer == "l2":
-        solver.method.stacked = False
+        solver.method.how = ""
     else:
         solver.method.whole = False
     while solver.round().gap > 1e-9:
@@ -182,7 +182,7 @@ def test_where_nothing_is_gained_directions_follow(regularizer: str) -> None:
 def test_an_endless_run_ends_at_rounding() -> None:
     solver = Solver(problem(), SolverOptions(gap=0.0))
     gaps = [solver.round().gap for _ in range(6)]
-    assert not solver.method.stacked
+    assert not solver.method.how
     assert min(gaps) <= 1e-12
 
 
@@ -197,12 +197,142 @@ def test_what_goes_by_directions() -> None:
     assert stopped.round().gap > 1e-6
 
 
-def test_where_sparse_columns_are_few() -> None:
-    assert stacked_rows_pay(32_561, [66, 57], [0.12, 0.1], 196.0, 32, quadratic=False)
-    assert not stacked_rows_pay(32_561, [66, 57], [1.0, 1.0], 123.0**2, 32, quadratic=False)
-    assert not stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 32, quadratic=False)
-    assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 64, False, FACES)
-    assert not stacked_rows_pay(10**6, [50_000], [0.001], 2500.0, 64, False, FACES)  # memory
+def test_what_is_least_work() -> None:
+    assert stacked_rows_pay(32_561, [66, 57], [0.12, 0.1], 196.0, 32, quadratic=False) == "gram"
+    assert stacked_rows_pay(32_561, [66, 57], [1.0, 1.0], 123.0**2, 32, quadratic=False) == ""
+    assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 32, quadratic=False) == "products"
+    assert stacked_rows_pay(25_000, [40_000, 40_000], [0.0017, 0.0017], 2e4, 32, quadratic=False) == ""
+    assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 64, False, FACES) == "coordinates"
+    assert (
+        stacked_rows_pay(25_000, [40_000, 40_000], [0.0017, 0.0017], 2e4, 64, False, FACES) == "coordinates"
+    )
+    assert stacked_rows_pay(10**8, [50_000], [0.001], 2500.0, 64, False, FACES) == ""  # memory
+
+
+WIDE = (700, 400, 3)
+
+
+def wide(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, **more: Any) -> Problem:
+    """More columns than a Gram matrix is worth; some are empty, and one is constant."""
+    rng = np.random.default_rng(8)
+    blocks: list[Any] = [sp.random_array((N, d), density=0.008, rng=rng, format="csr") for d in WIDE[:2]]
+    blocks.append(np.column_stack([rng.normal(size=N), np.ones(N), np.zeros(N)]))
+    z = 3.0 * sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
+    y = z if loss in ("squared", "huber") else (z > 0) * 1.0
+    y = rng.poisson(np.exp(np.clip(0.3 * z, -3.0, 3.0))) * 1.0 if loss == "poisson" else y
+    return make_problem(blocks, y, loss=loss, regularizer=regularizer, lam=lam, **more)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge", "poisson"])
+def test_products_with_the_hessian(loss: str, intercept: bool) -> None:
+    given = wide(loss, fit_intercept=intercept)
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    assert solver.method.how == "products"
+    records = [solver.round() for _ in range(3)]
+    assert min(record.gap for record in records) <= 1e-6
+    exact = solve(given, SolverOptions(gap=1e-9, directions="one"))
+    assert -1e-9 * exact.objective <= records[-1].objective - exact.objective <= 1e-6 * exact.objective
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_hessian_by_products_is_that_of_the_loss(intercept: bool) -> None:
+    given, rng = wide(fit_intercept=intercept), np.random.default_rng(1)
+    with Engine(1) as engine:
+        span = StackedSpan(given, side_by_side(given.blocks, engine), engine)
+        d = span.n_messages
+        point = span.evaluated(SpanPoint(c := rng.normal(size=d), 0.2 * intercept, span.combined(c)))
+        product, sizes = span.hessian_at(point)
+        dense, h = span.rows.to_scipy().toarray(), span.curvature(point)
+        columns = np.column_stack([np.ones((N, int(intercept))), dense])
+        ridge = np.append(np.zeros(int(intercept)), np.full(d, given.regularization))
+        whole = columns.T @ (h[:, np.newaxis] * columns) + np.diag(ridge)
+        v = rng.normal(size=d + intercept)
+        np.testing.assert_allclose(product(v), whole @ v, rtol=1e-9, atol=1e-9)
+        mean = h.sum() * (columns**2).mean(axis=0) + ridge
+        np.testing.assert_allclose(sizes, mean, rtol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("regularizer", "more"), CASES, ids=str)
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "poisson"])
+def test_coordinates_descend(loss: str, regularizer: str, more: dict, intercept: bool) -> None:
+    given = wide(loss, regularizer, lam=1e-3, fit_intercept=intercept, **more)
+    assert method_of(given).way == "coordinates"
+    result = solve(given, SolverOptions(gap=1e-7))
+    assert result.certified
+    assert len(result.history) <= 8
+    x, penalties = np.concatenate(result.weights), given.party_constraints
+    for own, weights in zip(penalties, result.weights, strict=True):
+        assert (weights >= own.bounds[0]).all()
+        assert (weights <= own.bounds[1]).all()
+    if regularizer == "l1":
+        assert 5 <= (x != 0.0).sum() <= 900
+    assert not x[-1]  # an empty column's
+    other = solve(given, SolverOptions(gap=1e-6, history=30))
+    assert -1e-7 * other.objective <= result.objective - other.objective + 2e-6 * other.objective
+    assert result.objective <= other.objective * (1.0 + 1e-7)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_wide_problems_keep_bits_and_go_on(regularizer: str) -> None:
+    given = wide(regularizer=regularizer, lam=1e-4)
+    one, two = (solve(given, SolverOptions(n_threads=k)) for k in (1, 2))
+    for a, b in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    options = SolverOptions(gap=0.0)
+    straight, resumed = Solver(given, options), Solver(given, options)
+    for _ in range(2):
+        straight.round()
+    resumed.restore(straight.export(), straight.export_parties())
+    for _ in range(3):
+        a, b = straight.round(), resumed.round()
+        assert (a.objective, a.gap) == (b.objective, b.gap)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_passes_over_columns_are_coordinate_descent(intercept: bool) -> None:
+    """The kernels beside dense arithmetic: one pass over all columns in the order that it took."""
+    from fastadmm.kernels import coordinate_descent as kernels
+
+    rng, n, d = np.random.default_rng(2), 60, 9
+    dense = np.where(rng.random((n, d)) < 0.4, rng.normal(size=(n, d)), 0.0)
+    matrix, h, slope = sp.csc_array(dense), rng.random(n), rng.normal(size=d)
+    arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
+    out, products, v = np.zeros(n), np.empty(d), rng.normal(size=n)
+    kernels.add_columns(*arrays, slope, out)
+    kernels.column_products(*arrays, v, products, 0, d)
+    np.testing.assert_allclose(out, dense @ slope, rtol=1e-12)
+    np.testing.assert_allclose(products, dense.T @ v, rtol=1e-12)
+    root, scaled, squares, cross = np.sqrt(h), np.empty(len(matrix.data)), np.empty(d), np.empty(d)
+    kernels.scale_columns(*arrays, root, np.arange(d), scaled, squares, cross, 0, d)
+    a = root[:, np.newaxis] * dense
+    np.testing.assert_allclose(squares, (a**2).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(cross, a.T @ root, rtol=1e-12)
+    whole, first = (float(h.sum()), 0.7) if intercept else (0.0, 0.0)
+    l1, l2 = np.full(d, 0.3), np.full(d, 0.1)
+    low, high, begin = np.full(d, -0.4), np.full(d, np.inf), np.clip(rng.normal(size=d), -0.4, None)
+    x, chosen, image = begin.copy(), np.arange(d), np.zeros(n)
+    given = *arrays[:2], scaled, squares, cross, whole, slope, first, l1, l2, low, high
+    passes, along = kernels.descend_columns(*given, chosen, x, 0.0, 1, image)
+    assert passes == 1
+    outer = np.outer(cross, cross) / whole if intercept else 0.0
+    hessian, s = a.T @ a - outer, slope - (cross * first / whole if intercept else 0.0)
+    y = begin.copy()
+    for j in chosen:  # none was left out in a first pass
+        pull = hessian[j, j] * y[j] - s[j] - hessian[j] @ (y - begin)
+        y[j] = np.clip(np.sign(pull) * max(abs(pull) - 0.3, 0.0) / (hessian[j, j] + 0.1), -0.4, np.inf)
+    np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(image, a @ (y - begin), rtol=1e-9, atol=1e-12)
+    assert along == pytest.approx(cross @ (y - begin))
+    # Until nothing moves: the optimality conditions of every column.
+    x = begin.copy()
+    kernels.descend_columns(*given, np.arange(d), x, 1e-13, 10_000, np.zeros(n))
+    at = s + hessian @ (x - begin) + 0.1 * x
+    assert (np.abs(at[x == 0.0]) <= 0.3 + 1e-9).all()
+    free = (x != 0.0) & (x > -0.4)
+    np.testing.assert_allclose(at[free], -0.3 * np.sign(x[free]), atol=1e-9)
+    assert (at[x == -0.4] >= 0.3 - 1e-9).all()
 
 
 def test_files_are_not_read_side_by_side(tmp_path: Any) -> None:

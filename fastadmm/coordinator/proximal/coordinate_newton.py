@@ -29,8 +29,12 @@ _MAX_STEPS, _MAX_HALVINGS, _MAX_PASSES = 100, 40, 50
 #: Share of a step's first moves that its last pass may make.
 _SHARE = 0.1
 
-#: As of narrow_newton.
-_ARMIJO, _FLAT, _ROUNDING, _NOTHING = 1e-4, 1e-13, 1e-15, 1e-28
+#: Share of the promised decrease that a step must keep. One that promises less than the second share of the
+#: objective is not seen in it, beside its rounding; one that promises less than the third is nothing.
+_ARMIJO, _FLAT, _NOTHING = 1e-4, 1e-13, 1e-28
+
+#: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing would hold steps.
+_OF_FLAT_ROWS = 0.03
 
 
 class CoordinateNewton(Span):
@@ -55,6 +59,12 @@ class CoordinateNewton(Span):
     def penalty(self, x: Array) -> float:
         """h of weights in the set."""
         return float(self.l1 @ np.abs(x)) + 0.5 * float(self.l2 @ (x * x))
+
+    def _change(self, slope: Array, step: Array, c: Array, x: Array) -> float:
+        """Of the loss's tangent and of h, weight by weight: what these take from each other is not rounded."""
+        own = slope[self.lead :] * step[self.lead :] + self.l1 * (np.abs(x) - np.abs(c))
+        own += 0.5 * self.l2 * step[self.lead :] * (x + c)
+        return float(slope[: self.lead] @ step[: self.lead]) + float(own.sum())
 
     def at(self, point: SpanPoint) -> Here:
         """A point with loss and gradient, and the loss's slopes there."""
@@ -85,10 +95,10 @@ class CoordinateNewton(Span):
             c, value = here.point.coefficients, here.value + self.penalty(here.point.coefficients)
             x, rise = self._least(here)
             step = np.append(np.full(lead, rise), x - c)
-            promised = -float(here.slope @ step) - self.penalty(x) + self.penalty(c)
+            promised = -self._change(here.slope, step, c, x)
             if not promised > _NOTHING * abs(value):
                 break
-            slack = _ROUNDING * abs(value) if promised <= _FLAT * abs(value) else 0.0
+            slack = _FLAT * abs(value) if promised <= _FLAT * abs(value) else 0.0
             trial, length = self.advance(here, step), 1.0
             if trial.value + self.penalty(x) <= value + slack - _ARMIJO * promised:
                 # Weights that are at their kinks are there exactly.
@@ -120,7 +130,7 @@ class CoordinateNewton(Span):
         columns, (scaled, squares, cross), lead, engine = self.columns, self._room, self.lead, self.engine
         x, slope = here.point.coefficients.copy(), here.slope[lead:]
         chosen = self._restless(x, slope)
-        h = self.curvature(here.point)
+        h = self._curvature(here.point)
         root, whole = engine.root(h), float(engine.total(h)) if lead else 0.0
         made = columns.indptr, columns.rows
         given = *made, columns.data, root, chosen, scaled, squares, cross
@@ -132,6 +142,13 @@ class CoordinateNewton(Span):
             *(*terms, chosen, x, _SHARE, _MAX_PASSES, image),
         )
         return x, -(first + along) / whole if whole > 0.0 else 0.0
+
+    def _curvature(self, point: SpanPoint) -> Array:
+        """Weighted second derivatives of the loss; of flat rows what keeps them in reach."""
+        h = self.curvature(point)
+        mean = self.engine.mean(h) or self.problem.total_weight / len(h)
+        raised: Array = self.engine.each(lambda own: np.where(own > 0.0, own, _OF_FLAT_ROWS * mean), h, out=h)
+        return raised
 
     def _restless(self, x: Array, slope: Array) -> Array:
         """Columns whose weight is not zero or would not stay there."""

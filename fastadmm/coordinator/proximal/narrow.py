@@ -200,7 +200,8 @@ class NarrowProximalMethod(ProximalMethod):
         if self._goal is None:
             self._goal = _ACCURACY * wanted
         else:  # what is left of slopes, whose squares steps gain, keeps the gap open
-            missing = _SHARE_OF_WANTED * wanted * abs(self.bound) / max(self.coordinator.gap, 1e-300)
+            gap, enough = self.coordinator.gap, _SHARE_OF_WANTED * wanted * abs(self.bound)
+            missing = enough / gap if enough < gap < math.inf else 1.0
             self._goal *= min(max(missing**2, _SHARPEST), _LEAST_SHARPER)
         return self._goal * abs(objective)
 
