@@ -75,6 +75,8 @@ def pass_rows(indptr, indices, data, x, weight, out, start, stop):
     """Add ``sum_i weight[i] (D x)[i] D[i, :]`` over a range of rows, each of which is read once."""
     readable = np.uint64(indptr[stop])
     for i in range(start, stop):
+        if weight[i] == 0.0:  # most rows of a loss with flat pieces
+            continue
         begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
         value = weight[i] * row_product(data, indices, x, begin, end, readable)
         add_row(data, indices, out, begin, end, readable, value)
@@ -168,6 +170,8 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
         Row range.
     """
     for i in range(start, stop):
+        if weight[i] == 0.0:  # most rows of a loss with flat pieces
+            continue
         end = np.uint64(indptr[i + 1])
         for a in range(np.uint64(indptr[i]), end):
             scale = weight[i] * data[a]

@@ -58,6 +58,8 @@ def pattern_accumulate_gram(indptr, indices, weight, out, start, stop):
     """Add ``weight[i]`` to the upper triangle of ``out``, of shape (d, d), for pairs of entries of row i."""
     for i in range(start, stop):
         end, scale = np.uint64(indptr[i + 1]), weight[i]
+        if scale == 0.0:
+            continue
         for a in range(np.uint64(indptr[i]), end):
             row = out[indices[a]]
             for b in range(a, end):

@@ -14,6 +14,7 @@ from fastadmm.coordinator.proximal.stacked import StackedProximalMethod
 from fastadmm.coordinator.subspace.span import Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
+from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.whole_span import FACES, stacked_rows_pay
 from fastadmm.engine.engine import Engine
@@ -169,7 +170,7 @@ def test_where_nothing_is_gained_directions_follow(regularizer: str) -> None:
     solver = Solver(given, SolverOptions(gap=1e-9))
     solver.round()
     if regularizer == "l2":
-        solver.method.how = ""
+        solver.method.rows.leave()
     else:
         solver.method.whole = False
     while solver.round().gap > 1e-9:
@@ -182,7 +183,7 @@ def test_where_nothing_is_gained_directions_follow(regularizer: str) -> None:
 def test_an_endless_run_ends_at_rounding() -> None:
     solver = Solver(problem(), SolverOptions(gap=0.0))
     gaps = [solver.round().gap for _ in range(6)]
-    assert not solver.method.how
+    assert not solver.method.rows.how
     assert min(gaps) <= 1e-12
 
 
@@ -228,7 +229,7 @@ def wide(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, **m
 def test_products_with_the_hessian(loss: str, intercept: bool) -> None:
     given = wide(loss, fit_intercept=intercept)
     solver = Solver(given, SolverOptions(gap=1e-6))
-    assert solver.method.how == "products"
+    assert solver.method.rows.how == "products"
     records = [solver.round() for _ in range(3)]
     assert min(record.gap for record in records) <= 1e-6
     exact = solve(given, SolverOptions(gap=1e-9, directions="one"))
@@ -333,6 +334,28 @@ def test_passes_over_columns_are_coordinate_descent(intercept: bool) -> None:
     free = (x != 0.0) & (x > -0.4)
     np.testing.assert_allclose(at[free], -0.3 * np.sign(x[free]), atol=1e-9)
     assert (at[x == -0.4] >= 0.3 - 1e-9).all()
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("make", "how"), [(problem, "gram"), (wide, "products")])
+@pytest.mark.parametrize("loss", ["hinge", "quantile"])
+def test_losses_with_kinks(loss: str, make: Any, how: str, intercept: bool) -> None:
+    given = make("squared" if loss == "quantile" else "logistic", lam=1e-3)
+    given = make_problem(given.blocks, given.y, loss=loss, lam=1e-3, fit_intercept=intercept)
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    assert isinstance(solver.method, StackedSmoothedMethod)
+    assert solver.method.rows.how == how
+    result = solve(given, SolverOptions(gap=1e-6))
+    assert result.certified
+    assert len(result.history) <= 6
+    exact = solve(given, SolverOptions(gap=1e-7, directions="one", max_rounds=400))
+    assert -2e-7 * exact.objective <= result.objective - exact.objective <= 1e-6 * exact.objective
+    straight, resumed = Solver(given, SolverOptions(gap=0.0)), Solver(given, SolverOptions(gap=0.0))
+    straight.round()
+    resumed.restore(straight.export(), straight.export_parties())
+    for _ in range(2):
+        a, b = straight.round(), resumed.round()
+        assert (a.objective, a.gap) == (b.objective, b.gap)
 
 
 def test_files_are_not_read_side_by_side(tmp_path: Any) -> None:

@@ -33,7 +33,7 @@ _SHARE = 0.1
 #: objective is not seen in it, beside its rounding; one that promises less than the third is nothing.
 _ARMIJO, _FLAT, _NOTHING = 1e-4, 1e-13, 1e-28
 
-#: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing would hold steps.
+#: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing holds steps.
 _OF_FLAT_ROWS = 0.03
 
 
@@ -61,7 +61,7 @@ class CoordinateNewton(Span):
         return float(self.l1 @ np.abs(x)) + 0.5 * float(self.l2 @ (x * x))
 
     def _change(self, slope: Array, step: Array, c: Array, x: Array) -> float:
-        """Of the loss's tangent and of h, weight by weight: what these take from each other is not rounded."""
+        """Of the loss's tangent and of h, weight by weight: what they take from each other is exact."""
         own = slope[self.lead :] * step[self.lead :] + self.l1 * (np.abs(x) - np.abs(c))
         own += 0.5 * self.l2 * step[self.lead :] * (x + c)
         return float(slope[: self.lead] @ step[: self.lead]) + float(own.sum())

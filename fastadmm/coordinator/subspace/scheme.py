@@ -86,6 +86,9 @@ class Subspace(Scheme):
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
         if method is not SubspaceMethod:
+            kinks = not (problem.traits.smooth or problem.traits.log_sum or problem.traits.vector)
+            if kinks and problem.convex and (other := _of_kinks(problem, options, engine, elsewhere)):
+                return other
             other = super().make(problem, options, engine, elsewhere)
             if problem.traits.log_sum or not problem.traits.smooth:
                 other.coordinator.at_hand = _at_hand(options, elsewhere)
@@ -198,6 +201,26 @@ class Subspace(Scheme):
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all messages."""
         return 2.0 * shape.n_samples * float(_kept(shape, history)) ** 2
+
+
+def _of_kinks(problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method | None:
+    """For losses with kinks, where columns are best read side by side; else None."""
+    from fastadmm.coordinator.metric_limits import directions_for_kinks
+    from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
+    from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
+    from fastadmm.coordinator.subspace.whole_span import BENDS
+
+    if not _at_hand(options, elsewhere) or options.history is not None:
+        return None
+    if _few_rows(problem.n_samples, [block.shape[1] for block in problem.blocks]):
+        return None
+    most = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
+    how = goes_by_stacked_rows(problem, engine, most, BENDS)
+    if not how:
+        return None
+    made = StackedSmoothedMethod(how, problem, engine, options.history)
+    made.coordinator.at_hand, made.coordinator.forecast.wanted = True, options.gap
+    return made
 
 
 def _at_hand(options: Options, elsewhere: bool) -> bool:

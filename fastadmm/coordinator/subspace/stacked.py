@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.subspace.span import SpanPoint, descend
@@ -25,10 +26,12 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["StackedSubspaceMethod", "goes_by_stacked_rows"]
+__all__ = ["SHARE_OF_WANTED", "StackedRows", "StackedSubspaceMethod", "goes_by_stacked_rows"]
+
+Array = np.ndarray
 
 #: Of the gap that ends a run, what Newton's method may leave.
-_SHARE_OF_WANTED = 0.3
+SHARE_OF_WANTED = 0.3
 
 #: Entries that products of a round read, about: large problems show how far they are.
 _ENTRIES_OF_ROUND = 1e9
@@ -48,49 +51,115 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
 
     Returns
     -------
-    {"gram", "products", ""}
+    {"gram", "products", "coordinates", ""}
         As of :func:`stacked_rows_pay`.
     """
     loss, blocks = problem.loss, problem.blocks
-    if not (loss.smooth and problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
+    if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
     n, square = engine.all_rows(problem.n_samples), mean_row_square(blocks, engine)
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     return stacked_rows_pay(n, *shapes, square, most, loss.name == "squared", rounds)
 
 
-class StackedSubspaceMethod(SubspaceMethod):
-    """Rounds over all columns; blocks as of :func:`fastadmm.blocks.side_by_side.can_stand_side_by_side`.
+class StackedRows:
+    """The columns of all parties of this process side by side, and the best weights for them.
 
     Parameters
     ----------
     how : {"gram", "products", ""}
+        As of :func:`goes_by_stacked_rows`; empty where they are not read any more.
+    problem : Problem
+    engine : Engine
+    """
+
+    def __init__(self, how: str, problem: Problem, engine: Engine) -> None:
+        self.how, self.engine, self.blocks = how, engine, problem.blocks
+        self._rows: CSRBlock | None = None
+        self._span: StackedSpan | None = None
+
+    def leave(self) -> None:
+        """Go on by directions, which need the memory."""
+        self.how, self._rows, self._span = "", None, None
+
+    def span(self, problem: Problem) -> StackedSpan:
+        """Passes for a problem with these blocks."""
+        if self._rows is None:
+            self._rows = side_by_side(self.blocks, self.engine)
+        if self._span is None or self._span.problem is not problem:
+            self._span = StackedSpan(problem, self._rows, self.engine)
+        return self._span
+
+    def most_products(self) -> int:
+        """Of a round."""
+        row = sum(block.shape[1] * block.density for block in self.blocks)
+        return math.ceil(_ENTRIES_OF_ROUND / (self.engine.all_rows(self.blocks[0].shape[0]) * row))
+
+    def parted(self, c: Array) -> list[Array]:
+        """Weights of each party, of those of all."""
+        return np.split(c, np.cumsum([block.shape[1] for block in self.blocks])[:-1])
+
+    def weights(self, method: SubspaceMethod) -> Array:
+        """Weights of all parties where a method is."""
+        if len(method.coordinator.owner):
+            return np.concatenate(method.weights())
+        return np.zeros(sum(block.shape[1] for block in self.blocks))
+
+    def best(
+        self, problem: Problem, point: SpanPoint, tolerance: float, most: int, accuracy: float = 0.0
+    ) -> tuple[SpanPoint, int]:
+        """The best weights from a point on, and how many products that took.
+
+        Parameters
+        ----------
+        problem : Problem
+            With a smooth loss.
+        point : SpanPoint
+            Weights of all parties.
+        tolerance : float
+            As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
+        most : int
+            No further step after so many products.
+        accuracy : float
+            With products, as of :func:`minimise_by_products`.
+        """
+        span = self.span(problem)
+        if self.how == "gram":
+            return descend(span, point, tolerance, SpanHessian(problem.fit_intercept)), 0
+        return minimise_by_products(span, point, tolerance, accuracy, most)
+
+
+class StackedSubspaceMethod(SubspaceMethod):
+    """Rounds over all columns.
+
+    Parameters
+    ----------
+    how : {"gram", "products"}
         As of :func:`goes_by_stacked_rows`.
     problem, engine, directions
         As of the method that this extends.
 
     Attributes
     ----------
-    how : {"gram", "products", ""}
-        How rounds are over all columns; by directions where that is empty.
+    rows : StackedRows
     """
 
     def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
         super().__init__(problem, engine, directions)
-        self.how = how
+        self.rows = StackedRows(how, problem, engine)
 
     def keep_to_directions(self) -> None:
         super().keep_to_directions()
-        self.how = ""
+        self.rows.leave()
 
     def make_parties(self) -> Sequence[DirectionParty]:
         parties = super().make_parties()
-        for party in parties if self.how else ():
+        for party in parties if self.rows.how else ():
             party.reason += "; in one process all columns are read side by side"
         return parties
 
     def exchange(self) -> Talk[list[float]]:
-        if not self.how:
+        if not self.rows.how:
             return (yield from super().exchange())
         coordinator, forecast = self.coordinator, self.coordinator.forecast
         primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
@@ -98,39 +167,24 @@ class StackedSubspaceMethod(SubspaceMethod):
         squared = yield from coordinator.squared_residuals(primal.gradient)
         gap = coordinator.proved_gap(squared, primal)
         if not forecast.proves(gap, before):
-            self._begin_at_best(gap, before)
-            after = coordinator.start(coordinator.point.intercept).loss + coordinator.regulariser()
+            point, wanted = coordinator.point, forecast.wanted
+            c = self.rows.weights(self)
+            start = SpanPoint(c, point.intercept, point.total, point.loss, point.gradient, point.sums)
+            tolerance, most = span_tolerance(gap, before, True, wanted), self.rows.most_products()
+            found, _ = self.rows.best(self.problem, start, tolerance, most, SHARE_OF_WANTED * wanted)
+            self.begin_at(self.rows.parted(found.coefficients), found.intercept)
+            after = coordinator.start(point.intercept).loss + coordinator.regulariser()
             if before - after <= NOTHING * abs(before):
-                self.how, self._span = "", None
+                self.rows.leave()
         return squared
 
-    def _begin_at_best(self, gap: float, objective: float) -> None:
-        """Move to the best weights, from a gap and an objective on."""
-        point, problem, wanted = self.coordinator.point, self.problem, self.coordinator.forecast.wanted
-        widths = [block.shape[1] for block in problem.blocks]
-        c = np.concatenate(self.weights()) if len(self.coordinator.owner) else np.zeros(sum(widths))
-        start = SpanPoint(c, point.intercept, point.total, point.loss, point.gradient, point.sums)
-        if self._span is None:
-            self._span = StackedSpan(problem, side_by_side(problem.blocks, self.engine), self.engine)
-        tolerance = span_tolerance(gap, objective, True, wanted)
-        if self.how == "gram":
-            found = descend(self._span, start, tolerance, SpanHessian(problem.fit_intercept))
-        else:
-            row = sum(block.shape[1] * block.density for block in problem.blocks)
-            entries = self.engine.all_rows(problem.n_samples) * row
-            accuracy = _SHARE_OF_WANTED * wanted if wanted > 0.0 else tolerance / abs(objective)
-            found = minimise_by_products(self._span, start, accuracy, math.ceil(_ENTRIES_OF_ROUND / entries))
-        self.begin_at(np.split(found.coefficients, np.cumsum(widths)[:-1]), found.intercept)
-
-    _span: StackedSpan | None = None
-
-    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.how
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.rows.how
         super().begin_at(weights, intercept)
 
     def export(self) -> dict[str, Any]:
-        return {**super().export(), "how": self.how}
+        return {**super().export(), "how": self.rows.how}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
-        self.how = str(saved.get("how", ""))  # not in runs that began without it
+        self.rows.how = str(saved.get("how", ""))  # not in runs that began without it

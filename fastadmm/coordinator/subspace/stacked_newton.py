@@ -30,32 +30,36 @@ _SHARE_OF_ACCURACY = 0.1
 _FLAT, _MOST_IDLE = 1e-13, 3
 
 
-def minimise_by_products(span: StackedSpan, point: SpanPoint, accuracy: float, most: int) -> SpanPoint:
+def minimise_by_products(
+    span: StackedSpan, point: SpanPoint, tolerance: float, accuracy: float, most: int
+) -> tuple[SpanPoint, int]:
     """Truncated Newton steps from a point; never returns a worse one.
 
     Parameters
     ----------
     span : StackedSpan
     point : SpanPoint
-        With loss and gradient.
+    tolerance : float
+        As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
     accuracy : float
-        Stop when the slope's share of the duality gap is at most this share of the bound that it proves.
+        Or stop at this share of the lower bound that the slope proves.
     most : int
         No further step after so many products.
 
     Returns
     -------
-    SpanPoint
+    point : SpanPoint
         With loss and gradient.
+    products : int
     """
-    here, products = span.at(point), 0
+    here, products = span.at(span.evaluated(point) if point.gradient is None else point), 0
     best = Best(span, here, _MOST_IDLE)
     for _ in range(_MAX_STEPS):
         share = span.gap_share(here)
-        tolerance = accuracy * (here.value - share)
-        if share <= tolerance or products >= most:
+        enough = max(tolerance, accuracy * (here.value - share))
+        if share <= enough or products >= most:
             break
-        step, spent = _direction(span, here, tolerance)
+        step, spent = _direction(span, here, enough)
         products += spent
         decrease = -float(here.slope @ step)
         if not decrease > 0.0:
@@ -64,9 +68,9 @@ def minimise_by_products(span: StackedSpan, point: SpanPoint, accuracy: float, m
         if trial is None:
             break
         here = trial
-        if best.take(here, decrease, tolerance):
+        if best.take(here, decrease, enough):
             break
-    return best.here.point
+    return best.here.point, products
 
 
 def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:

@@ -82,7 +82,8 @@ class StackedSpan(Span):
         """
         h, lead, engine = self.curvature(point), self.lead, self.engine
         total = float(engine.total(h))
-        sizes = np.append(np.full(lead, max(total, 1e-14 * self.problem.total_weight)), total * self.squares)
+        # Where all rows are on flat pieces nothing else would hold the intercept.
+        sizes = np.append(np.full(lead, total or self.problem.total_weight), total * self.squares)
         sizes[lead:] += self.scale
         border = self.rows.transposed_product(h, engine) if lead else np.empty(0)
 

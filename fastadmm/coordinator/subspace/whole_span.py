@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["FACES", "SPAN", "SPARSE_SPAN", "Rounds", "stacked_rows_pay", "whole_span_pays"]
+__all__ = ["BENDS", "FACES", "SPAN", "SPARSE_SPAN", "Rounds", "stacked_rows_pay", "whole_span_pays"]
 
 
 class Rounds(NamedTuple):
@@ -43,6 +43,9 @@ class Rounds(NamedTuple):
 #: Of `subspace` on dense rows and on sparse ones; and with faces, of `proximal`.
 SPAN, SPARSE_SPAN = Rounds(8.0, 0.0, 2.0, 30.0, 5e5, 0.0), Rounds(9.0, 0.0, 3.75, 100.0, 5e5, 0.0)
 FACES = Rounds(10.0, 0.002, 4.0, 150.0, 5e6, 100.0)
+
+#: Of `subspace` where the loss has kinks.
+BENDS = Rounds(40.0, 0.0, 8.0, 300.0, 2e6, 0.0)
 
 #: The same of all columns: a pair of them in a Hessian over all weights, a column in the passes of Newton's
 #: method.

@@ -1,0 +1,161 @@
+"""Losses with kinks and sparse columns in one process: ever new centres of the smoothing, over all weights.
+
+As :mod:`fastadmm.coordinator.subspace.smoothed`, but each smoothed problem is solved over the weights of all
+parties (:mod:`fastadmm.coordinator.subspace.stacked`). With that as exact as it is wanted, a few centres are
+enough, and most rows are on a flat piece of the smoothed loss, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.certificate import dual_bound, primal_value
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.stacked import SHARE_OF_WANTED, StackedRows
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["StackedSmoothedMethod"]
+
+Array = np.ndarray
+
+#: Centres of a round, and what a new one multiplies the width by.
+_MOST_CENTRES, _NARROWER = 12, 0.5
+
+#: These are solved to so much of the gap.
+_ACCURACY = 0.03
+
+#: A round that leaves more than this share of the gap was in vain; so many in a row are the last.
+_IN_VAIN, _MOST_IN_VAIN = 0.5, 3
+
+
+class StackedSmoothedMethod(SmoothedSubspaceMethod):
+    """Rounds over all columns.
+
+    Parameters
+    ----------
+    how, problem, engine, directions
+        As of :class:`fastadmm.coordinator.subspace.stacked.StackedSubspaceMethod`.
+
+    Attributes
+    ----------
+    rows : StackedRows
+    proved : float
+        The gap where the last round began.
+    idle : int
+        Rounds in a row that were in vain.
+    """
+
+    def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
+        super().__init__(problem, engine, directions)
+        self.rows = StackedRows(how, problem, engine)
+        self.proved, self.idle = math.inf, 0
+
+    def keep_to_directions(self) -> None:
+        super().keep_to_directions()
+        self.rows.leave()
+
+    def make_parties(self) -> Sequence[DirectionParty]:
+        parties = super().make_parties()
+        for party in parties if self.rows.how else ():
+            party.reason += "; in one process all columns are read side by side"
+        return parties
+
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.rows.how
+        super().begin_at(weights, intercept)
+
+    def round(self) -> Talk[Measured]:
+        if not self.rows.how:
+            return (yield from super().round())
+        coordinator, problem = self.coordinator, self.problem
+        start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        squared = yield from coordinator.squared_residuals(start.gradient)
+        total, regulariser = coordinator.point.total, coordinator.regulariser()
+        gaps = sum(squared) / (2.0 * problem.regularization)
+        self.bound = max(self.bound, self._lower_bound(start, total, regulariser, gaps))
+        objective = self._objective(total, regulariser)
+        wanted = coordinator.forecast.wanted
+        if not self.gap <= wanted * self.bound:
+            self.idle = self.idle + 1 if self.gap > _IN_VAIN * self.proved else 0
+            self.proved = self.gap
+            if self.idle == _MOST_IN_VAIN:
+                self.rows.leave()
+            else:
+                self._descend(wanted)
+                objective = self._objective(coordinator.point.total, coordinator.regulariser())
+        return Measured(
+            objective=objective,
+            lower_bound=self.bound,
+            primal_residual=0.0,
+            dual_residual=float(np.sqrt(sum(squared) / problem.n_parties / self.engine.all_rows(len(total)))),
+            augmented_lagrangian=objective,
+            lyapunov=sum(squared) / (1.0 + problem.regularization) ** 2,
+            penalty=None,
+            accelerated=False,
+        )
+
+    def _objective(self, total: Array, regulariser: float) -> float:
+        """Of the loss itself with its best intercept; the gap with it."""
+        primal = primal_value(self.problem, total, self._intercept, self.engine)
+        self._intercept = primal.intercept
+        self.gap = max(primal.loss + regulariser - self.bound, 0.0)
+        return primal.loss + regulariser
+
+    def _descend(self, wanted: float) -> None:
+        """Solve for some centres, and begin the next round where the last one ended."""
+        coordinator, problem, engine, scale = (
+            self.coordinator,
+            self.problem,
+            self.engine,
+            self.problem.regularization,
+        )
+        point, c = coordinator.point, self.rows.weights(self)
+        here = SpanPoint(c, point.intercept, point.total, point.loss, point.gradient, point.sums)
+        bound, spent, limit = self.bound, 0, self.rows.most_products()
+        value = primal_value(problem, here.total, self._intercept, engine)
+        gap = min(self.gap, value.loss + 0.5 * scale * float(c @ c))
+        for number in range(_MOST_CENTRES):
+            smoothed = coordinator.problem
+            here, products = self.rows.best(smoothed, here, _ACCURACY * gap, limit)
+            spent += products
+            near = primal_value(smoothed, here.total, here.intercept, engine)
+            here = replace(
+                here, intercept=near.intercept, loss=near.loss, gradient=near.gradient, sums=near.sums
+            )
+            u, c = near.gradient, here.coefficients
+            slope, square = (
+                self.rows.span(smoothed).rows.transposed_product(u, engine) + scale * c,
+                0.5 * scale * float(c @ c),
+            )
+            share = float(slope @ slope) / (2.0 * scale)
+            bound = max(bound, dual_bound(problem, u, here.total, square, share, engine))
+            value = primal_value(problem, here.total, value.intercept, engine)
+            gap = value.loss + square - bound
+            if gap <= SHARE_OF_WANTED * wanted * bound or spent >= limit or number == _MOST_CENTRES - 1:
+                break
+            self.smoothing.move(u, _NARROWER)
+            coordinator.set_problem(self.smoothing.smoothed())
+            here = SpanPoint(c, here.intercept, here.total)  # of another loss
+        kept = self.smoothing.width, self.smoothing.centre
+        self.begin_at(self.rows.parted(here.coefficients), here.intercept)
+        self.smoothing.width, self.smoothing.centre = kept
+        coordinator.set_problem(self.smoothing.smoothed())
+        coordinator.start(here.intercept)
+
+    def export(self) -> dict[str, Any]:
+        return {**super().export(), "how": self.rows.how, "proved": self.proved, "in_vain": self.idle}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        super().restore(saved)
+        self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
+        self.proved, self.idle = float(saved.get("proved", math.inf)), int(saved.get("in_vain", 0))
