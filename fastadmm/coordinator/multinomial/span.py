@@ -10,6 +10,7 @@ is one pass over the messages, and no Hessian is formed at the points that it vi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,14 @@ from fastadmm.coordinator.subspace.span import Best, Secant, is_lower
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassSpanPoint", "minimise_over_class_span"]
+__all__ = ["ClassSpanPoint", "minimise_over_all_columns", "minimise_over_class_span"]
 
 Array = np.ndarray
 
 _MAX_STEPS = 60
+
+#: The same where the Hessian moves along.
+_MAX_MOVED_STEPS = 300
 
 #: Shortest step, as a share of the first.
 _SHORTEST = 1e-8
@@ -107,6 +111,52 @@ def minimise_over_class_span(
     return best.here.point
 
 
+def minimise_over_all_columns(
+    problem: Problem,
+    messages: Array,
+    point: ClassSpanPoint,
+    slope: Array,
+    least: Callable[[float], float],
+    engine: Engine,
+    hessian: ClassSpanHessian,
+    move: Callable[[ClassSpanPoint, float], bool],
+) -> ClassSpanPoint:
+    """The same where messages are all columns: what there is to gain is gained here, or in no later round.
+
+    Parameters
+    ----------
+    problem, messages, point, engine, hessian
+        As of :func:`minimise_over_class_span`.
+    slope : ndarray of shape (C, K)
+        Of the objective in the coefficients.
+    least : callable
+        Of an objective: the gap that ends the search, as ``tolerance`` there.
+    move : callable
+        Of a point and the objective there: takes the Hessian there if it has gone astray; whether it did.
+    """
+    span = _Span(problem, messages, engine)
+    here = span.known(point, slope)
+    move(point, here.value)
+    solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
+    best = Best(span, here, _MAX_STEPS)
+    for _ in range(_MAX_MOVED_STEPS):
+        tolerance = least(here.value)
+        if span.gap_share(here) <= tolerance:
+            break
+        found = _step(span, here, -solve(here.slope.ravel()).reshape(here.slope.shape))
+        if found is None:
+            break
+        trial, step = found
+        solve.learn(step.ravel(), (trial.slope - here.slope).ravel())
+        decrease, here = -float(np.sum(here.slope * step)), trial
+        if best.take(here, decrease, tolerance):
+            break
+        if move(here.point, here.value):
+            # What was learned of the steps so far still counts.
+            solve.solve = hessian.solver(problem.regularization, problem.total_weight)
+    return best.here.point
+
+
 def _step(span: _Span, here: _Here, step: Array) -> tuple[_Here, Array] | None:
     """A point that is lower along a step, and how it was reached; None if rounding hides all of them."""
     promised, length = -float(np.sum(here.slope * step)), 1.0
@@ -140,6 +190,12 @@ class _Span:
         given = self.messages, rows, routine("dgemm")
         products = self.engine.sum_over_rows(span_products, leaves, shape, *given)
         return self._here(point, products.T, self.engine.total(rows))
+
+    def known(self, point: ClassSpanPoint, slope: Array) -> _Here:
+        """A point whose slope in the coefficients is known, too."""
+        assert point.gradient is not None
+        sums = self.engine.total(point.gradient.reshape(len(slope), -1)) if self.lead else np.empty(0)
+        return self._here(point, slope - self.problem.regularization * point.coefficients, sums)
 
     def advance(self, old: ClassSpanPoint, step: Array) -> _Here:
         """The point a step further: messages are read once."""
