@@ -17,9 +17,11 @@ from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
     "multinomial_action",
+    "multinomial_advance",
     "multinomial_conjugate",
     "multinomial_curvature",
     "multinomial_evaluate",
+    "multinomial_mean_curvature",
     "multinomial_probabilities",
     "multinomial_prox",
 ]
@@ -84,29 +86,71 @@ def multinomial_evaluate(z, target, weight, gradient, start, stop):
     float
         ``sum(weight * (log(sum(exp(z))) - z[target]))`` over the range.
     """
-    classes = z.shape[0]
     label = np.empty(_BLOCK, np.int64)
     most = np.empty(_BLOCK, np.int64)
-    top = np.empty(_BLOCK)
-    others = np.empty(_BLOCK)
-    rest = np.empty(_BLOCK)
-    likely = np.empty((classes, _BLOCK))
+    work = np.empty((3, _BLOCK))
+    likely = np.empty((len(z), _BLOCK))
     total = 0.0
     for begin in range(start, stop, _BLOCK):
         size = min(begin + _BLOCK, stop) - begin
-        for k in range(size):
-            label[k] = np.int64(target[begin + k])
-        _normalise(z, label, begin, size, top, most, likely, others, rest)
-        for c in range(classes):
-            for k in range(size):
-                g = -others[k] if label[k] == c else likely[c, k]
-                gradient[c, begin + k] = weight[begin + k] * g
-        part = 0.0
-        for k in range(size):
-            i = begin + k
-            part += weight[i] * ((top[k] - z[label[k], i]) + np.log1p(rest[k]))
-        total += part
+        total += _evaluate(z, begin, target, weight, gradient, begin, size, label, most, work, likely)
     return total
+
+
+@inline
+def _evaluate(z, place, target, weight, gradient, begin, size, label, most, work, likely):
+    """Summed weighted loss of a block of rows whose predictors begin at a place; writes the gradient."""
+    top, others, rest = work[0], work[1], work[2]
+    for k in range(size):
+        label[k] = np.int64(target[begin + k])
+    _normalise(z, label, place, size, top, most, likely, others, rest)
+    for c in range(len(z)):
+        for k in range(size):
+            g = -others[k] if label[k] == c else likely[c, k]
+            gradient[c, begin + k] = weight[begin + k] * g
+    total = 0.0
+    for k in range(size):
+        total += weight[begin + k] * ((top[k] - z[label[k], place + k]) + np.log1p(rest[k]))
+    return total
+
+
+@kernel
+def multinomial_advance(before, offset, intercept, target, weight, total, gradient, start, stop):
+    """:func:`multinomial_evaluate` where a step of the predictors leads.
+
+    Parameters
+    ----------
+    before, offset : ndarray of shape (C, N)
+        Sum of messages before the step; offset.
+    intercept : ndarray of shape (C,)
+    target, weight : ndarray of shape (N,)
+    total : ndarray of shape (C, N)
+        In: the step. Out: sum of messages.
+    gradient : ndarray of shape (C, N)
+        Output.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+    """
+    classes = len(total)
+    label = np.empty(_BLOCK, np.int64)
+    most = np.empty(_BLOCK, np.int64)
+    work = np.empty((3, _BLOCK))
+    likely = np.empty((classes, _BLOCK))
+    z = np.empty((classes, _BLOCK))
+    value = 0.0
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        for c in range(classes):
+            own, old, shift = total[c, begin:stop], before[c, begin:stop], offset[c, begin:stop]
+            for k in range(size):
+                own[k] += old[k]
+                z[c, k] = (own[k] + shift[k]) + intercept[c]
+        value += _evaluate(z, 0, target, weight, gradient, begin, size, label, most, work, likely)
+    return value
 
 
 @kernel
@@ -152,6 +196,35 @@ def multinomial_curvature(z, target, weight, out, start, stop):
                 p = likely[c, k]
                 left = rest[k] / (1.0 + rest[k]) if most[k] == c else 1.0 - p
                 out[c, begin + k] = weight[begin + k] * p * left
+
+
+@kernel
+def multinomial_mean_curvature(gradient, weight, out, start, stop):
+    """Write the mean over the classes of ``weight * p * (1 - p)`` over a row range, from a gradient.
+
+    The gradient's entries are the probabilities, and of the label ``p - 1``: of each the curvature is its
+    modulus g less g squared over the weight.
+
+    Parameters
+    ----------
+    gradient : ndarray of shape (C, N)
+        As :func:`multinomial_evaluate` writes it.
+    weight, out : ndarray of shape (N,)
+    start, stop : int
+        Row range.
+    """
+    classes = len(gradient)
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        own, s = out[begin : begin + size], weight[begin : begin + size]
+        own[:] = 0.0
+        for c in range(classes):
+            g = gradient[c, begin : begin + size]
+            for k in range(size):
+                least = abs(g[k])
+                own[k] += max(least * (1.0 - least / (s[k] if s[k] > 0.0 else 1.0)), 0.0)
+        for k in range(size):
+            own[k] /= classes
 
 
 @kernel

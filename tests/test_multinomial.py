@@ -68,6 +68,33 @@ def test_value_gradient_and_curvature(classes, spread):
         np.testing.assert_allclose(h.reshape(z.shape)[:, i], np.diag(matrix), 0, 1e-15 * max(1.0, w))
 
 
+@pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0])
+def test_the_mean_curvature_follows_from_the_gradient(spread):
+    z, y, s = draw(6, 300, 5, spread)
+    g, h = np.empty(z.size), np.empty(z.size)
+    LOSS.evaluate(z.ravel(), y, s, g, ENGINE)
+    LOSS.curvature(z.ravel(), y, s, h, ENGINE)
+    mean = LOSS.mean_curvature(g, s, ENGINE)
+    np.testing.assert_allclose(mean, h.reshape(z.shape).mean(axis=0), rtol=1e-10, atol=1e-15)
+
+
+def test_a_step_along_messages_is_the_loss_where_it_ends():
+    z, y, s = draw(7, 300, 4)
+    rng = np.random.default_rng(8)
+    messages, step, b = rng.normal(size=(6, 300)), rng.normal(size=(4, 6)), rng.normal(size=4)
+    before, total, gradient = rng.normal(size=z.shape), np.empty(z.size), np.empty(z.size)
+    given = messages, step, before.ravel(), z.ravel(), b, y, s
+    loss, slopes, sums = LOSS.advance_classes(*given, total, gradient, ENGINE)
+    end = before + step @ messages
+    known = np.empty(z.size)
+    value = LOSS.evaluate((end + z + b[:, None]).ravel(), y, s, known, ENGINE)
+    assert loss == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(total, end.ravel(), atol=1e-12)
+    np.testing.assert_allclose(gradient, known, atol=1e-12)
+    np.testing.assert_allclose(slopes, known.reshape(z.shape) @ messages.T, atol=1e-10)
+    np.testing.assert_allclose(sums, known.reshape(z.shape).sum(axis=1), atol=1e-10)
+
+
 def test_tiny_gradients_keep_their_digits():
     z, y = np.array([[40.0], [0.0], [-3.0]]), np.zeros(1)
     g = np.empty(3)
@@ -208,7 +235,7 @@ def test_iris_is_scikit_learns(scheme, intercept, lam):
         sample_weight=s,
     )
     result = solve(
-        problem, SolverOptions(scheme=scheme, gap=1e-12 if scheme == "subspace" else 1e-10, max_rounds=2000)
+        problem, SolverOptions(scheme=scheme, gap=1e-14 if scheme == "subspace" else 1e-10, max_rounds=2000)
     )
     other = reference(X, y, lam, intercept, s)
     weights = np.vstack(result.weights)
@@ -396,7 +423,8 @@ def test_separable_data_with_a_weak_penalty_are_certified():
 def test_messages_are_images_of_orthonormal_directions_that_all_classes_share():
     X, y = iris()
     blocks = [X[:, :3], X[:, 3:]]
-    solver = Solver(make_problem(blocks, y, loss="multinomial", lam=1e-3), SolverOptions(gap=0.0))
+    options = SolverOptions(gap=0.0, directions="one")
+    solver = Solver(make_problem(blocks, y, loss="multinomial", lam=1e-3), options)
     for _ in range(5):
         solver.round()
     for m, (party, block) in enumerate(zip(solver.parties, blocks)):
@@ -409,7 +437,8 @@ def test_messages_are_images_of_orthonormal_directions_that_all_classes_share():
 def test_weights_sum_to_zero_over_the_classes_in_every_round():
     X, y = load_digits(return_X_y=True)
     blocks = np.array_split(X / 16.0, 2, axis=1)
-    solver = Solver(make_problem(blocks, y, loss="multinomial", lam=1e-3), SolverOptions(gap=0.0))
+    options = SolverOptions(gap=0.0, directions="one")
+    solver = Solver(make_problem(blocks, y, loss="multinomial", lam=1e-3), options)
     for _ in range(4):
         solver.round()
         for x in solver.party_weights():
@@ -456,7 +485,7 @@ def test_merging_the_oldest_directions_keeps_model_and_descent(monkeypatch):
     X, y = load_digits(return_X_y=True)
     problem = make_problem(np.array_split(X / 16.0, 2, axis=1), y, loss="multinomial", lam=1e-3)
     monkeypatch.setattr(multinomial, "class_directions_per_party", lambda *a: 2)
-    solver = Solver(problem, SolverOptions(gap=0.0))
+    solver = Solver(problem, SolverOptions(gap=0.0, directions="one"))
     values = [solver.round().objective for _ in range(12)]
     assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
     assert len(solver.coordinator.messages) == 2 * 2 * 10

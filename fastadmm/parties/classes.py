@@ -262,8 +262,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
             shape (r, N), unless there is nothing new: a row is ``D d`` for a unit vector d orthogonal to
             all earlier ones and to those of the rows before. What the classes ask for sums to zero: r < C.
         """
-        residual = self.block.transposed_matrix_product(gradient, self.engine)
-        residual += self.regularization * self.weights(self._own_classes(class_coefficients))
+        residual = self.residual_classes(gradient, class_coefficients)
         answer: dict[str, Any] = {"squared_residual": float(np.sum(residual * residual))}
         known = len(self.directions)
         wanted = -self._newton_classes(residual) if newton and self._can_newton() else -residual
@@ -273,6 +272,12 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         if len(self.directions) == known:
             return answer
         return {**answer, "message": self.block.matrix_product(self.directions[known:], self.engine)}
+
+    def residual_classes(self, gradient: np.ndarray, class_coefficients: np.ndarray) -> np.ndarray:
+        """Block gradients of shape (C, d); arguments as in :meth:`respond_classes`."""
+        residual = self.block.transposed_matrix_product(gradient, self.engine)
+        residual += self.regularization * self.weights(self._own_classes(class_coefficients))
+        return residual
 
     def _own_classes(self, class_coefficients: np.ndarray) -> np.ndarray:
         self._own(class_coefficients.T)

@@ -227,7 +227,7 @@ class FaceParty(Answering):
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
         face = self._face_of_answer.face(answer["coefficients"])
-        return {**answer, **face.values(), **self._dual(found.slope, y)}
+        return {**answer, **face.values(), **self.proved(found.slope, y)}
 
     @property
     def _face_of_answer(self) -> ActiveSet:
@@ -409,7 +409,7 @@ class FaceParty(Answering):
         gain[kept] = 0.0
         best = np.argsort(-gain, kind="stable")[:most]
         together = penalty.regularizer.together(best[gain[best] > 0.0], len(x))
-        return {"numbers": np.union1d(kept, together).astype(np.int64), **self._dual(slope, x)}
+        return {"numbers": np.union1d(kept, together).astype(np.int64), **self.proved(slope, x)}
 
     def send_columns(self, out: Array) -> None:
         """Write all columns, as rows, to ``out`` of shape (d, N): the directions are the unit vectors."""
@@ -421,9 +421,10 @@ class FaceParty(Answering):
 
         See :meth:`best_response`; asked in one process only.
         """
-        return self._dual(self.block.transposed_product(gradient, self.engine), x)
+        return self.proved(self.block.transposed_product(gradient, self.engine), x)
 
-    def _dual(self, slope: Array, y: Array) -> dict[str, Any]:
+    def proved(self, slope: Array, y: Array) -> dict[str, Any]:
+        """What the block's slope of a loss gradient, of shape (d,), proves at weights y."""
         scale = self.penalty.largest_scale(-slope)
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0
         moved = y - self.penalty.prox(y - slope, 1.0)

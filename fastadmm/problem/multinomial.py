@@ -25,7 +25,7 @@ __all__ = ["Multinomial"]
 Array = np.ndarray
 
 #: Messages are read in blocks of about this many numbers, which stay in the second-level cache.
-_NUMBERS_PER_BLOCK = 1 << 17
+_NUMBERS_PER_BLOCK = 1 << 16
 
 _FEWEST_ROWS = 1024
 
@@ -132,9 +132,11 @@ class Multinomial(Loss):
         sums : ndarray of shape (C,)
             Of the gradient over the samples.
         """
-        kernel, n, size = self.kernels().evaluate, len(y), max(1, len(messages))
+        from fastadmm.kernels.multinomial import multinomial_advance
+
+        n, size = len(y), max(1, len(messages))
         before, shift, after, slopes = (a.reshape(-1, n) for a in (origin, offset, total, gradient))
-        block, z = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // size), np.empty_like(before)
+        block = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // size)
 
         def piece(rows: tuple[int, int]) -> tuple[float, Array, Array]:
             value, products = 0.0, np.zeros(step.shape)
@@ -142,10 +144,7 @@ class Multinomial(Loss):
                 end = min(begin + block, rows[1])
                 here = slice(begin, end)
                 np.matmul(step, messages[:, here], out=after[:, here])
-                after[:, here] += before[:, here]
-                np.add(after[:, here], shift[:, here], out=z[:, here])
-                z[:, here] += intercept[:, np.newaxis]
-                value += kernel(z, y, weight, slopes, begin, end)
+                value += multinomial_advance(before, shift, intercept, y, weight, after, slopes, begin, end)
                 products += slopes[:, here] @ messages[:, here].T
             return value, products, slopes[:, slice(*rows)].sum(axis=1)
 
@@ -156,6 +155,14 @@ class Multinomial(Loss):
         """Write the diagonal of the Hessian, ``s p (1 - p)``, to ``out``; z and out of shape (C N,)."""
         kernel, points, result = self.kernels().curvature, z.reshape(-1, len(y)), out.reshape(-1, len(y))
         engine.by_leaf(lambda r: kernel(points, y, weight, result, *r), engine.leaves(len(y)))
+        return out
+
+    def mean_curvature(self, gradient: Array, weight: Array, engine: Engine) -> Array:
+        """Mean over the classes of the Hessian's diagonal, of shape (N,), from a gradient of shape (C N,)."""
+        from fastadmm.kernels.multinomial import multinomial_mean_curvature
+
+        rows, out = gradient.reshape(-1, len(weight)), np.empty(len(weight))
+        engine.over_rows(multinomial_mean_curvature, engine.leaves(len(weight)), rows, weight, out)
         return out
 
     def probabilities(self, z: Array, y: Array, weight: Array, engine: Engine) -> Array:

@@ -169,7 +169,7 @@ class MultinomialCoordinator:
         """
         primal, n_parties = self.primal if self.primal is not None else self.start(), self.problem.n_parties
         before = primal.loss + self.regulariser()
-        if not self.watch.may_wait(before) and self._metric_is_stale(before) and self._somebody_factorises():
+        if not self.watch.may_wait(before) and self.metric_is_stale(before) and self._somebody_factorises():
             self.n_factorisations += 1
             yield from ask_all(n_parties, "set_metric", curvature=self.metric)
         newton = self.n_rounds % 2 == 0
@@ -201,12 +201,11 @@ class MultinomialCoordinator:
         classes = self.problem.n_outputs
         return any(choose_class_solver(b.whole_shape, classes)[0] != "gradient" for b in self.problem.blocks)
 
-    def _metric_is_stale(self, objective: float) -> bool:
+    def metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current mean curvature if it has drifted; True if it was moved."""
-        problem, engine = self.problem, self.engine
-        z = shifted(problem.offset + self.point.total, self.point.intercept)
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine)
-        h = h.reshape(problem.n_outputs, -1).mean(axis=0)
+        problem, engine, point, loss = self.problem, self.engine, self.point, multinomial_of(self.problem)
+        assert point.gradient is not None
+        h = loss.mean_curvature(point.gradient, problem.weight, engine)
         share, mean = drift_share(h, self.metric, self.watch.usual, engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
@@ -215,7 +214,8 @@ class MultinomialCoordinator:
             mean = penalty_unit(problem, engine)
         self.watch.moved(objective, mean)
         self.metric = raised(h, mean, engine)
-        likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, engine)
+        z = shifted(problem.offset + point.total, point.intercept)
+        likely = loss.probabilities(z, problem.y, problem.weight, engine)
         self.hessian.refresh(self.messages, h, hessian_sums(likely, problem.weight, engine), engine)
         return True
 
@@ -322,24 +322,32 @@ class MultinomialMethod(Method):
         coordinator.start()
 
     def round(self) -> Talk[Measured]:
-        coordinator, scale, problem = self.coordinator, self.problem.regularization, self.problem
+        coordinator = self.coordinator
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
-        stationarity = sum((yield from coordinator.round()))
-        after = (coordinator.primal or start).loss + coordinator.regulariser()
-        gaps, n = stationarity / (2.0 * scale), self.engine.all_rows(problem.n_samples)
+        squared = sum((yield from coordinator.round()))
+        return self._measured(squared, self._lower_bound(start, total, regulariser, squared))
+
+    def _lower_bound(self, start: PrimalValue, total: Array, regulariser: float, squared: float) -> float:
+        """What the squares of the parties' residuals at the start of a round prove, summed scaling."""
+        gaps = squared / (2.0 * self.problem.regularization)
         if start.dual_feasible:
-            bound = start.loss + regulariser - gaps
-        else:
-            bound = dual_bound(problem, start.gradient, total, regulariser, gaps, self.engine)
+            return start.loss + regulariser - gaps
+        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+
+    def _measured(self, squared: float, bound: float) -> Measured:
+        """What a round that proved a bound left behind."""
+        coordinator, problem, n = self.coordinator, self.problem, self.engine.all_rows(self.problem.n_samples)
+        assert coordinator.primal is not None
+        after = coordinator.primal.loss + coordinator.regulariser()
         return Measured(
             objective=after,
             lower_bound=bound,
             # As for SubspaceMethod: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(stationarity / (problem.n_parties * n)),
+            dual_residual=math.sqrt(squared / (problem.n_parties * n)),
             augmented_lagrangian=after,
-            lyapunov=stationarity / (1.0 + scale) ** 2,
+            lyapunov=squared / (1.0 + problem.regularization) ** 2,
             penalty=None,
             accelerated=False,
         )

@@ -10,6 +10,7 @@ is one pass over the messages, and no Hessian is formed at the points that it vi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,20 @@ from fastadmm.coordinator.subspace.span import Best, Secant, is_lower
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ClassSpanPoint", "minimise_over_class_span"]
+__all__ = [
+    "ClassHere",
+    "ClassSpan",
+    "ClassSpanPoint",
+    "minimise_over_all_columns",
+    "minimise_over_class_span",
+]
 
 Array = np.ndarray
 
 _MAX_STEPS = 60
+
+#: The same where the Hessian moves along.
+_MAX_MOVED_STEPS = 300
 
 #: Shortest step, as a share of the first.
 _SHORTEST = 1e-8
@@ -54,7 +64,7 @@ class ClassSpanPoint:
 
 
 @dataclass
-class _Here:
+class ClassHere:
     """A point with its slope in intercepts (first, if there are any) and coefficients, and the objective."""
 
     point: ClassSpanPoint
@@ -89,7 +99,7 @@ def minimise_over_class_span(
     """
     if len(messages) == 0:
         return point
-    span = _Span(problem, messages, engine)
+    span = ClassSpan(problem, messages, engine)
     here = span.start(point)
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
     best = Best(span, here, _MAX_STEPS)
@@ -107,7 +117,53 @@ def minimise_over_class_span(
     return best.here.point
 
 
-def _step(span: _Span, here: _Here, step: Array) -> tuple[_Here, Array] | None:
+def minimise_over_all_columns(
+    problem: Problem,
+    messages: Array,
+    point: ClassSpanPoint,
+    slope: Array,
+    least: Callable[[float], float],
+    engine: Engine,
+    hessian: ClassSpanHessian,
+    move: Callable[[ClassSpanPoint, float], bool],
+) -> ClassSpanPoint:
+    """The same where messages are all columns: what there is to gain is gained here, or in no later round.
+
+    Parameters
+    ----------
+    problem, messages, point, engine, hessian
+        As of :func:`minimise_over_class_span`.
+    slope : ndarray of shape (C, K)
+        Of the objective in the coefficients.
+    least : callable
+        Of an objective: the gap that ends the search, as ``tolerance`` there.
+    move : callable
+        Of a point and the objective there: takes the Hessian there if it has gone astray; whether it did.
+    """
+    span = ClassSpan(problem, messages, engine)
+    here = span.known(point, slope)
+    move(point, here.value)
+    solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
+    best = Best(span, here, _MAX_STEPS)
+    for _ in range(_MAX_MOVED_STEPS):
+        tolerance = least(here.value)
+        if span.gap_share(here) <= tolerance:
+            break
+        found = _step(span, here, -solve(here.slope.ravel()).reshape(here.slope.shape))
+        if found is None:
+            break
+        trial, step = found
+        solve.learn(step.ravel(), (trial.slope - here.slope).ravel())
+        decrease, here = -float(np.sum(here.slope * step)), trial
+        if best.take(here, decrease, tolerance):
+            break
+        if move(here.point, here.value):
+            # What was learned of the steps so far still counts.
+            solve.solve = hessian.solver(problem.regularization, problem.total_weight)
+    return best.here.point
+
+
+def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Array] | None:
     """A point that is lower along a step, and how it was reached; None if rounding hides all of them."""
     promised, length = -float(np.sum(here.slope * step)), 1.0
     if not (math.isfinite(promised) and promised > 0.0):
@@ -122,14 +178,23 @@ def _step(span: _Span, here: _Here, step: Array) -> tuple[_Here, Array] | None:
     return None
 
 
-class _Span:
-    """Passes over the messages of one problem."""
+class ClassSpan:
+    """Passes over the messages of one problem.
 
-    def __init__(self, problem: Problem, messages: Array, engine: Engine) -> None:
+    Parameters
+    ----------
+    problem, messages, engine
+        As of :func:`minimise_over_class_span`.
+    ridge : bool
+        Whether the regulariser is squared l2, and part of slopes and values.
+    """
+
+    def __init__(self, problem: Problem, messages: Array, engine: Engine, ridge: bool = True) -> None:
         self.problem, self.messages, self.engine = problem, messages, engine
+        self.scale = problem.regularization if ridge else 0.0
         self.lead = int(problem.fit_intercept)
 
-    def start(self, point: ClassSpanPoint) -> _Here:
+    def start(self, point: ClassSpanPoint) -> ClassHere:
         """A point whose loss and gradient are known."""
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.span_hessian import span_products
@@ -141,7 +206,13 @@ class _Span:
         products = self.engine.sum_over_rows(span_products, leaves, shape, *given)
         return self._here(point, products.T, self.engine.total(rows))
 
-    def advance(self, old: ClassSpanPoint, step: Array) -> _Here:
+    def known(self, point: ClassSpanPoint, slope: Array) -> ClassHere:
+        """A point whose slope in the coefficients is known, too."""
+        assert point.gradient is not None
+        sums = self.engine.total(point.gradient.reshape(len(slope), -1)) if self.lead else np.empty(0)
+        return self._here(point, slope - self.scale * point.coefficients, sums)
+
+    def advance(self, old: ClassSpanPoint, step: Array) -> ClassHere:
         """The point a step further: messages are read once."""
         problem, lead = self.problem, self.lead
         c, b = old.coefficients + step[:, lead:], old.intercept
@@ -162,14 +233,14 @@ class _Span:
         )
         return self._here(ClassSpanPoint(c, b, total, loss, gradient), slopes, sums)
 
-    def _here(self, point: ClassSpanPoint, slopes: Array, sums: Array) -> _Here:
-        c, scale = point.coefficients, self.problem.regularization
+    def _here(self, point: ClassSpanPoint, slopes: Array, sums: Array) -> ClassHere:
+        c, scale = point.coefficients, self.scale
         slope = slopes + scale * c
         if self.lead:
             slope = np.column_stack([sums, slope])
-        return _Here(point, slope, point.loss + 0.5 * scale * float(np.sum(c * c)))
+        return ClassHere(point, slope, point.loss + 0.5 * scale * float(np.sum(c * c)))
 
-    def gap_share(self, here: _Here) -> float:
+    def gap_share(self, here: ClassHere) -> float:
         """What the coefficients' slope adds to the duality gap."""
         slope = here.slope[:, self.lead :]
         return float(np.sum(slope * slope)) / (2.0 * self.problem.regularization)

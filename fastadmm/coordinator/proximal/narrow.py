@@ -17,7 +17,8 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.method import Measured
-from fastadmm.coordinator.metric_limits import MOST_TOGETHER, directions_for_faces
+from fastadmm.coordinator.metric_limits import MOST_TOGETHER, directions_for_faces, in_common
+from fastadmm.coordinator.multinomial.narrow import all_columns_pay as class_columns_pay
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns
@@ -54,7 +55,7 @@ _UNWANTED = 1e-12
 
 def penalty_is_a_sum(problem: Problem) -> bool:
     """Whether the loss is smooth, and regulariser and set are the same sum over weights at every party."""
-    if not (problem.loss.smooth and problem.convex) or problem.n_outputs > 1:
+    if not (problem.loss.smooth and problem.convex):
         return False
     penalties = {(r.shares, c.bounds) for r, c in zip(problem.party_regularizers, problem.party_constraints)}
     sums = all(r.separable for r in problem.party_regularizers)
@@ -68,7 +69,11 @@ def goes_by_all_columns(problem: Problem, engine: Engine) -> bool:
     """Whether a problem whose parties are in this process is one for all columns at once."""
     n, shapes = engine.all_rows(problem.n_samples), [(b.shape[1], b.density) for b in problem.blocks]
     widths, densities = zip(*shapes)
-    return penalty_is_a_sum(problem) and all_columns_pay(n, widths, densities, problem.loss.name == "squared")
+    if not penalty_is_a_sum(problem):
+        return False
+    if problem.n_outputs > 1:
+        return in_common(problem) and class_columns_pay(n, widths, problem.n_outputs)
+    return all_columns_pay(n, widths, densities, problem.loss.name == "squared")
 
 
 def all_columns_pay(
@@ -130,27 +135,26 @@ class NarrowProximalMethod(ProximalMethod):
             super().begin_at(weights, intercept)
             return
         self.send_columns()
-        c = np.concatenate(weights)
+        c = np.concatenate(self._parts(weights)[1])
         coordinator.model = coordinator.proposal = HullPoint(c, intercept, coordinator.shared.combined(c))
         self._intercept = coordinator.evaluate().intercept
 
     def send_columns(self) -> None:
         """Make every column a direction, of weight zero, unless they are."""
-        coordinator, shared = self.coordinator, self.coordinator.shared
-        widths = [block.shape[1] for block in self.problem.blocks]
-        if not self.whole or len(shared) == sum(widths):
+        shared, widths = self.coordinator.shared, [block.shape[1] for block in self.problem.blocks]
+        if not self.whole or len(shared):
             return
         for party, own in zip(self.parties, shared.of_units(widths)):
             party.send_columns(own)
-        coordinator.model.coefficients = np.zeros(sum(widths))
+        self.coordinator.model.coefficients = np.zeros(len(shared))
 
     def round(self) -> Talk[Measured]:
         if not self.whole:
             return (yield from super().round())
         coordinator, problem, engine = self.coordinator, self.problem, self.engine
         self.send_columns()
-        primal, model, weights = coordinator.primal, coordinator.model, self.weights()
-        answers = [party.prove(primal.gradient, x) for party, x in zip(self.parties, weights)]
+        primal = coordinator.primal
+        answers = self._proofs(primal.gradient)
         coordinator.sent, coordinator.n_rounds = primal.gradient, coordinator.n_rounds + 1
         proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
         gains = proved > self.bound
@@ -158,14 +162,12 @@ class NarrowProximalMethod(ProximalMethod):
         objective = before = self.objective(primal)
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
-            # The gradient's sums are added up anew, as a run that goes on later does.
-            known = model.coefficients, primal.intercept, model.total, primal.loss, primal.gradient
-            objective = self.minimise(SpanPoint(*known), objective)
+            objective = self._minimise_from(primal, objective)
             coordinator.gap = max(objective - self.bound, 0.0)
             # Without any gain nothing but rounding is left, of columns that differ much in size.
             self.whole = (gains or objective < before) and not self.watch.stalls(coordinator.gap)
-        weights = self.weights()
-        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, weights)])
+        parts, weights = self._parts(self.weights())
+        coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])
         squared = sum(float(answer["squared"]) for answer in answers)
         return Measured(
@@ -178,6 +180,17 @@ class NarrowProximalMethod(ProximalMethod):
             penalty=None,
             accelerated=False,
         )
+
+    def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
+        """What a loss gradient proves at the weights of every part."""
+        return [party.prove(gradient, x) for party, x in zip(self.parties, self.weights())]
+
+    def _minimise_from(self, primal: PrimalValue, objective: float) -> float:
+        """:meth:`minimise` from the model, where loss and gradient are these."""
+        model = self.coordinator.model
+        # The gradient's sums are added up anew, as a run that goes on later does.
+        known = model.coefficients, primal.intercept, model.total, primal.loss, primal.gradient
+        return self.minimise(SpanPoint(*known), objective)
 
     def minimise(self, point: SpanPoint, objective: float) -> float:
         """Move the model to the best weights; the objective there."""
@@ -207,7 +220,7 @@ class NarrowProximalMethod(ProximalMethod):
 
     def objective(self, primal: PrimalValue) -> float:
         """Of the parties' weights, where the loss is that."""
-        return primal.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, self.weights()))
+        return primal.loss + sum(p.penalty.value(x) for p, x in zip(*self._parts(self.weights())))
 
     def export(self) -> dict[str, Any]:
         own = {} if self._goal is None else {"goal": self._goal}

@@ -51,12 +51,14 @@ class Proximal(Scheme):
             if goes_by_columns(problem, engine):
                 return WideProximalMethod(problem, engine)
             from fastadmm.coordinator.proximal.narrow import NarrowProximalMethod, goes_by_all_columns
+            from fastadmm.coordinator.proximal.narrow_classes import NarrowClassesMethod
             from fastadmm.coordinator.proximal.stacked import StackedProximalMethod, goes_by_sparse_columns
 
             if way := goes_by_sparse_columns(problem, engine):
                 return StackedProximalMethod(way, problem, engine, options.gap)
             if goes_by_all_columns(problem, engine):
-                return NarrowProximalMethod(problem, engine, options.gap)
+                narrow = NarrowClassesMethod if problem.traits.vector else NarrowProximalMethod
+                return narrow(problem, engine, options.gap)
         return super().make(problem, options, engine, elsewhere)
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
@@ -79,9 +81,11 @@ class Proximal(Scheme):
         work = shape.n_parties + _WORK_OTHERWISE
         if shape.traits.smooth and shape.n_outputs == 1:
             work = max(_WORK, shape.n_parties + _WORK_BESIDE_ANSWERS)
-        rows = kept + work * shape.n_outputs
         width = sum(shape.widths)
         together = shape.n_outputs > 1 and shape.n_outputs * width <= MOST_IN_COMMON
+        if together:  # all columns may be sent at once
+            kept = max(kept, width)
+        rows = kept + work * shape.n_outputs
         coefficients = shape.n_outputs * width if together else kept
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
         system = 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0

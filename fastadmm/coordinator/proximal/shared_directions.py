@@ -162,13 +162,15 @@ class SharedDirections:
         Parameters
         ----------
         widths : sequence of int
-            d_m of each party, whose directions are the unit vectors.
+            d_m of each party, whose directions are the unit vectors; of classes, all have these in common.
         """
-        k = sum(widths)
+        k, classes = sum(widths), self.n_classes
         self.store.make_room(0, k, max(self.most, k))
-        self.owner, self.rows = np.repeat(np.arange(len(widths)), widths), np.arange(k)
-        self.products = np.eye(k)
-        return np.split(self.store.rows[:k], np.cumsum(widths)[:-1])
+        own = np.split(np.arange(k), np.cumsum(widths)[:-1])
+        self.rows = np.concatenate([rows for rows in own for _ in range(classes)])
+        self.owner = np.repeat(np.arange(classes * len(widths)), np.repeat(widths, classes))
+        self.products = np.eye(len(self.owner))
+        return [self.store.rows[rows[0] : rows[-1] + 1] for rows in own]
 
     def recombine(self, m: int, rotation: Array) -> None:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest).

@@ -36,7 +36,7 @@ def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
     {"gram", "coordinates", ""}
         As of :func:`fastadmm.coordinator.subspace.whole_span.stacked_rows_pay`.
     """
-    if not penalty_is_a_sum(problem):
+    if not penalty_is_a_sum(problem) or problem.n_outputs > 1:
         return ""
     most = most_columns(engine.all_rows(problem.n_samples), [block.shape[1] for block in problem.blocks])
     way = goes_by_stacked_rows(problem, engine, most, FACES)

@@ -75,16 +75,13 @@ class Subspace(Scheme):
         return SubspaceMethod if traits.smooth else SmoothedSubspaceMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
-        made = self._made(problem, options, engine, elsewhere)
-        if problem.traits.vector:
-            made.coordinator.wanted = options.gap
-        return made
-
-    def _made(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
         both, _ = choose_directions(problem.traits, options, elsewhere)
         method = self.method(problem.traits)
+        from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
+        if method is MultinomialMethod:
+            return self._of_classes(problem, options, engine, elsewhere)
         if method is not SubspaceMethod:
             kinks = not (problem.traits.smooth or problem.traits.log_sum or problem.traits.vector)
             if kinks and problem.convex and (other := _of_kinks(problem, options, engine, elsewhere)):
@@ -114,16 +111,25 @@ class Subspace(Scheme):
         made.coordinator.forecast.wanted = options.gap
         return made
 
+    def _of_classes(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        from fastadmm.coordinator.multinomial import narrow
+
+        shape = engine.all_rows(problem.n_samples), [b.shape[1] for b in problem.blocks], problem.n_outputs
+        if _at_hand(options, elsewhere) and options.history is None and narrow.all_columns_pay(*shape):
+            return narrow.NarrowMultinomialMethod(problem, engine, options.gap)
+        made = super().make(problem, options, engine, elsewhere)
+        made.coordinator.wanted = options.gap
+        return made
+
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
         both, why = choose_directions(traits, options, elsewhere)
         if not traits.convex and not traits.log_sum:
             return []
         if (traits.log_sum or not traits.smooth) and _at_hand(options, elsewhere):
             return ["answers of a round: both directions while there is room for them (in one process)"]
-        if not traits.vector and _at_hand(options, elsewhere):
-            return [
-                "answers of a round: one direction, both or all columns, what is least work (in one process)"
-            ]
+        if _at_hand(options, elsewhere):
+            several = "one direction of each class" if traits.vector else "one direction, both"
+            return [f"answers of a round: {several} or all columns, what is least work (in one process)"]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
@@ -245,10 +251,15 @@ def _kept(shape: Shape, history: int) -> int:
 
     A round brings two, or in one process all columns where they are few; and a run may begin with one.
     """
+    from fastadmm.coordinator.multinomial.narrow import all_columns_pay
     from fastadmm.coordinator.subspace.whole_span import whole_span_pays
 
     columns = shape.widths, shape.densities
-    if shape.n_outputs == 1 and whole_span_pays(shape.n_samples, *columns, history, quadratic=True):
+    if shape.n_outputs > 1:
+        whole = all_columns_pay(shape.n_samples, shape.widths, shape.n_outputs)
+    else:
+        whole = whole_span_pays(shape.n_samples, *columns, history, quadratic=True)
+    if whole:
         return sum(shape.widths)
     each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
     return sum(min(each, width) for width in shape.widths)

@@ -89,6 +89,7 @@ def minimise_on_gram(
     scale: tuple[float, float, float, float],
     start: np.ndarray,
     n_samples: int,
+    tolerance: float = _TOLERANCE,
 ) -> np.ndarray:
     r"""Minimise :math:`\tfrac12 (x - o)^\top G (x - o) + \langle s, x\rangle + h(x)` as :class:`GramDescent`.
 
@@ -104,6 +105,8 @@ def minimise_on_gram(
         Warm start.
     n_samples : int
         N, of the rows that G is from.
+    tolerance : float
+        As of :func:`fastadmm.kernels.gram_descent.gram_descent`.
 
     Returns
     -------
@@ -117,7 +120,7 @@ def minimise_on_gram(
     most = max(n_samples, _SMALL_FACE)
     x, gradient = start.copy(), np.empty_like(start)
     for attempt in range(_MAX_NEWTON):
-        if gram_descent(gram, slope, origin, *scale, x, gradient, _TOLERANCE, _MAX_PASSES):
+        if gram_descent(gram, slope, origin, *scale, x, gradient, tolerance, _MAX_PASSES):
             break
         free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
         if len(free) > most:

@@ -1,0 +1,174 @@
+"""Subspace Newton sharing of few columns of several classes in one process: all of them at once.
+
+As in :mod:`fastadmm.coordinator.subspace.whole_span`. What is left is a quasi-Newton method over all
+weights of all classes (:mod:`fastadmm.coordinator.multinomial.span`), and a round that proves its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod, class_directions_per_party
+from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_all_columns
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.classes import ClassDirectionParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["NarrowMultinomialMethod", "all_columns_pay"]
+
+Array = np.ndarray
+
+#: A round closes the gap to this share of the one that ends the run; where none does, of what it was.
+_SHARE_OF_WANTED, _SHARE_OF_GAP = 0.5, 1e-7
+
+#: Passes over all columns that a Hessian may cost.
+_MOST_PASSES = 25.0
+
+#: Numbers that columns hold, without being many.
+_FEW_NUMBERS = 1 << 23
+
+
+def all_columns_pay(n_samples: int, widths: Sequence[int], n_classes: int) -> bool:
+    """Whether all columns are less work than directions, and no more memory or little.
+
+    Directions of C classes soon span all columns, so what decides is the Hessian's price.
+
+    Parameters
+    ----------
+    n_samples : int
+        N, of all workers.
+    widths : sequence of int
+        Columns of each party.
+    n_classes : int
+        C.
+    """
+    columns = sum(widths)
+    kept = n_classes * class_directions_per_party(len(widths), n_samples, n_classes)
+    fits = max(widths) <= kept or n_samples * columns <= _FEW_NUMBERS
+    return fits and _hessian_in_passes(n_samples, columns, n_classes) <= _MOST_PASSES
+
+
+def _hessian_in_passes(n_samples: int, n_columns: int, n_classes: int) -> float:
+    """What a Hessian costs, in passes over all columns and classes: products, and a factor of each class."""
+    return n_columns / (8.0 * n_classes) + n_columns**2 / (6.0 * n_samples)
+
+
+class NarrowMultinomialMethod(MultinomialMethod):
+    """Rounds with all columns.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    wanted : float
+        Relative gap that ends the run; 0 for none.
+
+    Attributes
+    ----------
+    whole : bool
+        Whether rounds are over all columns; else parties answer as ever.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
+        super().__init__(problem, engine)
+        self.wanted, self.whole = wanted, True
+
+    def keep_to_directions(self) -> None:
+        self.whole = False
+
+    def make_parties(self) -> list[ClassDirectionParty]:
+        parties = super().make_parties()
+        for party in parties if self.whole else ():
+            party.reason = f"{party.block.shape[1]} columns: in one process all are sent at once"
+        return parties
+
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        if not self.whole:
+            super().begin_at(weights, intercept)
+            return
+        self._send_columns()
+        self._go_to(np.concatenate(weights).T, np.array(intercept))
+        self.coordinator.start()
+
+    def _send_columns(self) -> None:
+        """Make every column a direction, of weight zero, unless they are."""
+        coordinator, widths = self.coordinator, [block.shape[1] for block in self.problem.blocks]
+        if len(coordinator.owner):
+            return
+        coordinator.store.make_room(0, sum(widths), sum(widths))
+        coordinator.owner = np.repeat(np.arange(len(widths)), widths)
+        for party, own in zip(self.parties, np.split(coordinator.messages, np.cumsum(widths)[:-1])):
+            party.send_columns(own)
+        coordinator.point.coefficients = np.zeros((self.problem.n_outputs, sum(widths)))
+
+    def _go_to(self, c: Array, intercept: Array) -> None:
+        rows = self.coordinator.messages
+        total = np.concatenate([self.engine.combine(np.ascontiguousarray(own), rows) for own in c])
+        self.coordinator.point = ClassSpanPoint(np.ascontiguousarray(c), intercept, total)
+
+    def round(self) -> Talk[Measured]:
+        if not self.whole:
+            return (yield from super().round())
+        yield from ()  # parties of this process are asked themselves
+        self._send_columns()
+        coordinator, scale = self.coordinator, self.problem.regularization
+        start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        gradient = start.gradient.reshape(self.problem.n_outputs, -1)
+        residuals = [
+            party.residual_classes(gradient, coordinator.coefficients(m))
+            for m, party in enumerate(self.parties)
+        ]
+        slope = np.concatenate(residuals, axis=1)
+        squared, regulariser = float(np.sum(slope * slope)), coordinator.regulariser()
+        bound = self._lower_bound(start, coordinator.point.total, regulariser, squared)
+        coordinator.n_rounds += 1
+        if not 0.0 <= start.loss + regulariser - bound <= self.wanted * bound:
+            self._minimise(slope, squared / (2.0 * scale))
+        return self._measured(squared, bound)
+
+    def _minimise(self, slope: Array, gap: float) -> None:
+        """Move the model to the best weights, from where the slope and the gap are these."""
+        coordinator, share = self.coordinator, _SHARE_OF_WANTED * self.wanted
+
+        def least(objective: float) -> float:
+            return share * objective if share > 0.0 else _SHARE_OF_GAP * gap
+
+        classes, columns = slope.shape
+        price = _hessian_in_passes(self.engine.all_rows(self.problem.n_samples), columns, classes)
+        steps = math.inf
+
+        def move(point: ClassSpanPoint, objective: float) -> bool:
+            nonlocal steps
+            coordinator.point, steps = point, steps + 1
+            # A Hessian is not computed before the last one was worth its price.
+            if steps < price or coordinator.watch.may_wait(objective):
+                return False
+            moved = coordinator.metric_is_stale(objective)
+            steps = 0 if moved else steps
+            return moved
+
+        found = minimise_over_all_columns(
+            self.problem,
+            coordinator.messages,
+            coordinator.point,
+            slope,
+            least,
+            self.engine,
+            coordinator.hessian,
+            move,
+        )
+        coordinator.point, coordinator.primal = found, None
+        coordinator.start()
+
+    def export(self) -> dict[str, Any]:
+        return {**super().export(), "whole": self.whole}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self.whole = bool(saved.get("whole", False))  # not in runs that began without it
+        super().restore(saved)
