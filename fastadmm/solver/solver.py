@@ -20,6 +20,7 @@ from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.solver.all_columns import best_of_all_columns, is_small, takes_long
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end
 from fastadmm.solver.history import RoundRecord, Status
@@ -33,6 +34,9 @@ __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-13
+
+#: Of the gap that is wanted, what the best weights of all columns are found to.
+_CLOSER = 0.5
 
 #: Objectives that differ by less than this share are the same but for the order of sums.
 _ROUNDING_OF_SUM = 1e-13
@@ -86,6 +90,9 @@ class Solver(Run):
         self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
         if early is not None:
             self.method.keep_to_directions()
+        whole = self.options.history is None and self.options.directions == "auto" and early is None
+        here = not elsewhere and not self.engine.shares_rows
+        self.knows_all = self.method.takes_weights and whole and here and is_small(problem)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
@@ -189,6 +196,11 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
+        if self.knows_all and takes_long(self.n_rounds) and self._goes_on(self.last_record):
+            begin = time.perf_counter()
+            with self.engine.limited():
+                self.last_record = self._from_all_columns(self.last_record)
+            self._spend(time.perf_counter() - begin)
         if (
             self.watch is not None
             and not self.diverged
@@ -207,6 +219,32 @@ class Solver(Run):
             self._spend(time.perf_counter() - begin)
             self.last_record = record
         return self.last_record
+
+    def _goes_on(self, record: RoundRecord) -> bool:
+        """Whether a gap is wanted that is not reached."""
+        wanted = self.options.gap > 0.0 and not self.diverged
+        return wanted and not (self._proves_enough(record) or self._proves_within(record))
+
+    def _from_all_columns(self, record: RoundRecord) -> RoundRecord:
+        """Go on from the best weights of all columns, where these are better; the record of that."""
+        w, gap = self.problem.total_weight, self.options.gap
+        smallest, least = _ROUNDING * self.divergence.start * w, self.bound.value * w
+        found = best_of_all_columns(self.problem, _CLOSER * gap, smallest, least, self.engine)
+        if found is None:
+            return record
+        weights, end = found
+        objective, norms = record.objective, record.weight_norms
+        if end.value / w < objective:
+            self.method.go_on_from(weights, end.intercept)
+            weights = self.method.weights()
+            objective = self._objective_of(weights, self.method.intercept)
+            norms = self.method.weight_norms()
+            if self.problem.own_lambda is not None:
+                norms = self.problem.own_lambda.norms(norms)
+        absolute, relative = self.bound.update(objective, end.lower / w)
+        return replace(
+            record, objective=objective, gap=relative, gap_absolute=absolute, weight_norms=norms, gap_within=None
+        )
 
     def _spend(self, seconds: float) -> None:
         """Add to the run's time."""

@@ -69,6 +69,7 @@ class ProximalMethod(Method):
     name = "proximal"
     convergent = True
     family = "proximal"
+    takes_weights = True
     row_keys = (
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
         "repaired",
@@ -129,6 +130,25 @@ class ProximalMethod(Method):
     def _parts(self, weights: Sequence[Array]) -> tuple[Sequence[FaceParty], Sequence[Array]]:
         """The coordinator's parts in this process, and their weights."""
         return self.parties, weights
+
+    def go_on_from(self, weights: Sequence[Array], intercept: Any) -> None:
+        coordinator = self.coordinator
+        if coordinator.steps is not None:
+            coordinator.switch_steps(self.problem)
+        coordinator.promised, coordinator.n_bad = 0.0, 0
+        self._move_to(weights, intercept)
+        self._intercept = coordinator.primal_of(self.problem, coordinator.model, intercept).intercept
+
+    def _move_to(self, weights: Sequence[Array], intercept: float) -> None:
+        """Make weights the model: one direction of each party, which is all that it keeps."""
+        coordinator = self.coordinator
+        coordinator.begin_anew()
+        coordinator.model.intercept = intercept
+        for party in self.parties:
+            party.directions = party.directions[:0]
+        coordinator.add_start(self.parties, weights)
+        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, self.weights())])
+        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in self.weights()])
 
     def settle(self) -> Talk[None]:
         yield from ()

@@ -614,6 +614,7 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
+    takes_weights = True
     family = "subspace"
     row_keys: tuple[str, ...] = (
         "messages",
