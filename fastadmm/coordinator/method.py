@@ -128,8 +128,8 @@ class Method(ABC):
         x_m of shape (d_m,) per party and in its set; of a multinomial model of shape (d_m, C).
         """
 
-    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        """The same between two rounds; of methods that take weights."""
+    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
+        """The same between two rounds, of methods that take weights; a dual vector of shape (N,) is known."""
         self.begin_at(weights, intercept)
 
     @abstractmethod

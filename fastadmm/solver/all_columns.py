@@ -25,6 +25,9 @@ Array = np.ndarray
 #: Rows and columns at most, and operations of a Newton step: some ten milliseconds.
 _MOST_ROWS, _MOST_COLUMNS, _MOST_WORK = 4096, 1024, 1 << 28
 
+#: Before the first try: rounds at least, and answers of all parties at most where that leaves so many.
+_FEWEST, _MOST_ANSWERS = 5, 400
+
 
 def is_small(problem: Problem) -> bool:
     """Whether all columns of a problem whose parties are in this process are few enough."""
@@ -33,9 +36,11 @@ def is_small(problem: Problem) -> bool:
     return few and problem.convex and problem.n_outputs == 1
 
 
-def takes_long(n_rounds: int) -> bool:
-    """Whether it is time to try: after every so many rounds."""
-    return n_rounds % PATIENCE == 0
+def takes_long(n_rounds: int, n_parties: int) -> bool:
+    """Whether it is time to try: after some rounds, fewer where these have many parties, and twice as many."""
+    first = max(_FEWEST, min(PATIENCE, _MOST_ANSWERS // n_parties))
+    tries, left = divmod(n_rounds, first)
+    return left == 0 and tries > 0 and tries & (tries - 1) == 0
 
 
 def best_of_all_columns(

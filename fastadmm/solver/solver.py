@@ -196,7 +196,8 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
-        if self.knows_all and takes_long(self.n_rounds) and self._goes_on(self.last_record):
+        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties)
+        if again and self._goes_on(self.last_record):
             begin = time.perf_counter()
             with self.engine.limited():
                 self.last_record = self._from_all_columns(self.last_record)
@@ -235,7 +236,7 @@ class Solver(Run):
         weights, end = found
         objective, norms = record.objective, record.weight_norms
         if end.value / w < objective:
-            self.method.go_on_from(weights, end.intercept)
+            self.method.go_on_from(weights, end.intercept, end.gradient)
             weights = self.method.weights()
             objective = self._objective_of(weights, self.method.intercept)
             norms = self.method.weight_norms()

@@ -101,7 +101,8 @@ def _clamped(z: Array, zero: Array, soft: Array, low: Array, high: Array, mu: fl
         slope = soft + mu / p**2 + np.where(finite, mu / rest**2, 0.0)
         # In 1 / p the steep term is straight.
         following = p / (1.0 - value / (slope * p))
-        following = np.where((following > bottom) & (following < top), following, 0.5 * (bottom + top))
+        inside = (following >= bottom) & (following <= top)
+        following = np.where(inside, following, 0.5 * (bottom + top))
         moved = np.abs(following - p) > 1e-15 * p
         p = np.where(moved, following, p)
         if not moved.any():

@@ -46,6 +46,9 @@ _FALLS = 0.99
 #: Least pivot of a scaled system whose digits are good for a step.
 _SOUND = 1e-5
 
+#: So many factors after the last that proved more, or lowered the value by this share, one gives up.
+_STILL, _SAME = 5, 1e-8
+
 #: Last factor, over the first.
 _LAST = 1e-18
 
@@ -135,9 +138,12 @@ class _Path:
         best = PathEnd(x, b, np.empty(0), self.exact(x, b), least)
         n_logarithms = max(1, self.loss.n_logarithms + self.penalty.n_logarithms)
         mu = first = best.value / n_logarithms if best.value > 0.0 else 1.0
-        while self.n_steps < _TOGETHER and mu > _LAST * first:
+        n_still = 0
+        while self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
             x, b, taken, goes_on = self.centred(x, b, mu)
-            best = self.measured(best, x, b, mu)
+            before, best = best, self.measured(best, x, b, mu)
+            better = best.lower > before.lower or best.value < before.value * (1.0 - _SAME)
+            n_still = 0 if better else n_still + 1
             gap = best.value - best.lower
             if gap <= wanted * best.lower or gap <= smallest or not goes_on:
                 break

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +132,17 @@ class ProximalMethod(Method):
         """The coordinator's parts in this process, and their weights."""
         return self.parties, weights
 
-    def go_on_from(self, weights: Sequence[Array], intercept: Any) -> None:
+    def go_on_from(self, weights: Sequence[Array], intercept: Any, gradient: Array) -> None:
         coordinator = self.coordinator
         if coordinator.steps is not None:
             coordinator.switch_steps(self.problem)
         coordinator.promised, coordinator.n_bad = 0.0, 0
+        if self.smoothing is not None:
+            self.smoothing.move(gradient, _NARROWEST)
+            coordinator.problem = self.smoothing.smoothed()
         self._move_to(weights, intercept)
+        coordinator.repaired = gradient
+        coordinator.primal = replace(coordinator.primal, gradient=gradient)
         self._intercept = coordinator.primal_of(self.problem, coordinator.model, intercept).intercept
 
     def _move_to(self, weights: Sequence[Array], intercept: float) -> None:

@@ -98,8 +98,8 @@ class WideProximalMethod(ProximalMethod):
         if self.numbers is not None:
             self.numbers = [self._in_use(m, x) for m, x in enumerate(weights)]
 
-    def go_on_from(self, weights: Sequence[Array], intercept: Any) -> None:
-        super().go_on_from(weights, intercept)
+    def go_on_from(self, weights: Sequence[Array], intercept: Any, gradient: Array) -> None:
+        super().go_on_from(weights, intercept, gradient)
         if self.numbers is not None:
             self._keep([self._in_use(m, x) for m, x in enumerate(weights)])
 
