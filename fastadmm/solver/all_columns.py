@@ -37,7 +37,8 @@ def is_small(problem: Problem) -> bool:
 
 
 def takes_long(n_rounds: int, n_parties: int) -> bool:
-    """Whether it is time to try: after some rounds, fewer where these have many parties, and twice as many."""
+    """Whether it is time to try: after some rounds, after twice as many, and so on."""
+    # With many parties rounds take long themselves.
     first = max(_FEWEST, min(PATIENCE, _MOST_ANSWERS // n_parties))
     tries, left = divmod(n_rounds, first)
     return left == 0 and tries > 0 and tries & (tries - 1) == 0

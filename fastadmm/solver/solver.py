@@ -244,7 +244,12 @@ class Solver(Run):
                 norms = self.problem.own_lambda.norms(norms)
         absolute, relative = self.bound.update(objective, end.lower / w)
         return replace(
-            record, objective=objective, gap=relative, gap_absolute=absolute, weight_norms=norms, gap_within=None
+            record,
+            objective=objective,
+            gap=relative,
+            gap_absolute=absolute,
+            weight_norms=norms,
+            gap_within=None,
         )
 
     def _spend(self, seconds: float) -> None:

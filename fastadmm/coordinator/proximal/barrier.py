@@ -4,10 +4,11 @@ A sum of maxima over intervals, which losses with clamped slopes are, becomes
 
 .. math:: \max_u\; u e - \tfrac\gamma2 u^2 + \mu \log(u - a) + \mu \log(b - u),
 
-whose maximiser lies inside :math:`(a, b)`; a norm becomes :math:`\min_t \kappa t - \mu \log(t^2 - \|x\|^2)`, a
-bound :math:`-\mu \log(x - l)` and a ball :math:`-\mu \log(R^2 - \|x\|^2)`. All of it bends smoothly, and along
-every unit as it should: Newton's method goes straight, whatever the scale of columns (Nesterov and Nemirovskii
-1994). At the least of the sum the gap is at most :math:`\mu` times the number of logarithms.
+whose maximiser lies inside :math:`(a, b)`; a norm becomes
+:math:`\min_t \kappa t - \mu \log(t^2 - \|x\|^2)`, a bound :math:`-\mu \log(x - l)` and a ball
+:math:`-\mu \log(R^2 - \|x\|^2)`. All of it bends smoothly, and Newton's method goes straight, whatever the
+scale of columns (Nesterov and Nemirovskii 1994). Where the sum is least the gap is at most :math:`\mu` times
+the number of logarithms.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import GroupLasso
 
 __all__ = ["LossBarrier", "PenaltyBarrier", "Square"]
 
@@ -29,7 +31,7 @@ Array = np.ndarray
 #: Some weights, v and c of a part :math:`c\,v v^\top` of a Hessian.
 Square = tuple[Array, Array, float]
 
-#: What a column contributes to predictors costs one logarithm's factor from here on, where nothing else counts.
+#: Contributions to predictors that cost as much as a logarithm's factor, where nothing else does.
 _FAR = 1e3
 
 #: Steps of Newton's method for the maximisers, from where the nearer end alone would have them.
@@ -52,7 +54,7 @@ class LossBarrier:
 
     def __init__(self, problem: Problem, engine: Engine) -> None:
         self.problem, self.engine = problem, engine
-        self.lines: tuple[Array, ...] | None = None
+        self.lines: tuple[Array, Array, Array, Array] | None = None
         ends = problem.loss.bends(problem.y)
         self.n_logarithms = 0
         if ends is None:
@@ -79,7 +81,9 @@ class LossBarrier:
         return value, g, h
 
 
-def _clamped(z: Array, zero: Array, soft: Array, low: Array, high: Array, mu: float) -> tuple[float, Array, Array]:
+def _clamped(
+    z: Array, zero: Array, soft: Array, low: Array, high: Array, mu: float
+) -> tuple[float, Array, Array]:
     """Of samples whose slopes are clamped to ``low`` and ``high``."""
     e = z - zero
     with np.errstate(invalid="ignore"):
@@ -161,6 +165,7 @@ class PenaltyBarrier:
                 (self.norm if inside else self.linear)[own] = first if inside or low >= 0.0 else -first
             elif first > 0.0:
                 regularizer = penalty.regularizer
+                assert isinstance(regularizer, GroupLasso)
                 self.groups += [
                     (own[g], first * float(f)) for g, f in zip(regularizer.members, regularizer.factors)
                 ]
@@ -202,7 +207,7 @@ class PenaltyBarrier:
         return balls and bool(((x > self.low) & (x < self.high)).all())
 
     def at(self, x: Array, mu: float) -> tuple[float, Array, Array, list[Square]]:
-        r"""Of a point inside: value, gradient, and the Hessian as a diagonal and squares :math:`c\,v v^\top` of some weights."""
+        """Of a point inside value, gradient and Hessian: a diagonal, and squares."""
         bend = self.ridge + mu * self.hold
         value = float(self.linear @ x) + 0.5 * float((bend * x) @ x)
         slope = self.linear + bend * x

@@ -1,17 +1,18 @@
 r"""The best weights of all columns by an interior point method, where other searches have stalled.
 
-With logarithms of factor :math:`\mu` in place of kinks and ends (:mod:`fastadmm.coordinator.proximal.barrier`)
-the objective bends everywhere. Its least point moves with :math:`\mu` along the central path; Newton's method
-follows it, and the gradient on it proves the gap. Steps do not depend on the scale of columns, on how nearly
-collinear they are, nor on how many kinks lie between start and end: some hundred small systems at most.
+With logarithms of factor :math:`\mu` in place of kinks and ends
+(:mod:`fastadmm.coordinator.proximal.barrier`) the objective bends everywhere. Its least point moves with
+:math:`\mu` along the central path; Newton's method follows it, and the gradient there proves the gap. Steps
+do not depend on the scale of columns, on how nearly collinear they are, nor on how many kinks lie between
+start and end: some hundred small systems at most.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import scipy.linalg
@@ -114,6 +115,21 @@ def follow_central_path(
     return path.follow(wanted, smallest, least)
 
 
+@dataclass
+class _Point:
+    """A point inside, with what its logarithms make of loss and penalties."""
+
+    x: Array
+    intercept: float
+    z: Array
+    loss: tuple[float, Array, Array]
+    penalty: tuple[float, Array, Array, list[Square]]
+
+    @property
+    def value(self) -> float:
+        return self.loss[0] + self.penalty[0]
+
+
 class _Path:
     def __init__(
         self,
@@ -124,13 +140,11 @@ class _Path:
         engine: Engine,
     ) -> None:
         self.problem, self.penalties, self.engine = problem, penalties, engine
-        self.values, self.d = values, values.shape[1]
-        size = np.sqrt((values * values).mean(axis=0))
-        size[size == 0.0] = 1.0
-        self.loss, self.penalty = LossBarrier(problem, engine), PenaltyBarrier(penalties, widths, size)
-        self.size = size
-        ends = np.cumsum([0, *widths])
-        self.cuts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:])]
+        self.values, self.d, self.lead = values, values.shape[1], int(problem.fit_intercept)
+        self.size = np.sqrt((values * values).mean(axis=0))
+        self.size[self.size == 0.0] = 1.0
+        self.loss, self.penalty = LossBarrier(problem, engine), PenaltyBarrier(penalties, widths, self.size)
+        self.cuts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *widths]).tolist())]
         self.n_steps, self.ahead = 0, np.zeros(len(values))
 
     def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
@@ -138,14 +152,14 @@ class _Path:
         best = PathEnd(x, b, np.empty(0), self.exact(x, b), least)
         n_logarithms = max(1, self.loss.n_logarithms + self.penalty.n_logarithms)
         mu = first = best.value / n_logarithms if best.value > 0.0 else 1.0
-        n_still = 0
-        while self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
+        n_still, goes_on = 0, True
+        while goes_on and self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
             x, b, taken, goes_on = self.centred(x, b, mu)
             before, best = best, self.measured(best, x, b, mu)
             better = best.lower > before.lower or best.value < before.value * (1.0 - _SAME)
             n_still = 0 if better else n_still + 1
             gap = best.value - best.lower
-            if gap <= wanted * best.lower or gap <= smallest or not goes_on:
+            if gap <= wanted * best.lower or gap <= smallest:
                 break
             mu *= _MUCH_SMALLER if taken <= _EASY else _SMALLER
         return best
@@ -157,6 +171,10 @@ class _Path:
         value = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         return value + sum(p.value(x[cut]) for p, cut in zip(self.penalties, self.cuts))
 
+    def at(self, x: Array, b: float, z: Array, mu: float) -> _Point:
+        """A point inside."""
+        return _Point(x, b, z, self.loss.at(z, mu), self.penalty.at(x, mu))
+
     def measured(self, best: PathEnd, x: Array, b: float, mu: float) -> PathEnd:
         """What is best, with a point of the path."""
         problem = self.problem
@@ -165,73 +183,78 @@ class _Path:
         for point in (x, self.penalty.on_ends(x, mu, stiff)):
             value = self.exact(point, b)
             if value <= best.value:
-                best = PathEnd(point, b, best.gradient, value, best.lower)
-        if problem.fit_intercept:  # its sum is to vanish to the last digits
-            u = u - h * (float(u.sum()) / float(h.sum()))
-        for dual in (u, self.ahead):
+                best = replace(best, weights=point, intercept=b, value=value)
+        for dual in (self._balanced(u, h), self.ahead):
             slope = self.values.T @ dual
-            shares = [_share(p, slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
+            shares = [DualShare.proved(p, -slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
             lower = bound_from_shares(problem, dual, shares, self.engine)
             if lower > best.lower or not len(best.gradient):
-                best = PathEnd(best.weights, best.intercept, dual, best.value, max(lower, best.lower))
+                best = replace(best, gradient=dual, lower=max(lower, best.lower))
         return best
 
+    def _balanced(self, u: Array, h: Array) -> Array:
+        """With an intercept the sum of a loss gradient is to vanish to the last digits."""
+        return u - h * (float(u.sum()) / float(h.sum())) if self.lead else u
+
     def centred(self, x: Array, b: float, mu: float) -> tuple[Array, float, int, bool]:
-        """Newton's method at one factor: weights, intercept, steps, and whether it ended."""
-        lead = int(self.problem.fit_intercept)
-        z = self.problem.offset + self.values @ x + b
-        here = self.loss.at(z, mu), self.penalty.at(x, mu)
+        """Newton's method at one factor: weights, intercept, steps, and whether a smaller one may follow."""
+        here = self.at(x, b, self.problem.offset + self.values @ x + b, mu)
         before, length = math.inf, 0.0
         for taken in range(_STEPS):
-            (loss, u, h), (own, slope, bend, squares) = here
-            whole = np.append(np.full(lead, u.sum()), self.values.T @ u + slope)
-            step = self.newton(u, h, slope, bend, squares)
-            if step is None:
-                return x, b, taken, False
-            promised = -float(whole @ step)
-            along = self.values @ step[lead:] + step[:lead].sum()
+            found = self.newton(here)
+            if found is None:
+                return here.x, here.intercept, taken, False
+            rise, move, promised = found
+            along = self.values @ move + rise
             # Where the loss is steep, what a step makes of the gradient has digits that predictors have not.
-            self.ahead = u + h * along
-            if lead:
-                self.ahead -= h * (float(self.ahead.sum()) / float(h.sum()))
-            if not (promised > 0.0 and math.isfinite(promised)):
-                return x, b, taken, math.isfinite(promised)
+            _, u, h = here.loss
+            self.ahead = self._balanced(u + h * along, h)
             # Whole steps that promise as much as the last one did are rounding's.
-            if promised <= _NEAR * mu or (length >= 1.0 and promised > _FALLS * before):
-                return x, b, taken, True
+            stands = length >= 1.0 and promised > _FALLS * before
+            if promised <= _NEAR * mu or stands:
+                return here.x, here.intercept, taken, math.isfinite(promised)
             self.n_steps += 1
-            rise, move = float(step[:lead].sum()), step[lead:]
-            most, value = _INSIDE * self.penalty.longest(x, move), loss + own
-            length = min(1.0, most)
+            there, length = self._along(here, move, rise, along, promised, mu)
+            if there is None:
+                return here.x, here.intercept, taken, promised <= _ROUNDING * abs(here.value)
+            here, before = there, promised
+        return here.x, here.intercept, _STEPS, True
 
-            def tried(length: float) -> tuple[Array, Array, Any, float]:
-                trial, image = x + length * move, z + length * along
-                if not self.penalty.holds(trial):
-                    return trial, image, here, math.inf
-                there = self.loss.at(image, mu), self.penalty.at(trial, mu)
-                return trial, image, there, there[0][0] + there[1][0]
+    def _along(
+        self, here: _Point, move: Array, rise: float, along: Array, promised: float, mu: float
+    ) -> tuple[_Point | None, float]:
+        """Where a step lowers the value enough, and its length; None where rounding leaves no such place."""
+        most = _INSIDE * self.penalty.longest(here.x, move)
 
-            found = tried(length)
-            while not found[3] <= value - _ARMIJO * length * promised + _ROUNDING * abs(value):
-                length *= 0.5
-                if length < _SHORTEST:
-                    return x, b, taken, promised <= _ROUNDING * abs(value)
-                found = tried(length)
-            # Far from the path a logarithm makes steps double the distance from its end, no more.
-            while 1.0 <= length < 0.5 * most and (farther := tried(2.0 * length))[3] < found[3]:
-                length, found = 2.0 * length, farther
-            x, z, here, _ = found
-            b += length * rise
-            before = promised
-        return x, b, _STEPS, True
+        def tried(length: float) -> _Point | None:
+            x = here.x + length * move
+            if not self.penalty.holds(x):
+                return None
+            return self.at(x, here.intercept + length * rise, here.z + length * along, mu)
 
-    def newton(self, u: Array, h: Array, slope: Array, bend: Array, squares: Sequence[Square]) -> Array | None:
-        """Newton's step for intercept, if there is one, and weights; None where rounding leaves none.
+        length, slack = min(1.0, most), _ROUNDING * abs(here.value)
+        there = tried(length)
+        while there is None or not there.value <= here.value - _ARMIJO * length * promised + slack:
+            length *= 0.5
+            if length < _SHORTEST:
+                return None, length
+            there = tried(length)
+        # Far from the path a logarithm makes steps double the distance from its end, no more.
+        while 1.0 <= length < 0.5 * most:
+            farther = tried(2.0 * length)
+            if farther is None or not farther.value < there.value:
+                break
+            there, length = farther, 2.0 * length
+        return there, length
+
+    def newton(self, here: _Point) -> tuple[float, Array, float] | None:
+        """Newton's step for intercept and weights, and what it promises; None where rounding leaves none.
 
         From the normal equations, or where these lose digits from the least squares problem that they are of:
         of more columns than rows penalties alone hold some combinations, and may be far below the loss.
         """
-        lead, values = int(self.problem.fit_intercept), self.values
+        (_, u, h), (_, slope, bend, squares) = here.loss, here.penalty
+        lead, values = self.lead, self.values
         if lead:
             values = np.column_stack([np.ones(len(values)), values])
         right = values.T @ u
@@ -242,28 +265,32 @@ class _Path:
             own[np.ix_(lead + at, lead + at)] += factor * np.outer(part, part)
         system = values.T @ (values * h[:, None]) + own
         size = np.sqrt(np.maximum(system.diagonal(), 1e-300))
-        factor, failed = dpotrf(system / np.outer(size, size))
-        if not failed and factor.diagonal().min() > _SOUND:
-            return -dpotrs(factor, right / size)[0] / size
-        step = self._least_squares(values, u, h, slope, own, size, lead)
-        if step is None or not float(right @ step) < 0.0:
-            solve = scaled_solver(system)
-            step = None if solve is None else -solve(right)
-        return step
+        whole, failed = dpotrf(system / np.outer(size, size))
+        step: Array | None
+        if not failed and whole.diagonal().min() > _SOUND:
+            step = -dpotrs(whole, right / size)[0] / size
+        else:
+            step = self._least_squares(values, u, h, slope, own, size)
+            if step is None or not float(right @ step) < 0.0:
+                solve = scaled_solver(system)
+                step = None if solve is None else -solve(right)
+        if step is None or not np.isfinite(step).all():
+            return None
+        return float(step[:lead].sum()), step[lead:], -float(right @ step)
 
     def _least_squares(
-        self, values: Array, u: Array, h: Array, slope: Array, own: Array, size: Array, lead: int
+        self, values: Array, u: Array, h: Array, slope: Array, own: Array, size: Array
     ) -> Array | None:
         rows = h > 1e-300
         root = np.sqrt(h[rows])
         whole, right = [values[rows] * root[:, None]], [-u[rows] / root]
         for cut in self.cuts:
-            at = slice(lead + cut.start, lead + cut.stop)
+            at = slice(self.lead + cut.start, self.lead + cut.stop)
             block = own[at, at]
             scale = np.sqrt(np.maximum(block.diagonal(), (1e-16 * size[at]) ** 2))
             scaled = block / np.outer(scale, scale)
             scaled[np.diag_indices(len(scale))] = 1.0
-            factor, failed = dpotrf(scaled)  # upper
+            factor, failed = dpotrf(scaled)
             if failed:
                 return None
             part = np.zeros((len(scale), len(size)))
@@ -279,10 +306,3 @@ class _Path:
         step = np.empty(len(size))
         step[columns] = dtrtrs(r, q.T @ target[order])[0]
         return step / size
-
-
-def _share(penalty: PartyPenalty, slope: Array) -> DualShare:
-    """What a block gradient proves."""
-    scale = penalty.largest_scale(-slope)
-    value = penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0
-    return DualShare(scale, value, penalty.conjugate(np.zeros_like(slope)), penalty.free_scale(-slope))
