@@ -16,6 +16,7 @@ from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, c
 from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.divergence import DivergenceDetector
+from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
@@ -35,8 +36,9 @@ __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-13
 
-#: Of the gap that is wanted, what the best weights of all columns are found to.
-_CLOSER = 0.5
+#: Share of the wanted gap that the best weights of all columns are found to; and of the present one, by which
+#: they have to be lower where they do not end the run.
+_CLOSER, _WORTH = 0.5, 0.1
 
 #: Objectives that differ by less than this share are the same but for the order of sums.
 _ROUNDING_OF_SUM = 1e-13
@@ -234,23 +236,26 @@ class Solver(Run):
         if found is None:
             return record
         weights, end = found
-        objective, norms = record.objective, record.weight_norms
-        if end.value / w < objective:
+        objective, norms, within = record.objective, record.weight_norms, record.gap_within
+        if end.value / w < objective - _WORTH * record.gap_absolute or self._ends(end):
             self.method.go_on_from(weights, end.intercept, end.gradient)
-            weights = self.method.weights()
-            objective = self._objective_of(weights, self.method.intercept)
+            objective = self._objective_of(self.method.weights(), self.method.intercept)
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
                 norms = self.problem.own_lambda.norms(norms)
+            within = max(objective * w / end.within - 1.0, 0.0) if end.within > 0.0 else None
         absolute, relative = self.bound.update(objective, end.lower / w)
-        return replace(
-            record,
-            objective=objective,
-            gap=relative,
-            gap_absolute=absolute,
-            weight_norms=norms,
-            gap_within=None,
+        found_so = replace(
+            record, objective=objective, gap=relative, gap_absolute=absolute, weight_norms=norms
         )
+        return replace(found_so, gap_within=None if self._proves_enough(found_so) else within)
+
+    def _ends(self, end: PathEnd) -> bool:
+        """Whether the end of a path is also that of the run."""
+        gap, w = self.options.gap, self.problem.total_weight
+        if end.value - end.lower <= _ROUNDING * self.divergence.start * w:
+            return True
+        return any(end.value - own <= gap * own for own in (end.lower, end.within))
 
     def _spend(self, seconds: float) -> None:
         """Add to the run's time."""

@@ -25,7 +25,7 @@ from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["PathEnd", "follow_central_path"]
+__all__ = ["MOST_GROWTH", "PathEnd", "follow_central_path"]
 
 Array = np.ndarray
 
@@ -43,6 +43,9 @@ _ROUNDING = 1e-14
 
 #: Of whole steps of Newton's method one promises at most this share of what the last did.
 _FALLS = 0.99
+
+#: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
+MOST_GROWTH = 1000.0
 
 #: Least pivot of a scaled system whose digits are good for a step.
 _SOUND = 1e-5
@@ -67,6 +70,8 @@ class PathEnd:
         What proves most of all that were seen; empty where nothing was.
     value, lower : float
         The objective, and what the gradient proves; summed scaling.
+    within : float
+        The same among models of bounded size, where nothing else bounds some weights; else minus infinity.
     """
 
     weights: Array
@@ -74,6 +79,7 @@ class PathEnd:
     gradient: Array
     value: float
     lower: float
+    within: float = -math.inf
 
 
 def follow_central_path(
@@ -145,6 +151,8 @@ class _Path:
         self.size[self.size == 0.0] = 1.0
         self.loss, self.penalty = LossBarrier(problem, engine), PenaltyBarrier(penalties, widths, self.size)
         self.cuts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *widths]).tolist())]
+        # Parties whose weights nothing bounds, not even a norm.
+        self.endless = [m for m, p in enumerate(penalties) if p.homogeneous and p.coefficients[0] == 0.0]
         self.n_steps, self.ahead = 0, np.zeros(len(values))
 
     def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
@@ -157,9 +165,10 @@ class _Path:
             x, b, taken, goes_on = self.centred(x, b, mu)
             before, best = best, self.measured(best, x, b, mu)
             better = best.lower > before.lower or best.value < before.value * (1.0 - _SAME)
+            better = better or best.within > before.within
             n_still = 0 if better else n_still + 1
-            gap = best.value - best.lower
-            if gap <= wanted * best.lower or gap <= smallest:
+            proved = any(best.value - own <= wanted * own for own in (best.lower, best.within))
+            if proved or best.value - best.lower <= smallest:
                 break
             mu *= _MUCH_SMALLER if taken <= _EASY else _SMALLER
         return best
@@ -184,13 +193,27 @@ class _Path:
             value = self.exact(point, b)
             if value <= best.value:
                 best = replace(best, weights=point, intercept=b, value=value)
+        inside = -math.inf
         for dual in (self._balanced(u, h), self.ahead):
             slope = self.values.T @ dual
             shares = [DualShare.proved(p, -slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
-            lower = bound_from_shares(problem, dual, shares, self.engine)
-            if lower > best.lower or not len(best.gradient):
+            lower, within = bound_from_shares(problem, dual, shares, self.engine), -math.inf
+            if self.endless:
+                within = self._within(dual, slope, shares, best.weights)
+            if lower > best.lower or within > inside or not len(best.gradient):
                 best = replace(best, gradient=dual, lower=max(lower, best.lower))
-        return best
+            inside = max(inside, within)
+        return replace(best, within=inside)
+
+    def _within(self, dual: Array, slope: Array, shares: list[DualShare], x: Array) -> float:
+        """What a gradient proves among models in which no column contributes far more than the heaviest."""
+        parts = np.abs(x * self.size)
+        reach = MOST_GROWTH * max(float(parts[self.cuts[m]].max(initial=0.0)) for m in self.endless)
+        own = list(shares)
+        for m in self.endless:
+            cut = self.cuts[m]
+            own[m] = DualShare(1.0, reach * self.penalties[m].excess(-slope[cut], self.size[cut]), 0.0)
+        return bound_from_shares(self.problem, dual, own, self.engine)
 
     def _balanced(self, u: Array, h: Array) -> Array:
         """With an intercept the sum of a loss gradient is to vanish to the last digits."""

@@ -34,6 +34,7 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
+from fastadmm.coordinator.proximal.central_path import MOST_GROWTH
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
@@ -50,9 +51,6 @@ Array = np.ndarray
 #: What a new centre multiplies the smoothing's width by, at most and, where smoothing causes far too much of
 #: the gap, at least: between two centres there is a round.
 _NARROWER, _NARROWEST = 0.3, 0.1
-
-#: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
-MOST_GROWTH = 1000.0
 
 
 class ProximalMethod(Method):
