@@ -211,6 +211,7 @@ class FewRows:
             rows = SomeRows(problem.loss, *own, problem.fit_intercept)
             tilt = np.zeros(len(factor) + problem.fit_intercept)
             point = minimise_over_bends(rows, factor, start, tolerance, engine, tilt, on_bends)
+            assert point.gradient is not None
             slope = engine.dot(factor, point.gradient) + problem.regularization * point.coefficients
             if not float(slope @ slope) <= _ENDED * problem.regularization * tolerance:
                 return False
