@@ -77,7 +77,9 @@ def test_columns_of_very_different_sizes_are_certified(
 
     case = generate(seed)
     options = SolverOptions(gap=GAP, max_rounds=rounds, n_threads=1)
-    assert solve(make_problem(case.blocks, case.y, **case.arguments), options).status is Status.CONVERGED
+    solver = Solver(make_problem(case.blocks, case.y, **case.arguments), options)
+    solver.method.keep_to_directions()
+    assert run_rounds(solver).status is Status.CONVERGED
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,7 @@ def test_wide_tables_that_l1_interpolates_are_certified(
         [X[:, :width], X[:, width:]], y, loss=loss, lam=lam, regularizer="l1", fit_intercept=True
     )
     solver = Solver(problem, SolverOptions(max_rounds=200, n_threads=1))
+    solver.method.keep_to_directions()
     assert run_rounds(solver).status is Status.CONVERGED
     assert len(solver.coordinator.shared) > 2 * 64
 
