@@ -181,6 +181,28 @@ def test_a_run_goes_on_with_other_workers(data, tmp_path):
     assert resumed(tmp_path / "four", 2)[1] == "converged"  # nothing to do
 
 
+@pytest.mark.parametrize("regularizer", ["l1", "l2"])
+def test_a_wide_run_goes_on_with_one_worker_alone(regularizer, tmp_path):
+    """Rows so few are one leaf of every sum: a second worker is refused, and the run still goes on."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 150))
+    z = X[:, 0] - X[:, 100] + 0.3 * rng.normal(size=60)
+    with create_partition(tmp_path / "wide.parts", task="classification") as partition:
+        partition.party("bank", kind="dense").append(X[:, :80])
+        partition.party("shop", kind="dense").append(X[:, 80:])
+        partition.labels(classes=("no", "yes")).append((z > 0.0) * 1.0)
+    config = RunConfig(
+        str(tmp_path / "wide.parts"), threads=1, gap=1e-6, rounds=2, regularizer=regularizer, lambda_=1e-2
+    )
+    start_run(config, tmp_path / "run")
+    for found in resumed(tmp_path / "run", 2, rounds=200):
+        assert isinstance(found, FastadmmError)
+        assert "start at most 1" in str(found)
+    assert resume_run(tmp_path / "run", changes={"rounds": 200})["status"] == "converged"
+    start_run(replace(config, rounds=200), tmp_path / "whole")
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
+
+
 def metrics_in(run):
     return [json.loads(line)["test"] for line in (run / "rounds.jsonl").read_text().splitlines()]
 

@@ -63,7 +63,8 @@ def test_the_default_is_certified_and_right(batch, directions):
         rounding = 2e-14 * problem_scale(loss, y)
         for record in result.history:
             assert record.gap_absolute >= record.objective - best - rounding, seed
-        assert result.objective - best <= 1e-6 * best + rounding, seed
+        # A fit that is nearly perfect ends at a gap that the objective at zero weights hides.
+        assert result.objective - best <= 1e-6 * best + 1e-13 * problem_scale(loss, y), seed
 
 
 def problem_scale(loss, y):

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, minimise_on_face
-from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull, newton_system
+from fastadmm.coordinator.proximal.hull import HullPoint, newton_system
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
@@ -118,43 +118,6 @@ def test_newton_system_is_gradient_and_hessian_of_differences(extra: int, flat: 
             # sums of n terms, added in another order
             np.testing.assert_allclose(slope, rows @ gradient, atol=1e-10)
             np.testing.assert_allclose(hessian, (rows * curvature) @ rows.T, rtol=1e-11, atol=1e-10)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
-@pytest.mark.parametrize("intercept", [False, True])
-@seeds
-@settings(max_examples=5, deadline=None)
-def test_hull_weights_are_the_best_convex_combination(loss: str, intercept: bool, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    problem = a_problem(rng, loss, intercept)
-    owner = np.array([0, 0, 0, 0, 1, 1, 1])
-    messages, root = rng.normal(size=(7, N)), rng.normal(size=(7, 7))
-    square = np.where(owner[:, None] == owner, root @ root.T, 0.0)
-    model = HullModel(messages, 5.0 * rng.random(7), square, np.zeros(7), owner)
-    start = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
-    point = HullPoint(start, 0.0, start @ messages)
-    with Engine(1) as engine:
-        values = []
-        for _ in range(12):  # each with a few Newton steps
-            point = minimise_over_hull(problem, model, point, 1e-12, engine)
-            z = problem.offset + point.intercept + point.total
-            values.append(loss_value(problem, z) + model.penalty(point.coefficients))
-    c, gradient = point.coefficients, np.empty(N)
-    assert all(b <= a * (1.0 + 1e-12) for a, b in pairwise(values))
-    assert (c >= 0.0).all()
-    np.testing.assert_allclose([c[owner == m].sum() for m in (0, 1)], 1.0, atol=1e-13)
-    np.testing.assert_allclose(point.total, c @ messages, atol=1e-12)
-    # Convex: the weights in use have the least slope of their party, and so nothing is better.
-    with Engine(1) as engine:
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
-    slope = messages @ gradient + model.linear + square @ c
-    size = float(np.abs(slope).max())
-    for m in (0, 1):
-        mine = owner == m
-        least = slope[mine].min()
-        # values are flat to rounding where slopes are to its root
-        assert float(c[mine] @ (slope[mine] - least)) <= 1e-7 * size
-    assert abs(gradient.sum()) <= 1e-6 * size or not intercept
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])

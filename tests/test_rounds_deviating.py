@@ -347,12 +347,20 @@ def test_an_approval_that_is_not_understood_is_no_approval(
     assert not coordinator.state.exists()
 
 
+def test_what_a_later_version_asks_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, regularizer="l2")
+    coordinator.ask(("start", coordinator.settings))
+    words = "unknown here; install the version of fastadmm that the coordinator has"
+    step = {"w": np.ones(N), "scaled_penalty": 1.0, "later": True}
+    coordinator.refused(f"'later' is {words}", ("step", step), error=FormatError)
+
+
 def test_what_a_model_says_about_privacy_is_the_partys_word(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path, regularizer="l2")
     coordinator.ask(("start", coordinator.settings))
     coordinator.step(np.ones(N))
     forged = ("finish", {"model_id": "m", "privacy": "epsilon = 0"})
-    coordinator.refused("'privacy' is not what was asked for", forged, error=FormatError)
+    coordinator.refused("'privacy' is unknown here", forged, error=FormatError)
     coordinator.ask(("finish", {"model_id": "m"}))
     with h5py.File(coordinator.state / "party-1.h5") as file:
         said = file.attrs["privacy"]

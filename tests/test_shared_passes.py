@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face
 from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
-from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, make_problem
+from scipy.optimize import minimize
 
 N, K = 80, 6
 
@@ -54,17 +55,26 @@ def test_hulls(loss: str, intercept: bool) -> None:
     engine, points = Engine(1), rng.normal(size=(5, K))
     owner, linear, square = np.zeros(5, dtype=np.int64), 3.0 * rng.random(5), np.eye(5)
     first = np.eye(5)[0]
-    model = HullModel(points @ shared.messages, linear, square, np.zeros(5), owner)
-    start = HullPoint(first, 0.0, shared.combined(points[0]))
-    for _ in range(4):  # a call takes few steps
-        start = minimise_over_hull(problem, model, start, 1e-13, engine)
-    z = problem.offset + start.total + start.intercept
-    loss_there = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
-    least = loss_there + model.penalty(start.coefficients)
+    messages, lead = points @ shared.messages, int(intercept)
+
+    def objective(v: np.ndarray) -> tuple[float, np.ndarray]:
+        c, g = v[:5], np.empty(N)
+        z = problem.offset + c @ messages + v[5:].sum()
+        value = problem.loss.evaluate(z, problem.y, problem.weight, g, engine)
+        slope = np.append(messages @ g + linear + square @ c, np.full(lead, g.sum()))
+        return value + float(linear @ c) + 0.5 * float(c @ square @ c), slope
+
+    best = minimize(
+        objective, np.append(first, np.zeros(lead)), jac=True, method="SLSQP",
+        bounds=[(0.0, 1.0)] * 5 + [(None, None)] * lead,
+        constraints={"type": "eq", "fun": lambda v: v[:5].sum() - 1.0},
+        options={"ftol": 1e-15, "maxiter": 500},
+    )  # fmt: skip
+    least = best.fun
     passes = Passes(problem, shared, engine)
     given = passes, points, linear, square, owner, first, known, 0.0, 1e-13
     found, value = minimise_over_shared_hull(*given, least)  # nothing is gained on that: it goes to the end
-    np.testing.assert_allclose(found.coefficients, start.coefficients @ points, atol=1e-5)
+    np.testing.assert_allclose(found.coefficients, best.x[:5] @ points, atol=1e-5)
     np.testing.assert_allclose(found.total, found.coefficients @ shared.messages, atol=1e-12)
     assert value == pytest.approx(least, rel=1e-9)
     gained = 10.0 * abs(least)

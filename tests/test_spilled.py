@@ -208,3 +208,25 @@ def test_what_cannot_be_spilled_is_not(folder, values):
     config = configuration(folder, **values)
     parties, outputs = open_partition(config.data).parties, 3 if config.loss == "multinomial" else 1
     assert make_plan(parties, [], N, config, outputs, limit=1, n_threads=2).spilled == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"regularizer": "l1"},
+        {"regularizer": "l1", "loss": "quantile", "history": 4, "rounds": 12},
+        {"history": 4},
+    ],
+    ids=str,
+)
+def test_a_scratch_file_is_no_larger_than_planned(folder, tmp_path, monkeypatch, values):
+    real, ends = os.posix_fallocate, {}
+
+    def allocated(file, offset, length):
+        ends[file] = max(ends.get(file, 0), offset + length)
+        real(file, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocated)
+    config = limited(configuration(folder, **values))
+    start_run(config, tmp_path / "run")
+    assert 0 < sum(ends.values()) <= plan_run(config).spilled

@@ -20,6 +20,7 @@ from fastadmm.secrecy.least import THRESHOLDS
 __all__ = [
     "BY_CLASS",
     "CALLS",
+    "OTHER_VERSION",
     "SUMS",
     "Asked",
     "CallRule",
@@ -32,6 +33,9 @@ __all__ = [
 
 #: One call as it stands in a request: its name and its arguments.
 Asked = tuple[str, dict[str, Any]]
+
+#: What to do about a call or an argument that the table has not.
+OTHER_VERSION = "install the version of fastadmm that the coordinator has"
 
 #: Beyond it a square overflows: no run that goes well comes near.
 _LARGEST = 1e150
@@ -429,7 +433,7 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
         An unknown call.
     """
     if name not in CALLS:
-        raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here")
+        raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here; {OTHER_VERSION}")
     return _fields(CALLS[name].arguments, n_samples)
 
 

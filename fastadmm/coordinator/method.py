@@ -76,6 +76,8 @@ class Method(ABC):
     row_keys: tuple[str, ...] = ()
     #: Of methods that change something where the gap stands still.
     watch: StallWatch | None = None
+    #: Whether a run that takes long may go on from weights that were found otherwise.
+    takes_weights: bool = False
 
     def spill(self, directory: Path) -> None:
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
@@ -125,6 +127,10 @@ class Method(ABC):
 
         x_m of shape (d_m,) per party and in its set; of a multinomial model of shape (d_m, C).
         """
+
+    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
+        """The same between two rounds, of methods that take weights; a dual vector of shape (N,) is known."""
+        self.begin_at(weights, intercept)
 
     @abstractmethod
     def round(self) -> Talk[Measured]:

@@ -23,9 +23,12 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.certificate import inner, sums_to_zero
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["DualShare", "bound_from_shares", "penalised_bound"]
+
+Array = np.ndarray
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,13 @@ class DualShare:
             float(answer["dual_at_zero"]),
             float(answer.get("dual_free", 0.0)),
         )
+
+    @classmethod
+    def proved(cls, penalty: PartyPenalty, pull: Array) -> DualShare:
+        r"""What is proved by :math:`-D_m^\top g`, of shape (d,)."""
+        scale = penalty.largest_scale(pull)
+        value = penalty.conjugate(scale * pull) if scale > 0.0 else 0.0
+        return cls(scale, value, penalty.conjugate(np.zeros_like(pull)), penalty.free_scale(pull))
 
 
 def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[float]:

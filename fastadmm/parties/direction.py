@@ -19,6 +19,7 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.reflection import reflection
+from fastadmm.parties.sends_columns import SendsColumns
 
 __all__ = ["DirectionParty", "cheaper_by_size", "choose_metric_solver", "in_single_precision"]
 
@@ -124,7 +125,7 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     return (message / scale).astype(np.float32), scale
 
 
-class DirectionParty(Answering):
+class DirectionParty(SendsColumns, Answering):
     """Holder of a feature block and of the directions it has sent.
 
     Parameters
@@ -287,11 +288,6 @@ class DirectionParty(Answering):
         elif kept:
             answer["message"] = messages[0]
         return answer
-
-    def send_columns(self, out: np.ndarray) -> None:
-        """Write all columns, as rows, to ``out`` of shape (d, N): the directions are the unit vectors."""
-        self.directions = np.eye(self.block.shape[1])
-        self.block.columns_into(out, self.engine)
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""Answer a loss gradient with block Newton direction and block gradient.

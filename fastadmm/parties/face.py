@@ -30,6 +30,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan
 from fastadmm.parties.proximal import penalty_of
+from fastadmm.parties.sends_columns import SendsColumns
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import Constraint
@@ -73,7 +74,7 @@ class Response:
     proposed: bool
 
 
-class FaceParty(Answering):
+class FaceParty(SendsColumns, Answering):
     """Holder of a feature block and of the directions it has sent.
 
     Parameters
@@ -410,11 +411,6 @@ class FaceParty(Answering):
         best = np.argsort(-gain, kind="stable")[:most]
         together = penalty.regularizer.together(best[gain[best] > 0.0], len(x))
         return {"numbers": np.union1d(kept, together).astype(np.int64), **self.proved(slope, x)}
-
-    def send_columns(self, out: Array) -> None:
-        """Write all columns, as rows, to ``out`` of shape (d, N): the directions are the unit vectors."""
-        self.directions = np.eye(self.block.shape[1])
-        self.block.columns_into(out, self.engine)
 
     def prove(self, gradient: Array, x: Array) -> dict[str, Any]:
         """What a loss gradient proves at weights of shape (d,): ``dual_scale`` and the like, and ``squared``.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.calls import (
+    OTHER_VERSION,
     Asked,
     Field,
     answer_fields,
@@ -121,7 +122,9 @@ def _check_size(path: Path, n_samples: int, n_classes: int) -> None:
         raise FormatError(f"{shown(path)}: {size} bytes, but about {n_samples} rows it has at most {most}")
 
 
-def _read_fields(group: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
+def _read_fields(
+    group: Any, fields: Mapping[str, Field], unknown: str = "is not what was asked for"
+) -> dict[str, Any]:
     """Values of a group, read only where name, type and size are what they must be."""
     place = f"{shown(group.file.filename)}: key {group.name.strip('/')!r}"
     with h5_errors(group.file.filename, group.name):
@@ -130,7 +133,7 @@ def _read_fields(group: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in names:
         if name not in fields or fields[name].shape is not None:
-            raise FormatError(f"{place}: {name[:80]!r} is not what was asked for")
+            raise FormatError(f"{place}: {name[:80]!r} {unknown}")
         with h5_errors(group.file.filename, group.name):
             if group.attrs.get_id(name).shape != ():
                 raise FormatError(f"{place}: {name!r} is not a single value")
@@ -139,7 +142,7 @@ def _read_fields(group: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
     for name in members:
         shape = fields[name].shape if name in fields else None
         if shape is None:
-            raise FormatError(f"{place}: {name[:80]!r} is not what was asked for")
+            raise FormatError(f"{place}: {name[:80]!r} {unknown}")
         item = array_dataset(group, name, ndim=len(shape))
         refuse_packed(item)
         dtype = np.dtype(fields[name].dtype)
@@ -193,7 +196,8 @@ def open_request(path: Path, n_samples: int, n_classes: int = 1) -> Request:
             name = read_attribute(item, "call", str)
             place = f"{shown(path)}: key 'calls/{key}', {name[:80]!r}"
             fields = argument_fields(name, n_samples, shown(path))
-            arguments = _read_fields(require_group(item, "arguments"), fields)
+            unknown = f"is unknown here; {OTHER_VERSION}"
+            arguments = _read_fields(require_group(item, "arguments"), fields, unknown)
             check_values(arguments, fields, place)
             calls.append((name, arguments))
         answered = read_attribute(file, "answered", str) if "answered" in file.attrs else ""

@@ -16,10 +16,12 @@ from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, c
 from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.divergence import DivergenceDetector
+from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.solver.all_columns import best_of_all_columns, is_small, takes_long
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end
 from fastadmm.solver.history import RoundRecord, Status
@@ -33,6 +35,10 @@ __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-13
+
+#: Share of the wanted gap that the best weights of all columns are found to; and of the present one, by which
+#: they have to be lower where they do not end the run.
+_CLOSER, _WORTH = 0.5, 0.1
 
 #: Objectives that differ by less than this share are the same but for the order of sums.
 _ROUNDING_OF_SUM = 1e-13
@@ -86,6 +92,9 @@ class Solver(Run):
         self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
         if early is not None:
             self.method.keep_to_directions()
+        whole = self.options.history is None and self.options.directions == "auto" and early is None
+        here = not elsewhere and not self.engine.shares_rows
+        self.knows_all = self.method.takes_weights and whole and here and is_small(problem)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
@@ -189,6 +198,12 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
+        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties)
+        if again and self._goes_on(self.last_record):
+            begin = time.perf_counter()
+            with self.engine.limited():
+                self.last_record = self._from_all_columns(self.last_record)
+            self._spend(time.perf_counter() - begin)
         if (
             self.watch is not None
             and not self.diverged
@@ -207,6 +222,40 @@ class Solver(Run):
             self._spend(time.perf_counter() - begin)
             self.last_record = record
         return self.last_record
+
+    def _goes_on(self, record: RoundRecord) -> bool:
+        """Whether a gap is wanted that is not reached."""
+        wanted = self.options.gap > 0.0 and not self.diverged
+        return wanted and not (self._proves_enough(record) or self._proves_within(record))
+
+    def _from_all_columns(self, record: RoundRecord) -> RoundRecord:
+        """Go on from the best weights of all columns, where these are better; the record of that."""
+        w, gap = self.problem.total_weight, self.options.gap
+        smallest, least = _ROUNDING * self.divergence.start * w, self.bound.value * w
+        found = best_of_all_columns(self.problem, _CLOSER * gap, smallest, least, self.engine)
+        if found is None:
+            return record
+        weights, end = found
+        objective, norms, within = record.objective, record.weight_norms, record.gap_within
+        if end.value / w < objective - _WORTH * record.gap_absolute or self._ends(end):
+            self.method.go_on_from(weights, end.intercept, end.gradient)
+            objective = self._objective_of(self.method.weights(), self.method.intercept)
+            norms = self.method.weight_norms()
+            if self.problem.own_lambda is not None:
+                norms = self.problem.own_lambda.norms(norms)
+            within = max(objective * w / end.within - 1.0, 0.0) if end.within > 0.0 else None
+        absolute, relative = self.bound.update(objective, end.lower / w)
+        found_so = replace(
+            record, objective=objective, gap=relative, gap_absolute=absolute, weight_norms=norms
+        )
+        return replace(found_so, gap_within=None if self._proves_enough(found_so) else within)
+
+    def _ends(self, end: PathEnd) -> bool:
+        """Whether the end of a path is also that of the run."""
+        gap, w = self.options.gap, self.problem.total_weight
+        if end.value - end.lower <= _ROUNDING * self.divergence.start * w:
+            return True
+        return any(end.value - own <= gap * own for own in (end.lower, end.within))
 
     def _spend(self, seconds: float) -> None:
         """Add to the run's time."""

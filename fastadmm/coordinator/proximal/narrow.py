@@ -139,6 +139,12 @@ class NarrowProximalMethod(ProximalMethod):
         coordinator.model = coordinator.proposal = HullPoint(c, intercept, coordinator.shared.combined(c))
         self._intercept = coordinator.evaluate().intercept
 
+    def go_on_from(self, weights: Sequence[Array], intercept: Any, gradient: Array) -> None:
+        if self.whole:
+            self.begin_at(weights, intercept)
+        else:
+            super().go_on_from(weights, intercept, gradient)
+
     def send_columns(self) -> None:
         """Make every column a direction, of weight zero, unless they are."""
         shared, widths = self.coordinator.shared, [block.shape[1] for block in self.problem.blocks]

@@ -104,10 +104,7 @@ class Columns:
 
     def share(self, u: Array) -> DualShare:
         """What a gradient of shape (N,) proves with these columns alone."""
-        penalty, pull = self.penalty, -self.whole(self.values.T @ u)
-        scale = penalty.largest_scale(pull)
-        value = penalty.conjugate(scale * pull) if scale > 0.0 else 0.0
-        return DualShare(scale, value, penalty.conjugate(np.zeros_like(pull)), penalty.free_scale(pull))
+        return DualShare.proved(self.penalty, -self.whole(self.values.T @ u))
 
     def face(self, v: Array) -> tuple[Array, Array]:
         """Places of the weights that are not held, of shape (n,), and h's curvature in them, (n, n)."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
+from fastadmm.coordinator.proximal.central_path import MOST_GROWTH
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
@@ -50,9 +52,6 @@ Array = np.ndarray
 #: the gap, at least: between two centres there is a round.
 _NARROWER, _NARROWEST = 0.3, 0.1
 
-#: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
-MOST_GROWTH = 1000.0
-
 
 class ProximalMethod(Method):
     """Proximal Newton sharing as a method.
@@ -69,6 +68,7 @@ class ProximalMethod(Method):
     name = "proximal"
     convergent = True
     family = "proximal"
+    takes_weights = True
     row_keys = (
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
         "repaired",
@@ -129,6 +129,30 @@ class ProximalMethod(Method):
     def _parts(self, weights: Sequence[Array]) -> tuple[Sequence[FaceParty], Sequence[Array]]:
         """The coordinator's parts in this process, and their weights."""
         return self.parties, weights
+
+    def go_on_from(self, weights: Sequence[Array], intercept: Any, gradient: Array) -> None:
+        coordinator = self.coordinator
+        if coordinator.steps is not None:
+            coordinator.switch_steps(self.problem)
+        coordinator.promised, coordinator.n_bad = 0.0, 0
+        if self.smoothing is not None:
+            self.smoothing.move(gradient, _NARROWEST)
+            coordinator.problem = self.smoothing.smoothed()
+        self._move_to(weights, intercept)
+        coordinator.repaired = gradient
+        coordinator.primal = replace(coordinator.primal, gradient=gradient)
+        self._intercept = coordinator.primal_of(self.problem, coordinator.model, intercept).intercept
+
+    def _move_to(self, weights: Sequence[Array], intercept: float) -> None:
+        """Make weights the model: one direction of each party, which is all that it keeps."""
+        coordinator = self.coordinator
+        coordinator.begin_anew()
+        coordinator.model.intercept = intercept
+        for party in self.parties:
+            party.directions = party.directions[:0]
+        coordinator.add_start(self.parties, weights)
+        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, self.weights())])
+        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in self.weights()])
 
     def settle(self) -> Talk[None]:
         yield from ()

@@ -1,8 +1,19 @@
-"""The hull of the parties' points in coefficients of directions, with the Hessian that all searches share.
+r"""Minimise the objective over combinations of the parties' points, from messages and scalars alone.
 
-What :func:`fastadmm.coordinator.proximal.hull.minimise_over_hull` minimises, for one predictor per sample: no
-message of a point is formed, and a step is one pass over the messages of directions. The first leads from the
-known model, by its gradient and the Hessian, past the start: no pass is made there.
+Party m's points :math:`p_k` have messages :math:`v_k = D_m p_k`. For weights
+:math:`c \ge 0` that sum to one over a party, convexity of :math:`\Omega` gives
+
+.. math:: \lambda W R_m\Bigl(\sum_k c_k p_k\Bigr) \le \sum_k c_k\, \lambda W \alpha\, \Omega(p_k)
+          + \tfrac{\lambda W \beta}2 \sum_{jk} c_j c_k \langle p_j, p_k\rangle,
+
+so that the loss plus the right side is an upper bound of F that the
+coordinator can minimise (simplicial decomposition). It is exact at every point
+itself, and where points share the signs of their weights. Newton's method; each step
+is a small quadratic program.
+
+Points are coefficients of directions, and the Hessian is the one that all searches share: no message of a
+point is formed, and a step is one pass over the messages of directions. The first leads from the known model,
+by its gradient and the Hessian, past the start: no pass is made there.
 """
 
 from __future__ import annotations
@@ -59,8 +70,8 @@ def minimise_over_shared_hull(
         The points in coefficients of directions.
     linear : ndarray of shape (P,)
     square : ndarray of shape (P, P)
-        Of the regularisers' model at weights of points, as in
-        :class:`fastadmm.coordinator.proximal.hull.HullModel`.
+        Of the regularisers' model at weights c of points, ``linear @ c + c @ square @ c / 2``; ``square`` is
+        positive semidefinite.
     owner : ndarray of int, shape (P,)
         Party of each point; the weights of a party sum to one.
     start : ndarray of shape (P,)

@@ -98,6 +98,11 @@ class WideProximalMethod(ProximalMethod):
         if self.numbers is not None:
             self.numbers = [self._in_use(m, x) for m, x in enumerate(weights)]
 
+    def go_on_from(self, weights: Sequence[Array], intercept: Any, gradient: Array) -> None:
+        super().go_on_from(weights, intercept, gradient)
+        if self.numbers is not None:
+            self._keep([self._in_use(m, x) for m, x in enumerate(weights)])
+
     def _in_use(self, m: int, x: Array) -> Array:
         """Columns of party m with weights, and what is at a kink only together with them."""
         return self.parties[m].penalty.regularizer.together(np.flatnonzero(x), len(x))
@@ -162,17 +167,6 @@ class WideProximalMethod(ProximalMethod):
         """Columns that a party may add to those of its weights: as many again."""
         first = int(_FIRST * self.problem.n_samples / self.problem.n_parties) if not x.any() else 0
         return max(0, min(max(_LEAST, first, int(np.count_nonzero(x))), room))
-
-    def _move_to(self, weights: Sequence[Array], intercept: float) -> None:
-        """Make weights the model: one direction of each party, which is all that it keeps."""
-        coordinator = self.coordinator
-        coordinator.begin_anew()
-        coordinator.model.intercept = intercept
-        for party in self.parties:
-            party.directions = party.directions[:0]
-        coordinator.add_start(self.parties, weights)
-        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, self.weights())])
-        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in self.weights()])
 
     def _keep(self, numbers: list[Array]) -> None:
         """Forget columns at zero where there are many; too many in use end the rounds by columns."""

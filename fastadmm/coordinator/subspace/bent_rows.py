@@ -72,7 +72,13 @@ class Lines(NamedTuple):
 
 
 def minimise_over_bends(
-    rows: SomeRows, messages: Array, point: SpanPoint, tolerance: float, engine: Engine, tilt: Array
+    rows: SomeRows,
+    messages: Array,
+    point: SpanPoint,
+    tolerance: float,
+    engine: Engine,
+    tilt: Array,
+    most: int = _MAX_STEPS,
 ) -> SpanPoint:
     """Newton's method from a point.
 
@@ -87,6 +93,8 @@ def minimise_over_bends(
     engine : Engine
     tilt : ndarray of shape (K,) or (K + 1,)
         As there, with an entry for the intercept if there is one.
+    most : int
+        Steps.
 
     Returns
     -------
@@ -99,7 +107,7 @@ def minimise_over_bends(
     system = _System(messages, lines.rise, lead, engine)
     unknowns = np.append(np.full(lead, point.intercept), point.coefficients)
     own = np.append(np.zeros(lead), np.full(len(messages), scale))
-    for _ in range(_MAX_STEPS):
+    for _ in range(most):
         g = lines.at(z)
         slope = tilt + own * unknowns
         slope[lead:] += engine.dot(messages, g)

@@ -28,9 +28,9 @@ import numpy as np
 
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.stall_watch import StallWatch
-from fastadmm.coordinator.subspace.bent_rows import Lines
+from fastadmm.coordinator.subspace.bent_rows import Lines, minimise_over_bends
 from fastadmm.coordinator.subspace.box_program import minimise_over_box
-from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
+from fastadmm.coordinator.subspace.span import SomeRows, Span, SpanPoint, minimise_over_span
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -43,6 +43,10 @@ _MOST_STILL = 5
 
 #: Rows up to this many: a model costs about their cube.
 MOST_ROWS = 1024
+
+#: Steps from bend to bend before the dual program, which takes twice as many and knows no start; what they
+#: may leave of the slope's square, over lambda W times the tolerance; and how long they rest after that.
+_FEW_STEPS, _ENDED, _REST = 10, 2.0 + 1e-6, 3
 
 #: What is left of K off the gradients so far, as a share of what it was along the last: gradients lean to
 #: where it is large. Between a third and a tenth it makes no difference.
@@ -92,6 +96,7 @@ class FewRows:
         self.size = 0.0
         self.dual, self.total = np.zeros(n_samples), np.zeros(n_samples)
         self.intercept = 0.0
+        self.rest = 0  # rounds until steps from bend to bend are tried again
         self.watch = StallWatch()
 
     def proves_no_more(self, gap: float, gains: bool) -> bool:
@@ -148,9 +153,20 @@ class FewRows:
         if not len(self.asked):
             return False
         kernel = self._kernel(messages, engine)
+        if few_bend and self._aim_on_bends(problem, kernel, tolerance, engine):
+            return True
         if few_bend and self._aim_in_box(problem, kernel, tolerance, engine):
             return True
         return self._aim_in_span(problem, kernel, tolerance, engine)
+
+    def _aim_on_bends(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
+        """From bend to bend, if that takes few steps; after a try in vain not in the next rounds."""
+        if self.rest > 0:
+            self.rest -= 1
+            return False
+        found = self._aim_in_span(problem, kernel.copy(), tolerance, engine, _FEW_STEPS)
+        self.rest = 0 if found else _REST
+        return found
 
     def _aim_in_box(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
         """By the dual program of a loss whose derivative is a clamped line; False where it is none."""
@@ -171,8 +187,10 @@ class FewRows:
         self.dual, self.total, self.intercept = u, kernel @ u / -problem.regularization, -multiplier
         return True
 
-    def _aim_in_span(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
-        """By Newton's method in the predictor."""
+    def _aim_in_span(
+        self, problem: Problem, kernel: Array, tolerance: float, engine: Engine, on_bends: int = 0
+    ) -> bool:
+        """By Newton's method in the predictor; False where so many steps ``on_bends`` are not enough."""
         from scipy.linalg.lapack import dpotrf
 
         scale = float(kernel.diagonal().max())
@@ -188,7 +206,17 @@ class FewRows:
             for c in (here, np.zeros(len(here)))  # what is known of K has changed: it may lead far off
         ]
         start = min(starts, key=lambda point: span.value_at(point) if np.isfinite(point.loss) else np.inf)
-        point = minimise_over_span(problem, factor, start, tolerance, engine)
+        if on_bends:
+            own = problem.y, problem.weight, problem.offset, problem.regularization, problem.total_weight
+            rows = SomeRows(problem.loss, *own, problem.fit_intercept)
+            tilt = np.zeros(len(factor) + problem.fit_intercept)
+            point = minimise_over_bends(rows, factor, start, tolerance, engine, tilt, on_bends)
+            assert point.gradient is not None
+            slope = engine.dot(factor, point.gradient) + problem.regularization * point.coefficients
+            if not float(slope @ slope) <= _ENDED * problem.regularization * tolerance:
+                return False
+        else:
+            point = minimise_over_span(problem, factor, start, tolerance, engine)
         known = (
             None if point.gradient is None or point.sums is None else (point.loss, point.gradient, point.sums)
         )
@@ -220,7 +248,9 @@ class FewRows:
             "asked_images": self.images,
             "dual": self.dual,
             "dual_total": self.total,
-            "few_rows": np.array([self.size, self.intercept, self.watch.reference, self.watch.n_still]),
+            "few_rows": np.array(
+                [self.size, self.intercept, self.watch.reference, self.watch.n_still, self.rest]
+            ),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -231,5 +261,6 @@ class FewRows:
         if asked.shape != images.shape or asked.shape[1:] != (n,) or not dual.shape == total.shape == (n,):
             raise ValueError("asked")
         self.asked, self.images, self.dual, self.total = asked, images, dual, total
-        self.size, self.intercept, reference, still = map(float, saved["few_rows"])
+        self.size, self.intercept, reference, still, *rest = map(float, saved["few_rows"])
+        self.rest = int(sum(rest))  # not in runs that began without it
         self.watch = StallWatch(reference, int(still))

@@ -614,6 +614,7 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
+    takes_weights = True
     family = "subspace"
     row_keys: tuple[str, ...] = (
         "messages",
@@ -680,6 +681,11 @@ class SubspaceMethod(Method):
         coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
+
+    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
+        coordinator = self.coordinator
+        coordinator.moves, coordinator.hessian = Moves(), SpanHessian(self.problem.fit_intercept)
+        self.begin_at(weights, intercept)
 
     def _begin_whole(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         """:meth:`begin_at` with all columns as directions, of which the weights are coefficients."""

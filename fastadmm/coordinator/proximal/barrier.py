@@ -1,0 +1,261 @@
+r"""Loss and penalties with logarithms in place of their kinks and ends.
+
+A sum of maxima over intervals, which losses with clamped slopes are, becomes
+
+.. math:: \max_u\; u e - \tfrac\gamma2 u^2 + \mu \log(u - a) + \mu \log(b - u),
+
+whose maximiser lies inside :math:`(a, b)`; a norm becomes
+:math:`\min_t \kappa t - \mu \log(t^2 - \|x\|^2)`, a bound :math:`-\mu \log(x - l)` and a ball
+:math:`-\mu \log(R^2 - \|x\|^2)`. All of it bends smoothly, and Newton's method goes straight, whatever the
+scale of columns (Nesterov and Nemirovskii 1994). Where the sum is least the gap is at most :math:`\mu` times
+the number of logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastadmm.coordinator.subspace.bent_rows import Lines
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import GroupLasso
+
+__all__ = ["LossBarrier", "PenaltyBarrier", "Square"]
+
+Array = np.ndarray
+
+#: Some weights, v and c of a part :math:`c\,v v^\top` of a Hessian.
+Square = tuple[Array, Array, float]
+
+#: Contributions to predictors that cost as much as a logarithm's factor, where nothing else does.
+_FAR = 1e3
+
+#: Steps of Newton's method for the maximisers, from where the nearer end alone would have them.
+_STEPS = 30
+
+
+class LossBarrier:
+    """The loss of all rows.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a convex loss and one predictor per sample.
+    engine : Engine
+
+    Attributes
+    ----------
+    n_logarithms : int
+    """
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self.problem, self.engine = problem, engine
+        self.lines: tuple[Array, Array, Array, Array] | None = None
+        ends = problem.loss.bends(problem.y)
+        self.n_logarithms = 0
+        if ends is None:
+            return
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lines = Lines.of(problem, engine)
+            kink = ends[0] == ends[1]
+            soft = np.where(kink, 0.0, 1.0 / lines.rise)
+            zero = np.where(kink, ends[0], lines.origin - soft * lines.slope)
+        counts = problem.weight > 0.0
+        soft, zero = np.where(counts, soft, 0.0), np.where(counts, zero, 0.0)
+        self.counts = counts
+        self.lines = zero[counts], soft[counts], lines.least[counts], lines.most[counts]
+        self.n_logarithms = int(np.isfinite(self.lines[2]).sum() + np.isfinite(self.lines[3]).sum())
+
+    def at(self, z: Array, mu: float) -> tuple[float, Array, Array]:
+        """Value, gradient and curvature at predictors of shape (N,)."""
+        problem, engine = self.problem, self.engine
+        g, h = np.zeros(len(z)), np.zeros(len(z))
+        if self.lines is None:
+            value = problem.loss.evaluate(z, problem.y, problem.weight, g, engine)
+            return value, g, problem.loss.curvature(z, problem.y, problem.weight, h, engine)
+        value, g[self.counts], h[self.counts] = _clamped(z[self.counts], *self.lines, mu)
+        return value, g, h
+
+
+def _clamped(
+    z: Array, zero: Array, soft: Array, low: Array, high: Array, mu: float
+) -> tuple[float, Array, Array]:
+    """Of samples whose slopes are clamped to ``low`` and ``high``."""
+    e = z - zero
+    with np.errstate(invalid="ignore"):
+        middle = np.where(np.isfinite(low) & np.isfinite(high), 0.5 * (low + high), 0.0)
+    # The end that is nearer, with signs so that it is the lower one: p is the distance from it.
+    flip = ~np.isfinite(low) | (np.isfinite(high) & (e - soft * middle > 0.0))
+    near, far = np.where(flip, -high, low), np.where(flip, -low, high)
+    lead, width = np.where(flip, -e, e) - soft * near, far - near
+    p = _positive_root(soft, lead, mu)
+    finite = np.isfinite(width)
+    # Where both ends are finite the root lies in the half next to ``near``.
+    p = np.where(finite, np.minimum(p, 0.5 * width), p)
+    bottom, top = np.zeros(len(p)), np.where(finite, 0.5 * width, p)
+    for _ in range(_STEPS):
+        rest = np.where(finite, width - p, 1.0)
+        pull = np.where(finite, mu / rest, 0.0)
+        value = lead - soft * p + mu / p - pull
+        bottom, top = np.where(value > 0.0, p, bottom), np.where(value > 0.0, top, p)
+        slope = soft + mu / p**2 + np.where(finite, mu / rest**2, 0.0)
+        # In 1 / p the steep term is straight.
+        following = p / (1.0 - value / (slope * p))
+        inside = (following >= bottom) & (following <= top)
+        following = np.where(inside, following, 0.5 * (bottom + top))
+        moved = np.abs(following - p) > 1e-15 * p
+        p = np.where(moved, following, p)
+        if not moved.any():
+            break
+    rest = np.where(finite, width - p, 1.0)
+    u = near + p
+    value = np.where(flip, -e, e) * u - 0.5 * soft * u * u + mu * np.log(p)
+    value += np.where(finite, mu * np.log(rest), 0.0)
+    h = 1.0 / (soft + mu / p**2 + np.where(finite, mu / rest**2, 0.0))
+    return float(value.sum()), np.where(flip, -u, u), h
+
+
+def _positive_root(soft: Array, lead: Array, mu: float) -> Array:
+    r"""Positive p with :math:`\gamma p^2 - e p - \mu = 0`."""
+    root = np.sqrt(lead * lead + 4.0 * soft * mu)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = 2.0 * mu / (root - lead)
+        above = (lead + root) / (2.0 * soft)
+    return np.where(lead > 0.0, np.where(soft > 0.0, above, math.inf), np.where(root > lead, below, math.inf))
+
+
+class PenaltyBarrier:
+    """Penalties and sets of all parties, over all weights side by side.
+
+    Parameters
+    ----------
+    penalties : sequence of PartyPenalty
+    widths : sequence of int
+    size : ndarray of shape (d,)
+        Of columns.
+
+    Attributes
+    ----------
+    n_logarithms : int
+    """
+
+    def __init__(self, penalties: Sequence[PartyPenalty], widths: Sequence[int], size: Array) -> None:
+        d = sum(widths)
+        # Weights that nothing keeps from going on and on with the logarithms.
+        self.hold = np.zeros(d)
+        self.norm, self.ridge, self.linear = np.zeros(d), np.zeros(d), np.zeros(d)
+        self.low, self.high = np.full(d, -math.inf), np.full(d, math.inf)
+        self.groups: list[tuple[Array, float]] = []
+        self.balls: list[tuple[Array, float]] = []
+        begin = 0
+        for penalty, width in zip(penalties, widths, strict=True):
+            own, begin = np.arange(begin, begin + width), begin + width
+            (first, second), (low, high) = penalty.coefficients, penalty.constraint.bounds
+            self.ridge[own], self.low[own], self.high[own] = second, low, high
+            if math.isfinite(penalty.constraint.radius):
+                self.balls.append((own, penalty.constraint.radius))
+            elif first == second == 0.0 and not math.isfinite(high - low):
+                self.hold[own] = (size[own] / _FAR) ** 2
+            if first > 0.0 and penalty.regularizer.separable:
+                inside = low < 0.0 < high
+                (self.norm if inside else self.linear)[own] = first if inside or low >= 0.0 else -first
+            elif first > 0.0:
+                regularizer = penalty.regularizer
+                assert isinstance(regularizer, GroupLasso)
+                self.groups += [
+                    (own[g], first * float(f)) for g, f in zip(regularizer.members, regularizer.factors)
+                ]
+        self.kinked = np.flatnonzero(self.norm)
+        self.bounded = [np.flatnonzero(np.isfinite(end)) for end in (self.low, self.high)]
+        self.n_logarithms = 2 * len(self.kinked) + sum(map(len, self.bounded))
+        self.n_logarithms += 2 * len(self.groups) + len(self.balls)
+
+    @property
+    def has_inside(self) -> bool:
+        """Whether every weight has room."""
+        return bool((self.low < self.high).all())
+
+    def inside(self, size: Array) -> Array:
+        """A point inside all sets, near zero: at most so far from bounds, of shape (d,)."""
+        room = np.minimum(size, 0.25 * (self.high - self.low))
+        x = np.clip(0.0, self.low + room, self.high - room)
+        for own, radius in self.balls:
+            x[own] *= min(1.0, 0.5 * radius / max(float(np.linalg.norm(x[own])), 1e-300))
+        return x
+
+    def longest(self, x: Array, step: Array) -> float:
+        """How far a step may go from a point inside; may be infinite."""
+        length = math.inf
+        for end, sign, own in zip((self.low, self.high), (-1.0, 1.0), self.bounded):
+            towards = sign * step[own]
+            if (near := towards > 0.0).any():
+                length = min(length, float((sign * (end[own] - x[own])[near] / towards[near]).min()))
+        for own, radius in self.balls:
+            a, b, left = step[own] @ step[own], x[own] @ step[own], radius**2 - x[own] @ x[own]
+            if a > 0.0:
+                root = math.sqrt(max(float(b * b + a * left), 0.0))
+                length = min(length, float(left / (b + root) if b > 0.0 else (root - b) / a))
+        return length
+
+    def holds(self, x: Array) -> bool:
+        """Whether a point is inside all sets."""
+        balls = all(float(x[own] @ x[own]) < radius**2 for own, radius in self.balls)
+        return balls and bool(((x > self.low) & (x < self.high)).all())
+
+    def at(self, x: Array, mu: float) -> tuple[float, Array, Array, list[Square]]:
+        """Of a point inside value, gradient and Hessian: a diagonal, and squares."""
+        bend = self.ridge + mu * self.hold
+        value = float(self.linear @ x) + 0.5 * float((bend * x) @ x)
+        slope = self.linear + bend * x
+        squares: list[Square] = []
+        for end, sign, own in zip((self.low, self.high), (-1.0, 1.0), self.bounded):
+            room = sign * (end[own] - x[own])
+            value -= mu * float(np.log(room).sum())
+            slope[own] += sign * mu / room
+            bend[own] += mu / room**2
+        norm, own = self.norm[self.kinked], x[self.kinked]
+        root = np.sqrt(mu * mu + (norm * own) ** 2)
+        t = (mu + root) / norm
+        value += float((norm * t - mu * np.log(2.0 * mu * t / norm)).sum())
+        slope[self.kinked] += norm * own / t
+        bend[self.kinked] += norm * mu / (t * root)
+        for group, factor in self.groups:
+            part = x[group]
+            square = float(part @ part)
+            size = math.sqrt(mu * mu + factor * factor * square)
+            height = (mu + size) / factor
+            value += factor * height - mu * math.log(2.0 * mu * height / factor)
+            slope[group] += (factor / height) * part
+            bend[group] += factor / height
+            squares.append((group, part, -(factor**2) / (height * height * size)))
+        for ball, radius in self.balls:
+            part = x[ball]
+            left = radius**2 - float(part @ part)
+            value -= mu * math.log(left)
+            slope[ball] += (2.0 * mu / left) * part
+            bend[ball] += 2.0 * mu / left
+            squares.append((ball, part, 4.0 * mu / left**2))
+        return value, slope, bend, squares
+
+    def on_ends(self, x: Array, mu: float, stiff: Array) -> Array:
+        """The weights that logarithms alone keep from a kink or bound set to it; ``stiff`` of shape (d,)."""
+        found = x.copy()
+        for end, sign, own in zip((self.low, self.high), (-1.0, 1.0), self.bounded):
+            room = sign * (end[own] - x[own])
+            at = own[room * room * stiff[own] < mu]
+            found[at] = end[at]
+        norm, own = self.norm[self.kinked], x[self.kinked]
+        root = np.sqrt(mu * mu + (norm * own) ** 2)
+        slack = norm * mu * (mu + norm * np.abs(own) + root) / ((mu + root) * (root + norm * np.abs(own)))
+        found[self.kinked[np.abs(own) * stiff[self.kinked] < slack]] = 0.0
+        for group, factor in self.groups:
+            size = float(np.linalg.norm(x[group]))
+            whole = math.sqrt(mu * mu + (factor * size) ** 2)
+            slack_of = factor * mu * (mu + factor * size + whole) / ((mu + whole) * (whole + factor * size))
+            if size * float(stiff[group].max()) < slack_of:
+                found[group] = 0.0
+        return found

@@ -1,0 +1,331 @@
+r"""The best weights of all columns by an interior point method, where other searches have stalled.
+
+With logarithms of factor :math:`\mu` in place of kinks and ends
+(:mod:`fastadmm.coordinator.proximal.barrier`) the objective bends everywhere. Its least point moves with
+:math:`\mu` along the central path; Newton's method follows it, and the gradient there proves the gap. Steps
+do not depend on the scale of columns, on how nearly collinear they are, nor on how many kinks lie between
+start and end: some hundred small systems at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+
+from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.coordinator.proximal.barrier import LossBarrier, PenaltyBarrier, Square
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.face_step import scaled_solver
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["MOST_GROWTH", "PathEnd", "follow_central_path"]
+
+Array = np.ndarray
+
+#: Newton steps at one factor, and of all together.
+_STEPS, _TOGETHER = 40, 300
+
+#: What the factor is multiplied by, and where Newton's method had it easy; how near to the path is enough.
+_SMALLER, _MUCH_SMALLER, _EASY, _NEAR = 0.2, 0.1, 5, 0.1
+
+#: Share of the way to the boundary that a step may go; decrease of a step, as a share of what it promises.
+_INSIDE, _ARMIJO, _SHORTEST = 0.99, 1e-4, 1e-10
+
+#: Lost in the rounding of a value.
+_ROUNDING = 1e-14
+
+#: Of whole steps of Newton's method one promises at most this share of what the last did.
+_FALLS = 0.99
+
+#: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
+MOST_GROWTH = 1000.0
+
+#: Least pivot of a scaled system whose digits are good for a step.
+_SOUND = 1e-5
+
+#: So many factors after the last that proved more, or lowered the value by this share, one gives up.
+_STILL, _SAME = 5, 1e-8
+
+#: Last factor, over the first.
+_LAST = 1e-18
+
+
+@dataclass(frozen=True)
+class PathEnd:
+    """What was found.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (d,)
+        Of all parties, side by side.
+    intercept : float
+    gradient : ndarray of shape (N,)
+        What proves most of all that were seen; empty where nothing was.
+    value, lower : float
+        The objective, and what the gradient proves; summed scaling.
+    within : float
+        The same among models of bounded size, where nothing else bounds some weights; else minus infinity.
+    """
+
+    weights: Array
+    intercept: float
+    gradient: Array
+    value: float
+    lower: float
+    within: float = -math.inf
+
+
+def follow_central_path(
+    problem: Problem,
+    penalties: Sequence[PartyPenalty],
+    values: Array,
+    widths: Sequence[int],
+    wanted: float,
+    smallest: float,
+    least: float,
+    engine: Engine,
+) -> PathEnd | None:
+    """Minimise over all weights.
+
+    Parameters
+    ----------
+    problem : Problem
+        Convex, with one predictor per sample.
+    penalties : sequence of PartyPenalty
+        One of each party.
+    values : ndarray of shape (N, d)
+        The columns of all parties.
+    widths : sequence of int
+        How many columns are whose.
+    wanted : float
+        Relative gap to end at.
+    smallest, least : float
+        Gap that is rounding, and what the objective is at least; summed scaling.
+    engine : Engine
+
+    Returns
+    -------
+    PathEnd or None
+        None where a set has no inside.
+    """
+    path = _Path(problem, penalties, values, widths, engine)
+    if not path.penalty.has_inside:
+        return None
+    return path.follow(wanted, smallest, least)
+
+
+@dataclass
+class _Point:
+    """A point inside, with what its logarithms make of loss and penalties."""
+
+    x: Array
+    intercept: float
+    z: Array
+    loss: tuple[float, Array, Array]
+    penalty: tuple[float, Array, Array, list[Square]]
+
+    @property
+    def value(self) -> float:
+        return self.loss[0] + self.penalty[0]
+
+
+class _Path:
+    def __init__(
+        self,
+        problem: Problem,
+        penalties: Sequence[PartyPenalty],
+        values: Array,
+        widths: Sequence[int],
+        engine: Engine,
+    ) -> None:
+        self.problem, self.penalties, self.engine = problem, penalties, engine
+        self.values, self.d, self.lead = values, values.shape[1], int(problem.fit_intercept)
+        self.size = np.sqrt((values * values).mean(axis=0))
+        self.size[self.size == 0.0] = 1.0
+        self.loss, self.penalty = LossBarrier(problem, engine), PenaltyBarrier(penalties, widths, self.size)
+        self.cuts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *widths]).tolist())]
+        # Parties whose weights nothing bounds, not even a norm.
+        self.endless = [m for m, p in enumerate(penalties) if p.homogeneous and p.coefficients[0] == 0.0]
+        self.n_steps, self.ahead = 0, np.zeros(len(values))
+
+    def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
+        x, b = self.penalty.inside(0.1 / (self.size * math.sqrt(self.d))), 0.0
+        best = PathEnd(x, b, np.empty(0), self.exact(x, b), least)
+        n_logarithms = max(1, self.loss.n_logarithms + self.penalty.n_logarithms)
+        mu = first = best.value / n_logarithms if best.value > 0.0 else 1.0
+        n_still, goes_on = 0, True
+        while goes_on and self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
+            x, b, taken, goes_on = self.centred(x, b, mu)
+            before, best = best, self.measured(best, x, b, mu)
+            better = best.lower > before.lower or best.value < before.value * (1.0 - _SAME)
+            better = better or best.within > before.within
+            n_still = 0 if better else n_still + 1
+            proved = any(best.value - own <= wanted * own for own in (best.lower, best.within))
+            if proved or best.value - best.lower <= smallest:
+                break
+            mu *= _MUCH_SMALLER if taken <= _EASY else _SMALLER
+        return best
+
+    def exact(self, x: Array, b: float) -> float:
+        """The objective itself."""
+        problem = self.problem
+        z = problem.offset + self.values @ x + b
+        value = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        return value + sum(p.value(x[cut]) for p, cut in zip(self.penalties, self.cuts))
+
+    def at(self, x: Array, b: float, z: Array, mu: float) -> _Point:
+        """A point inside."""
+        return _Point(x, b, z, self.loss.at(z, mu), self.penalty.at(x, mu))
+
+    def measured(self, best: PathEnd, x: Array, b: float, mu: float) -> PathEnd:
+        """What is best, with a point of the path."""
+        problem = self.problem
+        _, u, h = self.loss.at(problem.offset + self.values @ x + b, mu)
+        stiff = ((self.values * self.values) * h[:, None]).sum(axis=0) + self.penalty.ridge
+        for point in (x, self.penalty.on_ends(x, mu, stiff)):
+            value = self.exact(point, b)
+            if value <= best.value:
+                best = replace(best, weights=point, intercept=b, value=value)
+        inside = -math.inf
+        for dual in (self._balanced(u, h), self.ahead):
+            slope = self.values.T @ dual
+            shares = [DualShare.proved(p, -slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
+            lower, within = bound_from_shares(problem, dual, shares, self.engine), -math.inf
+            if self.endless:
+                within = self._within(dual, slope, shares, best.weights)
+            if lower > best.lower or within > inside or not len(best.gradient):
+                best = replace(best, gradient=dual, lower=max(lower, best.lower))
+            inside = max(inside, within)
+        return replace(best, within=inside)
+
+    def _within(self, dual: Array, slope: Array, shares: list[DualShare], x: Array) -> float:
+        """What a gradient proves among models in which no column contributes far more than the heaviest."""
+        parts = np.abs(x * self.size)
+        reach = MOST_GROWTH * max(float(parts[self.cuts[m]].max(initial=0.0)) for m in self.endless)
+        own = list(shares)
+        for m in self.endless:
+            cut = self.cuts[m]
+            own[m] = DualShare(1.0, reach * self.penalties[m].excess(-slope[cut], self.size[cut]), 0.0)
+        return bound_from_shares(self.problem, dual, own, self.engine)
+
+    def _balanced(self, u: Array, h: Array) -> Array:
+        """With an intercept the sum of a loss gradient is to vanish to the last digits."""
+        return u - h * (float(u.sum()) / float(h.sum())) if self.lead else u
+
+    def centred(self, x: Array, b: float, mu: float) -> tuple[Array, float, int, bool]:
+        """Newton's method at one factor: weights, intercept, steps, and whether a smaller one may follow."""
+        here = self.at(x, b, self.problem.offset + self.values @ x + b, mu)
+        before, length = math.inf, 0.0
+        for taken in range(_STEPS):
+            found = self.newton(here)
+            if found is None:
+                return here.x, here.intercept, taken, False
+            rise, move, promised = found
+            along = self.values @ move + rise
+            # Where the loss is steep, what a step makes of the gradient has digits that predictors have not.
+            _, u, h = here.loss
+            self.ahead = self._balanced(u + h * along, h)
+            # Whole steps that promise as much as the last one did are rounding's.
+            stands = length >= 1.0 and promised > _FALLS * before
+            if promised <= _NEAR * mu or stands:
+                return here.x, here.intercept, taken, math.isfinite(promised)
+            self.n_steps += 1
+            there, length = self._along(here, move, rise, along, promised, mu)
+            if there is None:
+                return here.x, here.intercept, taken, promised <= _ROUNDING * abs(here.value)
+            here, before = there, promised
+        return here.x, here.intercept, _STEPS, True
+
+    def _along(
+        self, here: _Point, move: Array, rise: float, along: Array, promised: float, mu: float
+    ) -> tuple[_Point | None, float]:
+        """Where a step lowers the value enough, and its length; None where rounding leaves no such place."""
+        most = _INSIDE * self.penalty.longest(here.x, move)
+
+        def tried(length: float) -> _Point | None:
+            x = here.x + length * move
+            if not self.penalty.holds(x):
+                return None
+            return self.at(x, here.intercept + length * rise, here.z + length * along, mu)
+
+        length, slack = min(1.0, most), _ROUNDING * abs(here.value)
+        there = tried(length)
+        while there is None or not there.value <= here.value - _ARMIJO * length * promised + slack:
+            length *= 0.5
+            if length < _SHORTEST:
+                return None, length
+            there = tried(length)
+        # Far from the path a logarithm makes steps double the distance from its end, no more.
+        while 1.0 <= length < 0.5 * most:
+            farther = tried(2.0 * length)
+            if farther is None or not farther.value < there.value:
+                break
+            there, length = farther, 2.0 * length
+        return there, length
+
+    def newton(self, here: _Point) -> tuple[float, Array, float] | None:
+        """Newton's step for intercept and weights, and what it promises; None where rounding leaves none.
+
+        From the normal equations, or where these lose digits from the least squares problem that they are of:
+        of more columns than rows penalties alone hold some combinations, and may be far below the loss.
+        """
+        (_, u, h), (_, slope, bend, squares) = here.loss, here.penalty
+        lead, values = self.lead, self.values
+        if lead:
+            values = np.column_stack([np.ones(len(values)), values])
+        right = values.T @ u
+        right[lead:] += slope
+        own = np.zeros((len(right), len(right)))
+        own[lead:, lead:][np.diag_indices(self.d)] = bend
+        for at, part, factor in squares:
+            own[np.ix_(lead + at, lead + at)] += factor * np.outer(part, part)
+        system = values.T @ (values * h[:, None]) + own
+        size = np.sqrt(np.maximum(system.diagonal(), 1e-300))
+        whole, failed = dpotrf(system / np.outer(size, size))
+        step: Array | None
+        if not failed and whole.diagonal().min() > _SOUND:
+            step = -dpotrs(whole, right / size)[0] / size
+        else:
+            step = self._least_squares(values, u, h, slope, own, size)
+            if step is None or not float(right @ step) < 0.0:
+                solve = scaled_solver(system)
+                step = None if solve is None else -solve(right)
+        if step is None or not np.isfinite(step).all():
+            return None
+        return float(step[:lead].sum()), step[lead:], -float(right @ step)
+
+    def _least_squares(
+        self, values: Array, u: Array, h: Array, slope: Array, own: Array, size: Array
+    ) -> Array | None:
+        rows = h > 1e-300
+        root = np.sqrt(h[rows])
+        whole, right = [values[rows] * root[:, None]], [-u[rows] / root]
+        for cut in self.cuts:
+            at = slice(self.lead + cut.start, self.lead + cut.stop)
+            block = own[at, at]
+            scale = np.sqrt(np.maximum(block.diagonal(), (1e-16 * size[at]) ** 2))
+            scaled = block / np.outer(scale, scale)
+            scaled[np.diag_indices(len(scale))] = 1.0
+            factor, failed = dpotrf(scaled)
+            if failed:
+                return None
+            part = np.zeros((len(scale), len(size)))
+            part[:, at] = factor * scale
+            whole.append(part)
+            right.append(-dtrtrs(factor, slope[cut] / scale, trans=1)[0])
+        stacked, target = np.vstack(whole) / size, np.concatenate(right)
+        # From the largest row on: then every row keeps its own digits.
+        order = np.argsort(-np.abs(stacked).max(axis=1), kind="stable")
+        q, r, columns = scipy.linalg.qr(stacked[order], mode="economic", pivoting=True, check_finite=False)
+        if not (np.abs(r.diagonal()) > 0.0).all():
+            return None
+        step = np.empty(len(size))
+        step[columns] = dtrtrs(r, q.T @ target[order])[0]
+        return step / size
