@@ -215,11 +215,8 @@ CASES: dict[str, Case] = {
 #: Certified by every fit, except that none goes on for more than so many rounds.
 GAP, ROUNDS = 1e-6, 30
 
-#: Times that a fit is counted where it takes less than so many seconds on one core: the quickest counts.
-TURNS, SHORT = 2, 10.0
-
 #: Real fits with each number of threads, in turn; none begins after so many seconds.
-REPEATS, LONG = 3, 60.0
+REPEATS, LONG = 3, 20.0
 
 
 def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float]:
@@ -256,11 +253,7 @@ def measure(name: str) -> dict[str, Any]:
     del blocks
     options = SolverOptions(gap=GAP, max_rounds=ROUNDS, **told)
     result, _ = counted(problem, options, 2)  # compiles
-    seconds: dict[str, float] = {}
-    for _ in range(TURNS if counted(problem, options, 1)[1] < SHORT else 1):
-        for cores in CORES:
-            once = counted(problem, options, cores)[1]
-            seconds[str(cores)] = min(once, seconds.get(str(cores), once))
+    seconds = {str(cores): counted(problem, options, cores)[1] for cores in CORES}
     ratios: list[float] = []
     begin = time.perf_counter()
     while not ratios or (len(ratios) < REPEATS and time.perf_counter() - begin < LONG):
