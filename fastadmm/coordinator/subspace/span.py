@@ -289,7 +289,7 @@ class Span:
             tilt = np.append(np.zeros(self.lead), tilt)
         self.tilt = tilt
         self.scale = problem.regularization
-        self._z = np.empty(0)  # scratch
+        self._z = np.empty(0)  # scratch, from step to step
 
     @property
     def n_messages(self) -> int:
@@ -306,7 +306,7 @@ class Span:
 
     def curvature(self, point: SpanPoint) -> np.ndarray:
         """Weighted second derivatives of the loss."""
-        problem = self.problem
+        problem, self._z = self.problem, np.empty(0)  # whoever asks needs the memory
         z = self.engine.plus(problem.offset, point.total, point.intercept)
         return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
 
