@@ -7,9 +7,10 @@ Writes ``bench/cores.json`` and the block between ``<!-- cores:begin -->`` and `
 
 A fit runs on one thread that decides everything as if it were P. Every piece of every job is timed, and put
 on the first of P cores that is free; the rest of the program counts as it is, on one core. That gives the
-time of the critical path; what all pieces and the rest take together in the same run is that of one core, so
-that other programs, which slow down one run more than the next, change little. It leaves out what cores share: the memory's bandwidth and the caches. Real fits
-with one and two threads, in turn, say how far the counting can be trusted.
+time of the critical path. What all pieces and the rest take together in the same run is the time of one core,
+so that other programs, which slow down one run more than the next, change little. It leaves out what cores
+share: the memory's bandwidth and the caches. Real fits with one and two threads, in turn, say how far the
+counting can be trusted.
 """
 
 from __future__ import annotations
@@ -205,8 +206,8 @@ CASES: dict[str, Case] = {
     "sparse-50": ("the same, 50 parties", lambda: sparse(1_000_000, 100_000, 100, 50), {}, {}),
     "dense-large": ("5,000,000 × 54, dense, 2 parties", lambda: dense(5_000_000, 54, 2), {}, {}),
     "sparse-large": (
-        "4,000,000 × 100,000, 100 entries a row, 2 parties",
-        lambda: strata(4_000_000, 100_000, 100, 2),
+        "2,000,000 × 100,000, 100 entries in strata, 2 parties",
+        lambda: strata(2_000_000, 100_000, 100, 2),
         {},
         {},
     ),
