@@ -7,8 +7,10 @@ Writes ``bench/cores.json`` and the block between ``<!-- cores:begin -->`` and `
 
 A fit runs on one thread that decides everything as if it were P. Every piece of every job is timed, and put
 on the first of P cores that is free; the rest of the program counts as it is, on one core. That gives the
-time of the critical path. It leaves out what cores share: the memory's bandwidth and the caches. Real fits
-with one and two threads, in turn, say how far the counting can be trusted.
+time of the critical path. What all pieces and the rest take together in the same run is the time of one core,
+so that other programs, which slow down one run more than the next, change little. It leaves out what cores
+share: the memory's bandwidth and the caches. Real fits with one and two threads, in turn, say how far the
+counting can be trusted.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Clock:
     def __init__(self, cores: int) -> None:
         self.cores = cores
         self.saved = 0.0  # seconds that the counted cores save
+        self.counting = 0.0  # and those that counting itself takes
         self.inside = self.short = False
 
     @staticmethod
@@ -73,7 +76,7 @@ class Clock:
         path = max(free) + (each if cores > 1 else 0.0)
         if path < total:
             self.saved += total - path
-        self.saved += self.now() - begin  # what counting itself took
+        self.counting += self.now() - begin
 
 
 class CountedEngine(Engine):
@@ -165,6 +168,27 @@ def sparse(rows: int, columns: int, entries: int, parties: int) -> tuple[list[An
     return [X[:, part[0] : part[-1] + 1].tocsr() for part in parts], y
 
 
+def strata(rows: int, columns: int, entries: int, parties: int) -> tuple[list[Any], Array]:
+    """As :func:`sparse` in little memory: an entry in each of many strata, wider the higher their number."""
+    import scipy.sparse as sp
+
+    rng, y = np.random.default_rng(0), np.zeros(rows)
+    own, wide = entries // parties, columns // parties
+    edges = (np.arange(own + 1) + (wide - own) * (np.arange(own + 1) / own) ** 3).astype(np.int32)
+    begin, width, blocks = edges[:-1], np.diff(edges), list[Any]()
+    for _ in range(parties):
+        indices = np.empty((rows, own), dtype=np.int32)
+        for start in range(0, rows, 100_000):
+            part = indices[start : start + 100_000]
+            part[:] = begin + (width * rng.random(part.shape, dtype=np.float32)).astype(np.int32)
+        np.minimum(indices, edges[1:] - 1, out=indices)
+        ends = np.arange(rows + 1, dtype=np.int32) * own
+        X = sp.csr_array((np.ones(rows * own), indices.ravel(), ends), (rows, wide))
+        y += X @ rng.standard_normal(wide)
+        blocks.append(X)
+    return blocks, np.where(y + rng.standard_normal(rows) > 0.0, 1.0, -1.0)
+
+
 #: Title, blocks and labels, and what the problem and the solver are told.
 Case = tuple[str, Callable[[], tuple[list[Any], Array]], dict[str, Any], dict[str, Any]]
 
@@ -180,6 +204,13 @@ CASES: dict[str, Case] = {
         {},
     ),
     "sparse-50": ("the same, 50 parties", lambda: sparse(1_000_000, 100_000, 100, 50), {}, {}),
+    "dense-large": ("5,000,000 × 54, dense, 2 parties", lambda: dense(5_000_000, 54, 2), {}, {}),
+    "sparse-large": (
+        "2,000,000 × 100,000, 100 entries in strata, 2 parties",
+        lambda: strata(2_000_000, 100_000, 100, 2),
+        {},
+        {},
+    ),
     "wide": ("100,000 × 1,000, dense, 2 parties", lambda: dense(100_000, 1_000, 2), {}, {}),
     "small": ("30,000 × 120, dense, 3 parties", lambda: dense(30_000, 120, 3), {}, {}),
 }
@@ -188,11 +219,11 @@ CASES: dict[str, Case] = {
 GAP, ROUNDS = 1e-6, 30
 
 #: Real fits with each number of threads, in turn; none begins after so many seconds.
-REPEATS, LONG = 3, 60.0
+REPEATS, LONG = 3, 10.0
 
 
-def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float]:
-    """A fit's result, and its seconds on so many cores."""
+def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float]:
+    """A fit's result, and its seconds on so many cores and on one."""
     from fastadmm.solver.loop import run_rounds
     from fastadmm.solver.solver import Solver
 
@@ -200,7 +231,8 @@ def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float]:
     with CountedEngine(clock) as engine:
         begin = clock.now()
         result = run_rounds(Solver(problem, options, engine))
-    return result, clock.now() - begin - clock.saved
+    alone = clock.now() - begin - clock.counting
+    return result, alone - clock.saved, alone
 
 
 def real(problem: Any, options: Any, threads: int) -> float:
@@ -222,31 +254,41 @@ def measure(name: str) -> dict[str, Any]:
     _, make, about, told = CASES[name]
     blocks, y = make()
     problem = make_problem(blocks, (y > 0.0).astype(float), **{"lam": 1e-4, **about})
+    del blocks
     options = SolverOptions(gap=GAP, max_rounds=ROUNDS, **told)
-    result, _ = counted(problem, options, 2)  # compiles
-    seconds = {str(cores): counted(problem, options, cores)[1] for cores in CORES}
+    result, *_ = counted(problem, options, 2)  # compiles
+    times = {str(cores): counted(problem, options, cores)[1:] for cores in CORES}
     ratios: list[float] = []
     begin = time.perf_counter()
     while not ratios or (len(ratios) < REPEATS and time.perf_counter() - begin < LONG):
         ratios.append(real(problem, options, 1) / real(problem, options, 2))
-    return {"rounds": len(result.history), "seconds": seconds, "real": statistics.median(ratios)}
+    return {
+        "rounds": len(result.history),
+        "entries": sum(block.density * block.shape[0] * block.shape[1] for block in problem.blocks),
+        "seconds": {cores: seconds for cores, (seconds, _) in times.items()},
+        "alone": {cores: alone for cores, (_, alone) in times.items()},
+        "real": statistics.median(ratios),
+        "day": time.strftime("%Y-%m-%d"),
+    }
 
 
 def render(measured: dict[str, Any]) -> str:
     """The page's block."""
     machine, versions = measured["machine"], measured["machine"]["versions"]
     heads = [f"{cores} cores" for cores in CORES[1:]]
+    days = sorted({case["day"] for case in measured["cases"].values()})
     lines = [
         f"Counted on {machine['cores']} cores ({machine['processor']}), fastadmm {versions['fastadmm']}; "
-        f"revision {measured['revision']}.",
+        f"revision {measured['revision']}, {' and '.join(days)}.",
         "",
-        f"| problem | rounds | one core, s | {' | '.join(heads)} | real, 2 threads |",
-        "|---|---:|---:|" + "---:|" * (len(heads) + 1),
+        f"| problem | entries | rounds | one core, s | {' | '.join(heads)} | real, 2 threads |",
+        "|---|---:|---:|---:|" + "---:|" * (len(heads) + 1),
     ]
     for name, case in measured["cases"].items():
-        alone = case["seconds"]["1"]
-        shares = [f"{alone / case['seconds'][str(cores)]:.1f}" for cores in CORES[1:]]
-        cells = [CASES[name][0], str(case["rounds"]), f"{alone:.2f}", *shares, f"{case['real']:.1f}"]
+        alone, seconds = case["alone"], case["seconds"]
+        shares = [f"{alone[str(cores)] / seconds[str(cores)]:.1f}" for cores in CORES[1:]]
+        counts = f"{case['entries']:.1e}".replace("e+0", "e"), str(case["rounds"])
+        cells = [CASES[name][0], *counts, f"{min(alone.values()):.2f}", *shares, f"{case['real']:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -265,7 +307,7 @@ def main() -> None:
     if set(options.cases) - set(CASES):
         parser.error(f"a case is one of {', '.join(CASES)}")
     measured: dict[str, Any] = {"cases": {}}
-    if MEASURED.exists():
+    if MEASURED.exists() and (options.cases or options.redraw):
         measured = json.loads(MEASURED.read_text("utf-8"))
     if not options.redraw:
         for name in options.cases or CASES:

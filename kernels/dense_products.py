@@ -16,6 +16,8 @@ __all__ = [
     "add_rows_of_three",
     "dense_accumulate_images",
     "dense_accumulate_transposed",
+    "dense_column_squares",
+    "dense_columns",
     "dense_product",
     "dense_products",
 ]
@@ -120,3 +122,33 @@ def dense_accumulate_images(matrix, vectors, out, start, stop):
 def dense_accumulate_transposed(matrix, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
     add_rows(matrix, v, out, start, stop)
+
+
+@kernel
+def dense_columns(matrix, out, start, stop):
+    """Write columns, as rows, for the rows of a range.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+        C-contiguous.
+    out : ndarray of shape (d, N)
+    start, stop : int
+        Row range.
+    """
+    step = 8 + _KEPT // max(1, matrix.shape[1]) // 8 * 8
+    for begin in range(start, stop, step):
+        part = matrix[begin : min(begin + step, stop)]
+        for j in range(matrix.shape[1]):
+            own = out[j, begin : begin + len(part)]
+            for i in range(len(part)):
+                own[i] = part[i, j]
+
+
+@kernel
+def dense_column_squares(matrix, out, start, stop):
+    """Add the squared norms of the columns of a range of rows to ``out`` of shape (d,), row after row."""
+    for i in range(start, stop):
+        own = matrix[i]
+        for j in range(len(out)):
+            out[j] = fma(own[j], own[j], out[j])

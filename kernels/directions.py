@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["add_weights", "orthonormal", "reflect_rows"]
+__all__ = ["add_weights", "is_new", "less_known", "orthonormal", "reflect_rows"]
 
 #: Less than this share of a direction is rounding.
 _NOTHING_NEW = 1e-9
@@ -40,6 +42,47 @@ def add_weights(directions, coefficients, scale, residual):
 
 
 @kernel
+def is_new(size):
+    """Whether what is left of a unit vector is more than rounding."""
+    return size > _NOTHING_NEW
+
+
+@kernel
+def less_known(known, shares, scale, given, own, rows, out, start, stop):
+    """Take what is known out of a vector; products of what is left with rows, in a range of columns.
+
+    Parameters
+    ----------
+    known : ndarray of shape (K, d)
+    shares : ndarray of shape (K,)
+        ``(given - shares @ known) * scale`` is left.
+    scale : float
+    given, own : ndarray of shape (d,)
+        The vector, and where what is left is written; may be one.
+    rows : ndarray of shape (R, d)
+    out : ndarray of shape (R + 1,)
+        Products with rows, and the squared norm, are added to it.
+    start, stop : int
+        Range of columns.
+    """
+    sums = np.empty(LANES)
+    for begin in range(start, stop, _BLOCK):
+        end = min(begin + _BLOCK, stop)
+        left, old = own[begin:end], given[begin:end]
+        for i in range(end - begin):
+            left[i] = old[i]
+        for j in range(len(known)):
+            row, share = known[j, begin:end], -shares[j]
+            for i in range(end - begin):
+                left[i] = fma(share, row[i], left[i])
+        for i in range(end - begin):
+            left[i] *= scale
+        for j in range(len(rows)):
+            out[j] += dot(rows[j, begin:end], left, sums)
+        out[len(rows)] += dot(left, left, sums)
+
+
+@kernel
 def orthonormal(direction, earlier, out):
     """Write the unit vector along what is new of a direction; whether anything is.
 
@@ -66,7 +109,7 @@ def orthonormal(direction, earlier, out):
             for j in range(len(out)):
                 out[j] -= known[j]
     left = math.sqrt(np.dot(out, out))
-    if not left > _NOTHING_NEW:
+    if not is_new(left):
         return False
     for j in range(len(out)):
         out[j] /= left

@@ -10,7 +10,14 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["dual_residual", "pull_and_squares", "relax_messages", "shift_of_targets"]
+__all__ = [
+    "centres_in_metric",
+    "dual_residual",
+    "pull_and_squares",
+    "relax_messages",
+    "shift_of_targets",
+    "sums_in_metric",
+]
 
 
 @inline
@@ -162,3 +169,37 @@ def dual_residual(before, old_z, old_u, messages, u, penalty, metric, tau, paral
                     s = new[k] - old[k] - r[k] * (seen[k] - z[k])
                     sums[0, k] += s * s
     out[0] += block_sum(sums, 0, BLOCK)
+
+
+@kernel
+def centres_in_metric(total, u, weight, penalty, metric, centre, scaled, start, stop):
+    """Write the centres ``S + u / r`` of the z-update, and weights over the metric, all of shape (N,)."""
+    for k in range(start, stop):
+        centre[k] = total[k] + u[k] / (penalty * metric[k])
+        scaled[k] = weight[k] / metric[k]
+
+
+@kernel
+def sums_in_metric(u, bent, penalty, metric, out, start, stop):
+    """Add the sum of the new u, and that of its derivatives in the intercept.
+
+    Parameters
+    ----------
+    u, bent : ndarray of shape (N,)
+        The loss gradient at the new z, and the second derivative there.
+    penalty, metric
+        r, with a number for every sample.
+    out : ndarray of shape (2,)
+    start, stop : int
+        Row range.
+    """
+    sums = np.zeros((2, BLOCK))
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own, h, omega = u[begin:end], bent[begin:end], metric[begin:end]
+        for k in range(end - begin):
+            r = penalty * omega[k]
+            sums[0, k] += own[k]
+            sums[1, k] += h[k] * (r / (r + h[k]))
+    for j in range(2):
+        out[j] += block_sum(sums, j, BLOCK)

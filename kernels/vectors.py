@@ -14,6 +14,7 @@ from fastadmm.kernels.policy import inline, kernel
 __all__ = [
     "LANES",
     "add_by_halves",
+    "clear",
     "combine_by_class",
     "copy",
     "dot",
@@ -24,7 +25,9 @@ __all__ = [
     "raise_to",
     "shifted_sum",
     "square_root",
+    "sum_by_halves",
     "total_and_size",
+    "touch",
 ]
 
 #: Sums side by side, so that neighbouring rows are added in one instruction. A power of two.
@@ -113,6 +116,14 @@ def copy(v, out, start, stop):
 
 
 @kernel
+def clear(v, start, stop):
+    """Write zeros to v, of shape (N,)."""
+    own = v[start:stop]
+    for k in range(stop - start):
+        own[k] = 0.0
+
+
+@kernel
 def square_root(v, out, start, stop):
     """Write the square roots of v, of shape (N,)."""
     given, own = v[start:stop], out[start:stop]
@@ -180,6 +191,32 @@ def add_by_halves(rows, start, stop):
             for j in range(stop - start):
                 first[j] += second[j]
         step *= 2
+
+
+@kernel
+def sum_by_halves(rows, out, start, stop):
+    """Write to ``out`` what :func:`add_by_halves` makes of rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, m)
+        Written to.
+    out : ndarray of shape (m,)
+        May be the first of them.
+    start, stop : int
+        Range of columns.
+    """
+    add_by_halves(rows, start, stop)
+    first, own = rows[0, start:stop], out[start:stop]
+    for j in range(stop - start):
+        own[j] = first[j]
+
+
+@kernel
+def touch(v, start, stop):
+    """Write a zero to every 4 KB of a vector."""
+    for k in range(start, stop, 512):
+        v[k] = 0.0
 
 
 @kernel

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
-from fastadmm.kernels.sharing import dual_residual, pull_and_squares, relax_messages, shift_of_targets
+from fastadmm.kernels.sharing import (
+    centres_in_metric,
+    dual_residual,
+    pull_and_squares,
+    relax_messages,
+    shift_of_targets,
+    sums_in_metric,
+)
 from fastadmm.kernels.stacked import less_combination, replace_last, weighted_products
 
 START, STOP, N = 3, 1200, 1300
@@ -122,3 +129,16 @@ def test_stacked_rows(threads, idle_machine):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
         found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), many)])
         np.testing.assert_allclose(found, rows[:, : 2 * n] @ (many * v[: 2 * n]), rtol=1e-9)
+
+
+def test_centres_and_sums_where_every_sample_has_a_penalty():
+    _, total, z, u, metric = state()
+    weight, bent = np.random.default_rng(3).random((2, N))
+    out, sums, r = np.full((2, N), np.nan), np.array([1.0, 2.0]), 0.3 * metric
+    centres_in_metric(total, u, weight, 0.3, metric, *out, START, STOP)
+    np.testing.assert_allclose(out[0, ROWS], (total + u / r)[ROWS], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(out[1, ROWS], (weight / metric)[ROWS], rtol=1e-13)
+    untouched(out)
+    sums_in_metric(z, bent, 0.3, metric, sums, START, STOP)
+    rises = bent * r / (r + bent)
+    np.testing.assert_allclose(sums, [1.0 + z[ROWS].sum(), 2.0 + rises[ROWS].sum()], rtol=1e-12)

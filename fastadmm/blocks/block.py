@@ -263,6 +263,13 @@ class DenseBlock(FeatureBlock):
         return super().columns(numbers, engine)
 
     def columns_into(self, out: Array, engine: Engine) -> None:
+        from fastadmm.kernels.dense_products import dense_columns
+
+        engine.touch(out)
+        if self.in_memory:
+            engine.over_rows(dense_columns, self._leaves(engine), self.matrix, out)
+            return
+
         def work(rows: Rows) -> None:
             for (start, stop), part in self.tiles(rows):
                 out[:, start:stop] = part.T
@@ -340,13 +347,19 @@ class DenseBlock(FeatureBlock):
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
 
     def column_squares(self, engine: Engine) -> Array:
+        from fastadmm.kernels.dense_products import dense_column_squares
+
+        leaves, d = self._leaves(engine, self.shape[1]), self.shape[1]
+        if self.in_memory:
+            return engine.sum_over_rows(dense_column_squares, leaves, (d,), self.matrix)
+
         def work(rows: Rows) -> Array:
-            total = np.zeros(self.shape[1])
-            for _, part in self.tiles(rows):
-                total += np.einsum("ij,ij->j", part, part)
+            total = np.zeros(d)
+            for (start, stop), part in self.once(rows):
+                dense_column_squares(part, total, 0, stop - start)
             return total
 
-        return engine.sums(work, self._leaves(engine, self.shape[1]), size=self.shape[1])
+        return engine.sums(work, leaves, size=d)
 
 
 class CSRBlock(FeatureBlock):
@@ -498,6 +511,8 @@ class CSRBlock(FeatureBlock):
     def columns_into(self, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_columns
 
+        engine.touch(out)
+
         def work(rows: Rows) -> None:
             for (start, stop), tile in self.once(rows):
                 csr_columns(*tile, out[:, start:stop], 0, stop - start)
@@ -615,13 +630,18 @@ class CSRBlock(FeatureBlock):
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_column_squares
 
+        leaves, d = self._leaves(engine, self.shape[1]), self.shape[1]
+        if self.in_memory:
+            arrays = self.indptr, self.indices, self.data
+            return engine.sum_over_rows(csr_column_squares, leaves, (d,), *arrays)
+
         def work(rows: Rows) -> Array:
-            out = np.zeros(self.shape[1])
+            out = np.zeros(d)
             for (start, stop), tile in self.once(rows):
                 csr_column_squares(*tile, out, 0, stop - start)
             return out
 
-        return engine.sums(work, self._leaves(engine, self.shape[1]), size=self.shape[1])
+        return engine.sums(work, leaves, size=d)
 
 
 def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:

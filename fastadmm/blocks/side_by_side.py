@@ -19,11 +19,18 @@ def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
 
 def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
     """Mean over the rows of all workers of their squared number of entries, in all blocks."""
-    n = blocks[0].shape[0]
-    lengths = np.zeros(n)
-    for block in blocks:
-        lengths += np.diff(block.indptr) if isinstance(block, CSRBlock) else block.shape[1]
-    return float(engine.dot(lengths, lengths)) / engine.all_rows(n)
+    n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
+    dense = float(sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock)))
+    if not sparse:
+        return dense**2
+
+    def piece(rows: tuple[int, int]) -> float:
+        lengths = np.full(rows[1] - rows[0], dense)
+        for block in sparse:
+            lengths += np.diff(block.indptr[rows[0] : rows[1] + 1])
+        return float(lengths @ lengths)  # whole numbers, exact in any order
+
+    return float(engine.sums(piece, engine.leaves(n), light=True)) / engine.all_rows(n)
 
 
 def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock:

@@ -153,13 +153,15 @@ def _from_nearby(
         return PrimalValue(value, gradient, 0.0, loss.smooth, sums)
     if not loss.smooth:
         return None
-    slope, z = 0.0, engine.plus(problem.offset, total, intercept)
+    slope, z = 0.0, None
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
         if abs(excess) <= _TIGHT_FEASIBILITY * size:
             return PrimalValue(value, gradient, intercept, True, sums)
         if attempt == _NEARBY_STEPS:
             break
+        if z is None:
+            z = engine.plus(problem.offset, total, intercept)
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
             slope = engine.total(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine))
         if not slope > 0.0:

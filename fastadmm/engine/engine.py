@@ -45,8 +45,12 @@ SUMS_BUDGET = 256 * 2**20
 #: Memory for partial sums of a job that wait for each other, in bytes; each thread holds one in any case.
 _WAITING_SUMS = 16 * 2**20
 
-#: Memory for them that is kept from job to job, for every thread, in bytes.
+#: The same for every thread, where that is more, and what is kept from job to job: a job for every few leaves
+#: would be a step of the interpreter, while many threads wait.
 _KEPT_SUMS = 2 * 2**20
+
+#: Bytes of the largest pages that memory comes in.
+_PAGE = 1 << 21
 
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
@@ -93,9 +97,18 @@ def even_ranges(n_rows: int, pieces: int) -> tuple[tuple[int, int], ...]:
     return tuple(itertools.pairwise(bounds))
 
 
-@lru_cache(maxsize=256)
-def _bounds(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
-    return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
+#: Borders of ranges that were asked for, by the tuple itself: to hash many takes longer than a short job.
+_KNOWN_BOUNDS: dict[int, tuple[Ranges, np.ndarray]] = {}
+
+
+def _bounds(ranges: Ranges) -> np.ndarray:
+    known = _KNOWN_BOUNDS.get(id(ranges))
+    if known is None or known[0] is not ranges:
+        known = ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
+        if len(_KNOWN_BOUNDS) >= 256:
+            _KNOWN_BOUNDS.clear()
+        _KNOWN_BOUNDS[id(ranges)] = known
+    return known[1]
 
 
 @lru_cache(maxsize=1024)
@@ -246,6 +259,24 @@ class Engine(VectorWork):
         else:
             spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
 
+    def touch(self, rows: np.ndarray) -> None:
+        """Write to every page of new memory, whatever stands there: threads share the pages evenly.
+
+        In a job over ranges of rows all threads would wait for the first pages of each vector.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (K, N)
+            C-contiguous.
+        """
+        if self.n_threads == 1 or self.inside or rows.nbytes < 2 * _PAGE or self._spilled_among(rows):
+            return
+        from fastadmm.kernels.vectors import touch
+
+        first, step = -rows.ctypes.data % _PAGE // 8, _PAGE // 8
+        bounds = sorted({0, *range(first, rows.size, step), rows.size})
+        self.over_rows(touch, tuple(itertools.pairwise(bounds)), rows.reshape(-1))
+
     def _spilled_among(self, *things: Any) -> SpilledRows | None:
         """The vectors in a scratch file, if a job's arguments or functions know one of them."""
         return self.spilled if self.spilled is not None and self.spilled.among(things) else None
@@ -279,6 +310,12 @@ class Engine(VectorWork):
         ndarray of the given shape
         """
         return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
+
+    def sum_over_columns(
+        self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
+    ) -> np.ndarray:
+        """As :meth:`sum_over_rows` over columns, all of which are here; as many ranges as a power of two."""
+        return self._leaf_sums(kernel, ranges, shape, arguments)
 
     def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
         """What :meth:`sum_over_rows` adds up, for :meth:`together`; ``kernel`` and all as there."""
@@ -330,7 +367,7 @@ class Engine(VectorWork):
             own = np.zeros((len(leaves), *shape))
             for place, rows in zip(own, leaves):
                 kernel(*arguments, place, *rows)
-            return self._folded(own)
+            return self._folded(own, own[0])
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
@@ -348,8 +385,8 @@ class Engine(VectorWork):
             self._into_leaves(kernel, part, own, *arguments)
             if spilled is not None:
                 spilled.let_go(part)
-            total = self._folded(own).copy()
-            if memory.nbytes <= max(_WAITING_SUMS, _KEPT_SUMS * self.n_threads):
+            total = self._folded(own, np.empty(room))
+            if memory.nbytes <= self._waiting:
                 self._room.append(memory)
             return total
 
@@ -389,7 +426,12 @@ class Engine(VectorWork):
 
     def _at_once(self, numbers: int) -> int:
         """How many partial sums of so many numbers wait for each other; the result does not depend on it."""
-        return max(_power_of_two(_WAITING_SUMS // (8 * numbers)), _power_of_two(2 * self.n_threads - 1))
+        return max(_power_of_two(self._waiting // (8 * numbers)), _power_of_two(2 * self.n_threads - 1))
+
+    @property
+    def _waiting(self) -> int:
+        """Memory for partial sums that wait for each other, in bytes."""
+        return max(_WAITING_SUMS, _KEPT_SUMS * self.n_threads)
 
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
@@ -463,17 +505,20 @@ class Engine(VectorWork):
         cut = halved(len(leaves), pieces)
         return self._added(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 
-    def _folded(self, own: np.ndarray) -> np.ndarray:
-        """Sum by halves over the first axis; large ones by many threads, each of which adds some columns."""
-        from fastadmm.kernels.vectors import add_by_halves as kernel
+    def _folded(self, own: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Write the sum by halves over the first axis; large ones by many threads, each with some columns.
 
-        size = own[0].size
-        flat = own.reshape(len(own), size)
+        ``out`` may be the first that is added.
+        """
+        from fastadmm.kernels.vectors import sum_by_halves as kernel
+
+        size = out.size
+        flat, total = own.reshape(len(own), size), out.reshape(size)
         if size < 2 * _FEW_NUMBERS:
-            kernel(flat, 0, size)
+            kernel(flat, total, 0, size)
         else:
-            self.over_rows(kernel, even_ranges(size, size // _FEW_NUMBERS), flat)
-        return own[0]
+            self.over_rows(kernel, even_ranges(size, size // _FEW_NUMBERS), flat, total)
+        return out
 
     def _added(self, parts: Sequence[Any]) -> Any:
         """Sum by halves of the leaves of a node; large arrays are cut up, for adding them would take one

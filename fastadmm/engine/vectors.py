@@ -150,6 +150,14 @@ class VectorWork(ABC):
         self.over_rows(multiply, self._light(first), first, second, out)
         return out
 
+    def zeros(self, n_rows: int) -> np.ndarray:
+        """Zeros of shape (N,): memory that is new lies where its threads are."""
+        from fastadmm.kernels.vectors import clear
+
+        out = np.empty(n_rows)
+        self.over_rows(clear, self._light(out), out)
+        return out
+
     def copy(self, v: np.ndarray, out: np.ndarray) -> None:
         """Write v, of shape (N,), to ``out``: memory that is new lies where its threads are."""
         from fastadmm.kernels.vectors import copy

@@ -18,6 +18,7 @@ import scipy.linalg
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.long_directions import add_weights, orthonormal, times
 from fastadmm.parties.reflection import reflection
 from fastadmm.parties.sends_columns import SendsColumns
 
@@ -164,7 +165,8 @@ class DirectionParty(SendsColumns, Answering):
         self._stale = False
         self._kernel: np.ndarray | None = None
         self._columns: np.ndarray | None = None
-        self._column_sizes: np.ndarray | float | None = None
+        self._column_steps: np.ndarray | None = None
+        self._steps_known = False  # in the metric that there is
         self._factor: np.ndarray | None = None
         #: Of the last gradient that will be asked about again: it, the residual and its squared norm.
         self._known: tuple[np.ndarray, np.ndarray, float] | None = None
@@ -194,7 +196,7 @@ class DirectionParty(SendsColumns, Answering):
             Positive weights, summed scaling.
         """
         self.metric, self._stale = curvature, True  # factorised where it is needed, perhaps elsewhere
-        self._column_sizes = None
+        self._steps_known = False
 
     def _can_newton(self) -> bool:
         """Whether there are block Newton directions; factorises in the metric where that is new."""
@@ -273,7 +275,7 @@ class DirectionParty(SendsColumns, Answering):
         newton = bool(newton or pair) and self._can_newton()
         wanted = [-self._newton(residual)] if newton else []
         if pair or not newton:
-            wanted.append(-residual / self._sizes() if self.by_size else -residual)
+            wanted.append(self._downhill(residual))
         if room and self.kind == "kernel" and not newton and self.metric is not None:
             image = self.block.product(residual, self.engine)
             wanted.append(self.block.transposed_product(self.metric * image, self.engine))
@@ -358,23 +360,29 @@ class DirectionParty(SendsColumns, Answering):
             answer["message"] = self.block.product(self.directions[0], self.engine)
         return answer
 
-    def _sizes(self) -> np.ndarray | float:
-        """Root of each column's curvature, of shape (d,); 1 where all are about the same, or not finite."""
+    def _downhill(self, residual: np.ndarray) -> np.ndarray:
+        """The negative block gradient, each column by its size where that is wanted."""
+        steps = self._steps() if self.by_size else None
+        return -residual if steps is None else times(residual, steps, self.engine)
+
+    def _steps(self) -> np.ndarray | None:
+        """Minus one over the root of each column's curvature, of shape (d,).
+
+        None where all are about the same, or not finite.
+        """
         if self.metric is None:
-            return 1.0
+            return None
         if self._columns is None:
             self._columns = self.block.column_squares(self.engine)
-        if self._column_sizes is None:
+        if not self._steps_known:
             squares = self.engine.mean(self.metric) * self._columns + self.regularization
             largest = float(squares.max(initial=0.0))
             unequal = _UNEQUAL * float(squares.mean()) < largest < np.inf
-            self._column_sizes = np.sqrt(squares) if unequal else 1.0
-        return self._column_sizes
+            self._column_steps, self._steps_known = -1.0 / np.sqrt(squares) if unequal else None, True
+        return self._column_steps
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
-        from fastadmm.kernels.directions import orthonormal
-
         k = self._n_directions
         if k == len(self._room):
             # Pages that nothing is written to take no memory.
@@ -382,7 +390,7 @@ class DirectionParty(SendsColumns, Answering):
             grown[:k] = self._room
             self._room = grown
         fresh = self._room[k]
-        if not orthonormal(direction, self._room[:k], fresh):
+        if not orthonormal(direction, self._room[:k], fresh, self.engine):
             return None
         self._n_directions += 1
         return fresh
@@ -410,9 +418,7 @@ class DirectionParty(SendsColumns, Answering):
 
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""
-        from fastadmm.kernels.directions import add_weights
-
-        return float(add_weights(self.directions, coefficients, self.regularization, residual))
+        return add_weights(self.directions, coefficients, self.regularization, residual, self.engine)
 
     def squared_residual(
         self, gradient: np.ndarray, coefficients: np.ndarray, again: bool = False

@@ -175,17 +175,18 @@ class Coordinator:
     @property
     def penalties(self) -> Any:
         """The penalty of every sample: r, or an array of shape (N,) where they differ."""
-        return self.penalty if self.metric is None else self.penalty * self.metric
+        r, metric = self.penalty, self.metric
+        return r if metric is None else self.engine.plus(metric, metric, factor=0.0, scale=r)
 
     def _sections(self) -> list[tuple[slice, Any]]:
         """Parts of the state and their weights in the norm of the fixed-point residual."""
         m, n, r = self.problem.n_parties, self.problem.message_size, self.penalties
-        tau_r = self.order.tau(m) * r
-        return [
-            (slice(0, m * n), tau_r if self.metric is None else np.tile(tau_r, m)),
-            (slice(m * n, (m + 1) * n), r),
-            (slice((m + 1) * n, (m + 2) * n), 1.0 / r),
-        ]
+        tau, inverse = (
+            self.order.tau(m),
+            1.0 / r if self.metric is None else self.engine.each(np.reciprocal, r),
+        )
+        weights = [*([tau * r] * m), r, inverse]
+        return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
     def round(self, known: bool = False) -> Talk[RoundOutcome]:
         """Run one round: x-updates, z- and u-update, and the choice of the next state.

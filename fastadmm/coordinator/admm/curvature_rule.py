@@ -69,12 +69,11 @@ class CurvatureRule:
         mean = engine.mean(curvature)
         if not 0.0 < mean < np.inf:
             return None
-        omega = np.maximum(curvature, _FLOOR * mean)
+        omega = engine.each(np.maximum, curvature, _FLOOR * mean)
         highest, lowest = engine.largest(omega), -engine.each_largest([omega], -1.0)[0]
         if highest < _LEAST_SPREAD * lowest:
             return None
-        omega /= engine.mean(omega)
-        return omega, _SHARE * mean
+        return engine.each(np.divide, omega, engine.mean(omega), out=omega), _SHARE * mean
 
     def export(self) -> dict[str, int]:
         """Everything a resumed run needs to go on bit for bit."""

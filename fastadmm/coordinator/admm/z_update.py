@@ -64,12 +64,15 @@ def update_z_u(
     """
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
+    from fastadmm.kernels.sharing import centres_in_metric, sums_in_metric
+
     loss, y = problem.loss, problem.y
     if metric is None:
         centre, weight = engine.plus(total, u_before, factor=1.0 / penalty), problem.weight
     else:  # A sample with r omega has the z of one with r and its weight over omega.
-        centre = engine.each(lambda s, u, w: s + u / (penalty * w), total, u_before, metric)
-        weight = engine.each(np.divide, problem.weight, metric)
+        centre, weight = np.empty(len(total)), np.empty(len(total))
+        leaves, given = engine.leaves(len(total)), (total, u_before, problem.weight, float(penalty), metric)
+        engine.over_rows(centres_in_metric, leaves, *given, centre, weight)
 
     def prox(b: float) -> tuple[float, float]:
         shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
@@ -77,12 +80,12 @@ def update_z_u(
         if metric is None:
             return found
         # u as the gradient itself, with the sample's own weight: in the domain of the conjugate, exactly.
-        there = engine.each(np.add, z, shift)
+        there = engine.plus(z, shift, out=shift)
         loss.evaluate(there, y, problem.weight, u, engine)
         bent = loss.curvature(there, y, problem.weight, shift, engine)
-        rises = engine.each(lambda h, w: h * (penalty * w / (penalty * w + h)), bent, metric)
-        first, second = engine.together(engine.size_parts(u), engine.size_parts(rises))
-        return float(first[0]), float(second[0])
+        leaves, given = engine.leaves(len(u)), (u, bent, float(penalty), metric)
+        first, second = engine.sum_over_rows(sums_in_metric, leaves, (2,), *given).tolist()
+        return first, second
 
     if problem.fit_intercept and not problem.convex:
         # A block of its own, after the parties and before z, which keeps the descent: its optimality

@@ -108,7 +108,7 @@ class SmoothedSubspaceMethod(SubspaceMethod):
             if asked is None:
                 break
             total, intercept, gradient = asked
-            z = self.problem.offset + total + intercept
+            z = self.engine.plus(self.problem.offset, total, intercept)
             if smoothing.excess(z, gradient, self.gap) <= 1.0:
                 break
             smoothing.move(gradient, _NARROWER)

@@ -289,6 +289,7 @@ class Span:
             tilt = np.append(np.zeros(self.lead), tilt)
         self.tilt = tilt
         self.scale = problem.regularization
+        self._z = np.empty(0)  # scratch, from step to step
 
     @property
     def n_messages(self) -> int:
@@ -305,7 +306,7 @@ class Span:
 
     def curvature(self, point: SpanPoint) -> np.ndarray:
         """Weighted second derivatives of the loss."""
-        problem = self.problem
+        problem, self._z = self.problem, np.empty(0)  # whoever asks needs the memory
         z = self.engine.plus(problem.offset, point.total, point.intercept)
         return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
 
@@ -367,7 +368,9 @@ class Span:
         problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         move, n = step[lead:], len(old.total)
-        total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
+        total, gradient = np.empty(n), np.empty(n)
+        if len(self._z) != n:
+            self._z = np.empty(n)
 
         loss, products, sums = problem.loss.advance(
             messages,
@@ -378,7 +381,7 @@ class Span:
             problem.y,
             problem.weight,
             total,
-            z,
+            self._z,
             gradient,
             self.engine,
         )
@@ -393,7 +396,7 @@ class Span:
         """Length of least objective along a step, between 0 and 1; the whole of it ends at ``trial``."""
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
-        start = problem.offset + point.total + point.intercept
+        start = engine.plus(problem.offset, point.total, point.intercept)
         move = self.combined(change)
         if self.lead:
             move += step[0]

@@ -181,7 +181,7 @@ class SubspaceCoordinator:
         n = problem.n_samples
         self.store = MessageStore(n, engine)
         self.owner = np.empty(0, dtype=np.int64)
-        self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
+        self.point = SpanPoint(np.empty(0), 0.0, engine.zeros(n))
         self.metric: np.ndarray | None = None
         self.watch = MetricWatch()
         self.hessian = SpanHessian(problem.fit_intercept)
@@ -251,7 +251,7 @@ class SubspaceCoordinator:
         """Evaluate the current point at the intercept it has, to the bit as when it was saved."""
         problem = self.problem
         gradient = np.empty(problem.n_samples)
-        z = problem.offset + self.point.total + self.point.intercept
+        z = self.engine.plus(problem.offset, self.point.total, self.point.intercept)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         if math.isfinite(self.point.loss):
             value = self.point.loss  # the same sum, perhaps added up in another order
