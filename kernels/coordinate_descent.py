@@ -76,39 +76,21 @@ def scale_columns(indptr, rows, data, root, chosen, scaled, squares, cross, star
 
 
 @kernel
-def descend_columns(
-    indptr,
-    rows,
-    scaled,
-    squares,
-    cross,
-    whole,
-    slope,
-    first,
-    l1,
-    l2,
-    low,
-    high,
-    chosen,
-    x,
-    share,
-    most,
-    image,
-):
+def descend_columns(columns, sizes, intercept, slope, terms, chosen, x, share, most, image):
     r"""Passes over some columns, in an order that is shuffled anew for each, in place.
 
     Parameters
     ----------
-    indptr, rows, scaled, squares, cross
-        As of :func:`scale_columns`.
-    whole : float
-        H_0; 0 without an intercept.
+    columns : tuple
+        ``indptr``, ``rows`` and ``scaled`` of :func:`scale_columns`.
+    sizes : tuple
+        ``squares`` and ``cross`` of it.
+    intercept : tuple of float
+        H_0, 0 without one, and the slope in it.
     slope : ndarray of shape (d,)
         s.
-    first : float
-        Slope in the intercept.
-    l1, l2, low, high : ndarray of shape (d,)
-        Of :math:`h(x) = \sum_j l_{1j} |x_j| + \tfrac{l_{2j}}2 x_j^2` on a box.
+    terms : tuple of ndarray of shape (d,)
+        l_1, l_2 and bounds of :math:`h(x) = \sum_j l_{1j} |x_j| + \tfrac{l_{2j}}2 x_j^2` on a box.
     chosen : ndarray of int64, shape (c,)
         Reordered.
     x : ndarray of shape (d,)
@@ -127,6 +109,10 @@ def descend_columns(
     along : float
         ``t @ m``.
     """
+    indptr, rows, scaled = columns
+    squares, cross = sizes
+    whole, first = intercept
+    l1, l2, low, high = terms
     state, along, left, wide, worst, limit = np.uint64(len(chosen)), 0.0, len(chosen), math.inf, 0.0, 0.0
     for number in range(most):
         for place in range(left - 1, 0, -1):

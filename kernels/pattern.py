@@ -49,7 +49,18 @@ def pattern_accumulate_transposed(indptr, indices, v, out, start, stop):
 
 @kernel
 def pattern_hessian_product(indptr, indices, x, weight, out, start, stop):
-    """As :func:`fastadmm.kernels.csr.csr_hessian_product` where all entries are one."""
+    """As :func:`fastadmm.kernels.csr.csr_hessian_product` where all entries are one.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (N + 1,)
+    indices : ndarray of unsigned int, shape (nnz,)
+    x : ndarray of shape (d,)
+    weight : ndarray of shape (N,)
+    out : ndarray of shape (d,)
+    start, stop : int
+        Row range.
+    """
     pass_rows(indptr, indices, None, x, weight, out, start, stop)
 
 

@@ -214,7 +214,7 @@ def sum_by_halves(rows, out, start, stop):
 
 @kernel
 def touch(v, start, stop):
-    """Write a zero to every 4 KB of a vector."""
+    """Write a zero to every 4 KB of v, from ``start`` to ``stop``."""
     for k in range(start, stop, 512):
         v[k] = 0.0
 

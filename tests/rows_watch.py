@@ -18,11 +18,12 @@ import importlib.machinery
 import importlib.util
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 #: A prime, from which on a job has two leaves.
 ROWS = 8209
@@ -206,9 +207,10 @@ def fits() -> None:
         rounds: int = 4,
         secrecy: str = "none",
         history: int | None = 3,
+        columns: Sequence[Any] = blocks,
         **about: Any,
     ) -> None:
-        problem = make_problem(blocks, targets.get(loss, labels), loss=loss, **{"lam": 1e-3, **about})
+        problem = make_problem(columns, targets.get(loss, labels), loss=loss, **{"lam": 1e-3, **about})
         options = SolverOptions(scheme=scheme, gap=1e-12, n_threads=1, history=history, secrecy=secrecy)
         first, second = Solver(problem, options), Solver(problem, options)
         for _ in range(rounds):
@@ -220,8 +222,16 @@ def fits() -> None:
     for loss in LOSSES:
         fit(loss)
         fit(loss, regularizer="l1", lam=1e-2)
-    for penalty in ("l2", "l1"):  # all columns at once
-        fit("logistic", regularizer=penalty, history=None)
+    narrow, wide = (
+        [sp.random_array((ROWS, d), density=3.0 / d, rng=rng) for d in (w, w + 1)] for w in (30, 900)
+    )
+    for penalty in ("l2", "l1"):  # all columns at once, and as they are
+        for loss in ("logistic", "multinomial"):
+            fit(loss, regularizer=penalty, history=None)
+        for columns in (narrow, wide):
+            fit("logistic", regularizer=penalty, history=None, columns=columns)
+    for columns in (narrow, wide):
+        fit("hinge", history=None, columns=columns)
     for loss in ("logistic", "quantile", "multinomial"):
         weight = rng.random(ROWS) + 0.5
         fit(loss, rounds=14, fit_intercept=False, sample_weight=weight, lam=1e-6)

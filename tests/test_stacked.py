@@ -314,7 +314,7 @@ def test_passes_over_columns_are_coordinate_descent(intercept: bool) -> None:
     l1, l2 = np.full(d, 0.3), np.full(d, 0.1)
     low, high, begin = np.full(d, -0.4), np.full(d, np.inf), np.clip(rng.normal(size=d), -0.4, None)
     x, chosen, image = begin.copy(), np.arange(d), np.zeros(n)
-    given = *arrays[:2], scaled, squares, cross, whole, slope, first, l1, l2, low, high
+    given = (*arrays[:2], scaled), (squares, cross), (whole, first), slope, (l1, l2, low, high)
     passes, along = kernels.descend_columns(*given, chosen, x, 0.0, 1, image)
     assert passes == 1
     outer = np.outer(cross, cross) / whole if intercept else 0.0

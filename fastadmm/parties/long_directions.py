@@ -81,7 +81,7 @@ def orthonormal(direction: np.ndarray, earlier: np.ndarray, out: np.ndarray, eng
 
 
 def times(first: np.ndarray, second: np.ndarray, engine: Engine) -> np.ndarray:
-    """Products of the numbers of two vectors of shape (d,)."""
+    """Products of the numbers of ``first`` and ``second``, of shape (d,), by an ``engine``."""
     from fastadmm.kernels.vectors import multiply
 
     if len(first) < _LONG:

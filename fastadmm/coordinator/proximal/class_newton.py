@@ -12,7 +12,7 @@ from fastadmm.coordinator.class_certificate import multinomial_of
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["class_newton_system", "class_products", "class_slope"]
+__all__ = ["class_newton_system", "class_products"]
 
 Array = np.ndarray
 
@@ -74,22 +74,6 @@ def class_newton_system(
     # The loss does not depend on the same number added to all intercepts: any positive value will do there.
     hessian[k:, k:] += problem.total_weight / n_classes**2
     return slope, 0.5 * (hessian + hessian.T)
-
-
-def class_slope(
-    problem: Problem, messages: Array, classes: Array, base: Array | None, gradient: Array, engine: Engine
-) -> Array:
-    """The gradient alone, as :func:`class_newton_system` finds it; arguments as there."""
-    slopes = gradient.reshape(problem.n_outputs, -1)
-    lifts = problem.n_outputs if problem.fit_intercept else 0
-    of_class = np.append(classes, np.arange(lifts))
-
-    def piece(rows: tuple[int, int]) -> Array:
-        here = slice(*rows)
-        return _slopes(_with_ones(messages[:, here], base, lifts), slopes[:, here], of_class)
-
-    found: Array = engine.sums(piece, engine.leaves(messages.shape[1]), size=len(of_class))
-    return found
 
 
 def _with_ones(part: Array, base: Array | None, lifts: int) -> Array:

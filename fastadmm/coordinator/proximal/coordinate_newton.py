@@ -132,15 +132,13 @@ class CoordinateNewton(Span):
         chosen = self._restless(x, slope)
         h = self._curvature(here.point)
         root, whole = engine.root(h), float(engine.total(h)) if lead else 0.0
-        made = columns.indptr, columns.rows
-        given = *made, columns.data, root, chosen, scaled, squares, cross
+        arrays = columns.indptr, columns.rows, columns.data
+        given = *arrays, root, chosen, scaled, squares, cross
         engine.over_rows(scale_columns, row_ranges(len(chosen)), *given)
         image, first = np.zeros(len(h)), float(here.slope[0]) if lead else 0.0
         terms = self.l1, self.l2, self.low, self.high
-        _, along = descend_columns(
-            *(*made, scaled, squares, cross, whole, slope, first),
-            *(*terms, chosen, x, _SHARE, _MAX_PASSES, image),
-        )
+        metric = (*arrays[:2], scaled), (squares, cross), (whole, first)
+        _, along = descend_columns(*metric, slope, terms, chosen, x, _SHARE, _MAX_PASSES, image)
         return x, -(first + along) / whole if whole > 0.0 else 0.0
 
     def _curvature(self, point: SpanPoint) -> Array:

@@ -31,6 +31,11 @@ __all__ = ["StackedProximalMethod", "goes_by_sparse_columns"]
 def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
     """Whether the columns of the parties of this process are best taken as they are, and how.
 
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+
     Returns
     -------
     {"gram", "coordinates", ""}
