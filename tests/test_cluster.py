@@ -18,11 +18,14 @@ from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.coordinator import stall_watch
+from fastadmm.coordinator.proximal.stacked import StackedProximalMethod
+from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
+from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import solve
+from fastadmm.solver.solver import Solver, solve
 
 from workers import ThreadComm, mpi_command, on_workers
 
@@ -67,6 +70,49 @@ def test_workers_find_the_weights_of_one_process(loss):
         for found in on_workers(size, work):
             np.testing.assert_array_equal(weights_of(found), alone)
         assert max(sums) <= 9  # for three parties; the start and the check of the model are among them
+
+
+@cache
+def sparse_problem(name):
+    rng = np.random.default_rng(5)
+    width = 700 if name == "products" else 40
+    blocks = [
+        sp.random_array((N, width), density=4.0 / width, rng=rng, format="csr"),
+        rng.normal(size=(N, 1)),
+    ]
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
+    about = {"kinks": {"loss": "hinge"}, "l1": {"regularizer": "l1"}}.get(name, {})
+    return make_problem(blocks, (z > 0.0) * 1.0, lam=1e-3, **about)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "how"),
+    [
+        ("gram", StackedSubspaceMethod, "gram"),
+        ("products", StackedSubspaceMethod, "products"),
+        ("kinks", StackedSmoothedMethod, "gram"),
+        ("l1", StackedProximalMethod, "gram"),
+    ],
+)
+def test_sparse_columns_side_by_side(name, kind, how):
+    problem, options = sparse_problem(name), SolverOptions(gap=1e-6, n_threads=1)
+    method = Solver(problem, options).method
+    assert type(method) is kind
+    assert how == (method.way if name == "l1" else method.rows.how)
+    alone = weights_of(solve(problem, options))
+    for found in on_workers(4, lambda comm: solve_rows(problem, comm, options)):
+        np.testing.assert_array_equal(weights_of(found), alone)
+
+
+def test_coordinates_of_sparse_columns_need_all_rows():
+    wide = sparse_problem("products")
+    problem = make_problem(wide.blocks, wide.y, lam=1e-3, regularizer="l1")
+    options = SolverOptions(gap=1e-5, n_threads=1)
+    assert Solver(problem, options).method.way == "coordinates"
+    alone = solve(problem, options)
+    for found in on_workers(2, lambda comm: solve_rows(problem, comm, options)):
+        assert found.certified
+        assert found.objective == pytest.approx(alone.objective, rel=2e-5)
 
 
 FEW = 20_011  # four leaves

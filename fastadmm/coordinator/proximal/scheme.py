@@ -91,7 +91,12 @@ class Proximal(Scheme):
         system = 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
         memory = acceleration_memory(shape.n_parties, shape.message_size)
         steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
-        return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size
+        beside = 0
+        if shape.n_outputs == 1 and shape.traits.smooth:
+            from fastadmm.coordinator.subspace.whole_span import bytes_beside_messages
+
+            beside = bytes_beside_messages(shape.n_samples, shape.widths, shape.densities, kept, faces=True)
+        return 8 * rows * shape.n_samples + system + beside, 8 * steps * shape.message_size
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages of one predictor per sample: of classes, and in balls, combinations are formed.

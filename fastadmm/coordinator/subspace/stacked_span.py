@@ -7,7 +7,6 @@ row, and a step their number.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +35,7 @@ class StackedSpan(Span):
     def __init__(self, problem: Problem | SomeRows, rows: CSRBlock, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)
         self.rows = rows
+        self._squares: Array | None = None
 
     @property
     def n_messages(self) -> int:
@@ -70,10 +70,11 @@ class StackedSpan(Span):
         found = self.evaluated(SpanPoint(c, intercept, self.combined(c)))
         return self.at(found)
 
-    @cached_property
-    def squares(self) -> Array:
+    def _mean_squares(self) -> Array:
         """Mean over rows of the columns' squares."""
-        return self.rows.column_squares(self.engine) / self.engine.all_rows(self.rows.shape[0])
+        if self._squares is None:  # no cached property: that locks out workers which are threads
+            self._squares = self.rows.column_squares(self.engine) / self.engine.all_rows(self.rows.shape[0])
+        return self._squares
 
     def hessian_at(self, point: SpanPoint) -> tuple[Callable[[Array], Array], Array]:
         """Products with the Hessian of loss and regulariser at a point, and about how large its diagonal is.
@@ -83,7 +84,7 @@ class StackedSpan(Span):
         h, lead, engine = self.curvature(point), self.lead, self.engine
         total = float(engine.total(h))
         # Where all rows are on flat pieces nothing else would hold the intercept.
-        sizes = np.append(np.full(lead, total or self.problem.total_weight), total * self.squares)
+        sizes = np.append(np.full(lead, total or self.problem.total_weight), total * self._mean_squares())
         sizes[lead:] += self.scale
         border = self.rows.transposed_product(h, engine) if lead else np.empty(0)
 

@@ -12,7 +12,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["BENDS", "FACES", "SPAN", "SPARSE_SPAN", "Rounds", "stacked_rows_pay", "whole_span_pays"]
+__all__ = [
+    "BENDS",
+    "FACES",
+    "SPAN",
+    "SPARSE_SPAN",
+    "Rounds",
+    "bytes_beside_messages",
+    "stacked_rows_pay",
+    "whole_span_pays",
+]
 
 
 class Rounds(NamedTuple):
@@ -157,6 +166,25 @@ def stacked_rows_pay(
     if by_gram <= otherwise:
         return "gram"
     return "coordinates" if faces else "products"
+
+
+def bytes_beside_messages(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], kept: int, faces: bool
+) -> int:
+    """What columns as they are may take more than messages, which there are none of then.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As of :func:`whole_span_pays`.
+    kept : int
+        Messages that a plan counts.
+    faces : bool
+        Whether coordinates may descend on them.
+    """
+    entries = sum(width * density for width, density in zip(widths, densities))
+    own, messages = (_COLUMN_BYTES if faces else _ENTRY_BYTES) * n_samples * entries, 8.0 * n_samples * kept
+    return math.ceil(own - messages) if messages < own <= _FEW_BYTES else 0
 
 
 def _by_directions(
