@@ -190,6 +190,7 @@ def test_a_set_without_an_inside() -> None:
         40226,  # the same of `subspace`
         40332,  # many bounds
         20271,  # nothing bounds some weights: proved among models of bounded size
+        5206,  # one bound after another
         pytest.param(603, marks=pytest.mark.repeats),
         pytest.param(6064, marks=pytest.mark.repeats),  # 179 parties: rounds took a second each
         pytest.param(40133, marks=pytest.mark.repeats),

@@ -231,7 +231,8 @@ def test_a_perfect_fit_without_regulariser_is_certified(loss):
     result = solve(problem, SolverOptions(max_rounds=60, n_threads=1))
     assert result.status is Status.CONVERGED
     assert result.history[0].gap_absolute <= result.history[0].objective
-    assert result.record.gap_absolute <= 1e-13  # of an objective of about 1 at the start
+    # Where double precision ends: 1e-13 of the objective at zero weights, which is up to ten.
+    assert result.record.gap_absolute <= 1e-12
 
 
 @pytest.mark.representatives(5)

@@ -149,7 +149,7 @@ def test_a_multinomial_run(tmp_path: Path) -> None:
         writer.labels(classes=("a", "b", "c")).append(classes.astype(float))
     separate(path, tmp_path)
     parties = Parties(tmp_path)
-    values = {"loss": "multinomial", "lambda": 1e-2, "rounds": 3}
+    values = {"loss": "multinomial", "lambda": 1e-2, "rounds": 3, "directions": "one"}
     start_run(make_config({"data": str(path), **values}), tmp_path / "reference")
     folder = begin_run(tmp_path, **values)
     parties.approve(folder.path)
