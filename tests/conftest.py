@@ -41,7 +41,7 @@ def by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if columns were too many to be sent at once: small problems go by directions, as large ones do."""
     for name in ("subspace.subspace", "proximal.narrow"):
         monkeypatch.setattr(f"fastadmm.coordinator.{name}.whole_span_pays", lambda *shape: False)
-    monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.stacked_rows_pay", lambda *shape: False)
+    monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.stacked_rows_pay", lambda *shape: "")
     monkeypatch.setattr("fastadmm.coordinator.multinomial.narrow.all_columns_pay", lambda *shape: False)
     monkeypatch.setattr("fastadmm.coordinator.proximal.narrow.class_columns_pay", lambda *shape: False)
 

@@ -79,7 +79,7 @@ class Couriers:
         ("sigmoid", {}, {}),
         ("multinomial", {}, {"history": 2}),
         ("multinomial", {}, {"scheme": "sharing"}),
-        ("multinomial", {"regularizer": "l1"}, {}),
+        ("multinomial", {"regularizer": "l1"}, {"history": 20}),
         ("logistic", {"regularizer": "log_sum:0.3"}, {"directions": "one"}),
     ],
 )
