@@ -33,6 +33,9 @@ Array = np.ndarray
 #: Of the gap that ends a run, what Newton's method may leave.
 SHARE_OF_WANTED = 0.3
 
+#: Share of entries from which on columns are not sparse.
+_MOSTLY = 0.5
+
 #: Entries that products of a round read, about: large problems show how far they are.
 _ENTRIES_OF_ROUND = 1e9
 
@@ -57,6 +60,9 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     loss, blocks = problem.loss, problem.blocks
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
+    columns = sum(block.shape[1] for block in blocks)
+    if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > _MOSTLY * columns:
+        return ""  # as messages columns take no more memory then, and no more time
     n, square = engine.all_rows(problem.n_samples), mean_row_square(blocks, engine)
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     return stacked_rows_pay(n, *shapes, square, most, loss.name == "squared", rounds)
