@@ -76,6 +76,10 @@ _PRODUCTS, _PRODUCT_ENTRY, _FIRST_COLUMNS, _FAR_ENTRY = 18.0, 1.3, 1 << 12, 2.4
 _PRODUCT_ROW, _PRODUCT_COLUMN = 5.0, 10.0
 _TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
 
+#: Where columns differ or depend on each other, rounds by directions grow more than products: these may cost
+#: so many times as much.
+_STEADIER = 1.3
+
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
 
@@ -161,7 +165,8 @@ def stacked_rows_pay(
     at_once = _at_once(columns, quadratic) + rounds.sweeps * columns**2 / n_samples
     if max(widths) <= most and at_once < least:
         return ""
-    if least + _CALLS / n_samples > _by_directions(n_samples, widths, densities, rounds):
+    steadier = _STEADIER if otherwise < by_gram else 1.0
+    if least + _CALLS / n_samples > steadier * _by_directions(n_samples, widths, densities, rounds):
         return ""
     if by_gram <= otherwise:
         return "gram"
