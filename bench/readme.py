@@ -170,6 +170,11 @@ def measure_curves(blocks: list[Any], y: np.ndarray, optimum: float) -> dict[str
     return curves
 
 
+def directions(scheme: str) -> str:
+    """What parties answer with: in one process they would send no messages here."""
+    return "one" if scheme == "subspace" else "auto"
+
+
 def curve(
     blocks: list[Any], y: np.ndarray, optimum: float, scheme: str, penalty: float | None
 ) -> dict[str, Any]:
@@ -177,7 +182,10 @@ def curve(
     from fastadmm import SolverOptions, make_problem, solve
 
     problem = make_problem(blocks, y, lam=PICTURE_LAMBDA, fit_intercept=False)
-    options = SolverOptions(scheme=scheme, penalty=penalty, gap=1e-10, max_rounds=PICTURE_ROUNDS)
+    asked = directions(scheme)
+    options = SolverOptions(
+        scheme=scheme, penalty=penalty, gap=1e-10, max_rounds=PICTURE_ROUNDS, directions=asked
+    )
     result = solve(problem, options)
     return {
         "penalty": penalty,
@@ -229,7 +237,7 @@ def measure_a9a(X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray, lam: flo
 
     def ours(scheme: str) -> Any:
         problem = make_problem(blocks, y, lam=lam, fit_intercept=False)
-        return solve(problem, SolverOptions(scheme=scheme, gap=GAP))
+        return solve(problem, SolverOptions(scheme=scheme, gap=GAP, directions=directions(scheme)))
 
     probe = Solver(make_problem(blocks, y, lam=lam, fit_intercept=False), SolverOptions())
     default = probe.method.name

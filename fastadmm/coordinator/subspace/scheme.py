@@ -126,7 +126,10 @@ class Subspace(Scheme):
         if not traits.convex and not traits.log_sum:
             return []
         if (traits.log_sum or not traits.smooth) and _at_hand(options, elsewhere):
-            return ["answers of a round: both directions while there is room for them (in one process)"]
+            return [
+                "answers of a round: both directions while there is room, or all columns, what is least work "
+                "(in one process)"
+            ]
         if _at_hand(options, elsewhere):
             several = "one direction of each class" if traits.vector else "one direction, both"
             return [f"answers of a round: {several} or all columns, what is least work (in one process)"]
