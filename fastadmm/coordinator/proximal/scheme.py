@@ -95,7 +95,7 @@ class Proximal(Scheme):
         if shape.n_outputs == 1 and shape.traits.smooth:
             from fastadmm.coordinator.subspace.whole_span import bytes_beside_messages
 
-            beside = bytes_beside_messages(shape.n_samples, shape.widths, shape.densities, kept, faces=True)
+            beside = bytes_beside_messages(shape.n_samples, shape.widths, shape.densities, kept)
         return 8 * rows * shape.n_samples + system + beside, 8 * steps * shape.message_size
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:

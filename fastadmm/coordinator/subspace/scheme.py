@@ -167,15 +167,7 @@ class Subspace(Scheme):
         columns = kept + (shape.n_parties + work) * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
-        return 8 * columns * shape.n_samples + self._beside_messages(shape, kept), 0
-
-    def _beside_messages(self, shape: Shape, kept: int) -> int:
-        """What columns as they are may take more than these messages."""
-        from fastadmm.coordinator.subspace.whole_span import bytes_beside_messages
-
-        if shape.n_outputs > 1 or not shape.traits.convex or self.models_few_rows(shape):
-            return 0
-        return bytes_beside_messages(shape.n_samples, shape.widths, shape.densities, kept, faces=False)
+        return 8 * columns * shape.n_samples, 0
 
     def models_few_rows(self, shape: Shape) -> bool:
         """Whether the coordinator keeps a model with all columns."""

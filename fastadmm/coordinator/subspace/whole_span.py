@@ -83,9 +83,9 @@ _STEADIER = 1.3
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
 
-#: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes, and
-#: numbers of a Hessian and what it is made of, are few.
-_ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES = 10.0, 24.0, 8.0, 1 << 29
+#: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
+#: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
+_ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, _MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 29
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 23
 
 
@@ -146,7 +146,8 @@ def stacked_rows_pay(
     kept = sum(min(most, width) for width in widths)
     faces = rounds.sweeps > 0.0
     messages = _NUMBER_BYTES * n_samples * kept
-    if (_COLUMN_BYTES if faces else _ENTRY_BYTES) * n_samples * entries > max(messages, _FEW_BYTES):
+    held, limit = (_COLUMN_BYTES, _MANY_BYTES) if faces else (_ENTRY_BYTES, _FEW_BYTES)
+    if held * n_samples * entries > max(messages, limit):
         return ""
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
     hessians = 1.0 if quadratic else _SPARSE_HESSIANS
@@ -174,9 +175,9 @@ def stacked_rows_pay(
 
 
 def bytes_beside_messages(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], kept: int, faces: bool
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], kept: int
 ) -> int:
-    """What columns as they are may take more than messages, which there are none of then.
+    """What columns on which coordinates descend may take more than messages, which there are none of then.
 
     Parameters
     ----------
@@ -184,12 +185,10 @@ def bytes_beside_messages(
         As of :func:`whole_span_pays`.
     kept : int
         Messages that a plan counts.
-    faces : bool
-        Whether coordinates may descend on them.
     """
     entries = sum(width * density for width, density in zip(widths, densities))
-    own, messages = (_COLUMN_BYTES if faces else _ENTRY_BYTES) * n_samples * entries, 8.0 * n_samples * kept
-    return math.ceil(own - messages) if messages < own <= _FEW_BYTES else 0
+    own, messages = _COLUMN_BYTES * n_samples * entries, _NUMBER_BYTES * n_samples * kept
+    return math.ceil(own - messages) if messages < own <= _MANY_BYTES else 0
 
 
 def _by_directions(
