@@ -76,6 +76,9 @@ _PRODUCTS, _PRODUCT_ENTRY, _FIRST_COLUMNS, _FAR_ENTRY = 18.0, 1.3, 1 << 12, 2.4
 _PRODUCT_ROW, _PRODUCT_COLUMN = 5.0, 10.0
 _TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
 
+#: What an entry costs more where no cache holds so many bytes; its copy; rows from which on rounds are fewer.
+_FROM_MEMORY, _CACHE_BYTES, _COPY, _ROWS_KNOWN = 0.6, 1 << 28, 3.0, 2e5
+
 #: Where columns differ or depend on each other, rounds by directions grow more than products: these may cost
 #: so many times as much.
 _STEADIER = 1.3
@@ -152,22 +155,26 @@ def stacked_rows_pay(
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
     hessians = 1.0 if quadratic else _SPARSE_HESSIANS
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
-    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * (_ENTRY * entries + _ROW)
+    far = _FROM_MEMORY if _ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
+    step = (_ENTRY + far) * entries + _ROW
+    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
     by_gram += rounds.sweeps * columns**2 / n_samples
     if _HESSIAN_NUMBERS * columns**2 > max(n_samples * kept, _FEW_NUMBERS):
         by_gram = math.inf
     if faces:
         otherwise = _PASSES * _PASS_ENTRY * entries
     else:
-        entry = _PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY
+        entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
         each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
         otherwise = _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
     least = min(by_gram, otherwise)
     at_once = _at_once(columns, quadratic) + rounds.sweeps * columns**2 / n_samples
     if max(widths) <= most and at_once < least:
         return ""
-    steadier = _STEADIER if otherwise < by_gram else 1.0
-    if least + _CALLS / n_samples > steadier * _by_directions(n_samples, widths, densities, rounds):
+    # With many rows less is left to learn after a few rounds.
+    steadier = (_STEADIER if otherwise < by_gram else 1.0) * min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
+    least += _CALLS / n_samples + (_COPY * entries if len(widths) > 1 else 0.0)
+    if least > steadier * _by_directions(n_samples, widths, densities, rounds):
         return ""
     if by_gram <= otherwise:
         return "gram"
