@@ -113,12 +113,8 @@ class StackedSmoothedMethod(SmoothedSubspaceMethod):
 
     def _descend(self, wanted: float) -> None:
         """Solve for some centres, and begin the next round where the last one ended."""
-        coordinator, problem, engine, scale = (
-            self.coordinator,
-            self.problem,
-            self.engine,
-            self.problem.regularization,
-        )
+        coordinator, problem, engine = self.coordinator, self.problem, self.engine
+        scale = problem.regularization
         point, c = coordinator.point, self.rows.weights(self)
         here = SpanPoint(c, point.intercept, point.total, point.loss, point.gradient, point.sums)
         bound, spent, limit = self.bound, 0, self.rows.most_products()
@@ -133,10 +129,8 @@ class StackedSmoothedMethod(SmoothedSubspaceMethod):
                 here, intercept=near.intercept, loss=near.loss, gradient=near.gradient, sums=near.sums
             )
             u, c = near.gradient, here.coefficients
-            slope, square = (
-                self.rows.span(smoothed).rows.transposed_product(u, engine) + scale * c,
-                0.5 * scale * float(c @ c),
-            )
+            slope = self.rows.span(smoothed).rows.transposed_product(u, engine) + scale * c
+            square = 0.5 * scale * float(c @ c)
             share = float(slope @ slope) / (2.0 * scale)
             bound = max(bound, dual_bound(problem, u, here.total, square, share, engine))
             value = primal_value(problem, here.total, value.intercept, engine)
