@@ -17,7 +17,7 @@ from numba.core import cgutils, errors
 from numba.extending import get_cython_function_address
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["add_columns", "add_products", "add_rows", "routine"]
+__all__ = ["add_columns", "add_products", "add_rows", "factorise", "lapack", "routine", "solve_factorised"]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -32,6 +32,12 @@ _BYTES = ir.IntType(8).as_pointer()
 def routine(name: str) -> int:
     """Address of a routine such as ``dsyrk``, for the functions below."""
     return int(get_cython_function_address("scipy.linalg.cython_blas", name))
+
+
+@lru_cache(maxsize=8)
+def lapack(name: str) -> int:
+    """Address of a routine such as ``dpotrf``."""
+    return int(get_cython_function_address("scipy.linalg.cython_lapack", name))
 
 
 def _call(builder, address, arguments):
@@ -104,6 +110,75 @@ def _products(typing_context, gemm, count, wide, depth, left, apart, right, besi
     return signature, generate
 
 
+@intrinsic
+def _factor(typing_context, potrf, matrix):
+    """LAPACK's factor of a matrix in the triangle that C calls the lower one; what it answers."""
+    _contiguous(matrix)
+    signature = types.int32(types.int64, matrix)
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[1]
+        array = context.make_array(kind)(context, builder, arguments[1])
+        n = _whole(builder, cgutils.unpack_tuple(builder, array.shape, 2)[0])
+        info = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
+        _call(builder, arguments[0], [_letter("U"), n, array.data, n, info])
+        return builder.load(info)
+
+    return signature, generate
+
+
+@intrinsic
+def _solve(typing_context, potrs, factor, x):
+    """Solve with a factor of :func:`_factor`, in place."""
+    _contiguous(factor, x)
+    signature = types.int32(types.int64, factor, x)
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[1])(context, builder, arguments[1])
+        n, one = (
+            _whole(builder, cgutils.unpack_tuple(builder, array.shape, 2)[0]),
+            ir.Constant(ir.IntType(32), 1),
+        )
+        right = _data(context, builder, signature.args[2], arguments[2])
+        info = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
+        _call(builder, arguments[0], [_letter("U"), n, one, array.data, n, right, n, info])
+        return builder.load(info)
+
+    return signature, generate
+
+
+def _compiled_factorise(potrf, matrix):
+    """Replace a positive definite matrix by its Cholesky factor.
+
+    Parameters
+    ----------
+    potrf : int
+        Address of ``dpotrf``.
+    matrix : ndarray of shape (n, n)
+        C-contiguous, symmetric.
+
+    Returns
+    -------
+    int
+        0 if it was positive definite.
+    """
+    return _factor(potrf, matrix)
+
+
+def _compiled_solve_factorised(potrs, factor, x):
+    """Solve a system whose matrix :func:`factorise` has factorised, in place.
+
+    Parameters
+    ----------
+    potrs : int
+        Address of ``dpotrs``.
+    factor : ndarray of shape (n, n)
+    x : ndarray of shape (n,)
+        The right-hand side becomes the solution.
+    """
+    _solve(potrs, factor, x)
+
+
 def _compiled_columns(syrk, rows, out):
     """Add the upper triangle of ``rows.T @ rows``.
 
@@ -168,6 +243,22 @@ def _interpreted_products(gemm, left, begin, right, start, size, out):
     out += left[:, begin : begin + size] @ right[:, start : start + size].T
 
 
+def _interpreted_factorise(potrf, matrix):
+    """As compiled, for runs without the compiler."""
+    from scipy.linalg.lapack import dpotrf
+
+    factor, failed = dpotrf(matrix)
+    matrix[:] = factor.T
+    return failed
+
+
+def _interpreted_solve_factorised(potrs, factor, x):
+    """As compiled, for runs without the compiler."""
+    from scipy.linalg.lapack import dpotrs
+
+    x[:] = dpotrs(factor.T, x)[0]
+
+
 def _upper(size):
     import numpy as np
 
@@ -180,3 +271,7 @@ _inlined = numba.njit(error_model="numpy", forceinline=True)
 add_columns: Any = _interpreted_columns if _INTERPRETED else _inlined(_compiled_columns)
 add_rows: Any = _interpreted_rows if _INTERPRETED else _inlined(_compiled_rows)
 add_products: Any = _interpreted_products if _INTERPRETED else _inlined(_compiled_products)
+factorise: Any = _interpreted_factorise if _INTERPRETED else _inlined(_compiled_factorise)
+solve_factorised: Any = (
+    _interpreted_solve_factorised if _INTERPRETED else _inlined(_compiled_solve_factorised)
+)

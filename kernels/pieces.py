@@ -15,7 +15,15 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["COMPILED", "call_piece", "call_share", "describe_returns", "describe_rows", "describe_sums"]
+__all__ = [
+    "COMPILED",
+    "call_kernel",
+    "call_piece",
+    "call_share",
+    "describe_returns",
+    "describe_rows",
+    "describe_sums",
+]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -60,6 +68,36 @@ def call_share(typing_context, share, code, what, pieces):
         return context.get_dummy_value()
 
     return signature, generate
+
+
+@intrinsic
+def _call_kernel(typing_context, address, arguments):
+    signature = types.void(types.int64, arguments)
+
+    def generate(context, builder, signature, values):
+        kinds = signature.args[1].types
+        function_type = context.call_conv.get_function_type(types.none, kinds)
+        function = builder.inttoptr(values[0], function_type.as_pointer())
+        arguments = cgutils.unpack_tuple(builder, values[1])
+        context.call_conv.call_function(builder, function, types.none, kinds, arguments)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _called(address, arguments):
+    """Call the kernel at an address, one that returns nothing, with a tuple of exactly its arguments.
+
+    Without the compiler the address is the kernel itself.
+    """
+    _call_kernel(address, arguments)
+
+
+def _interpreted(kernel, arguments):
+    kernel(*arguments)
+
+
+call_kernel: Any = numba.njit(error_model="numpy", forceinline=True)(_called) if COMPILED else _interpreted
 
 
 def _piece_function(context, builder, tuple_type, fill, keep=None):

@@ -616,8 +616,11 @@ def scattered(path, array, chunk):
 def test_kernels_without_compilation(tmp_path):
     """The kernels are plain Python too: a debugger can step through them."""
     chosen = "seams or evaluate or range or csr_ or dense_ker or dense_gram or against_exact or prox_is_exact"
-    chosen += " or stays or test_rows or test_span_kernels"
-    files = [__file__, *(str(Path(__file__).with_name(f"test_{k}.py")) for k in ("rows", "span_kernels"))]
+    chosen += " or stays or test_rows or test_span_kernels or one_leaf"
+    files = [
+        __file__,
+        *(str(Path(__file__).with_name(f"test_{k}.py")) for k in ("rows", "span_kernels", "one_leaf")),
+    ]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},

@@ -795,7 +795,7 @@ def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> Feat
     array = np.ascontiguousarray(array)
     indptr, rows = np.zeros(n + 1, dtype=np.int64), row_ranges(n)
     large = array.nbytes > _LARGE_BYTES
-    with Engine() as engine:
+    with Engine(None if large else 1) as engine:  # to count cores takes longer than a small block
         found = engine.map(lambda r: dense_count(array, indptr[1:], *r), rows, parallel=large)
         largest = float(np.max(found))  # NaN wins
         if not math.isfinite(largest):

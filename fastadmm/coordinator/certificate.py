@@ -129,6 +129,12 @@ def primal_value(
         intercept = formula
     if problem.fit_intercept and loss.smooth:
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
+    elif loss.smooth:
+        (found,) = engine.together(
+            loss.measure_parts(problem.offset, total, intercept, y, weight, z, gradient, engine)
+        )
+        value, *own = found.tolist()
+        sums = own[0], own[1]
     else:
         z = engine.plus(problem.offset, total, intercept)
         value = loss.evaluate(z, y, weight, gradient, engine)

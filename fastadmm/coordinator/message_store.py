@@ -61,6 +61,8 @@ class MessageStore:
             held = self.rows[:used]
             self._new(least, most)
             self._reserve(least)
+            if not used:
+                return
             rows = self.rows[:used]
             self.engine.by_leaf(
                 lambda part: np.copyto(rows[:, slice(*part)], held[:, slice(*part)]),

@@ -152,6 +152,11 @@ class Method(ABC):
         """x_m of shape (d_m,) per party of this process; of a multinomial model of shape (d_m, C)."""
         return [party.final_weights(**self.final_arguments(m)) for m, party in enumerate(self.parties)]
 
+    @property
+    def sums_are_of_weights(self) -> bool:
+        """Whether the state's sum of messages is that of the returned weights, but for rounding."""
+        return False
+
     def scores(self, rows: str) -> Talk[list[np.ndarray]]:
         """The parties' shares of the predictor of some rows, as :meth:`Answering.scores` names them."""
         parties = range(self.problem.n_parties)

@@ -12,17 +12,16 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.job import QUIET, Job
-from fastadmm.engine.process import BLAS
+from fastadmm.engine.job import Job
+from fastadmm.engine.process import OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
@@ -576,20 +575,13 @@ class Engine(VectorWork):
         """Whether this thread is inside a job of :meth:`map`, where nothing runs in parallel to it."""
         return bool(getattr(self._inside, "active", False))
 
-    @contextmanager
-    def limited(self) -> Iterator[None]:
+    def limited(self) -> OneBlasThread:
         """Hold BLAS and LAPACK to one thread, so that pieces alone decide every sum.
 
         The limit is the process's: it holds until the last of all engines that
         asked for it is done.
         """
-        holder = object()
-        try:
-            BLAS.acquire(holder)
-            with np.errstate(**QUIET):
-                yield
-        finally:
-            BLAS.release(holder)
+        return OneBlasThread()
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""

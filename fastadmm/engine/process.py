@@ -7,9 +7,12 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
+
+from fastadmm.engine.job import QUIET
 from fastadmm.engine.rows import NUMBA_THREADS
 
-__all__ = ["BLAS", "BlasLimit"]
+__all__ = ["BLAS", "BlasLimit", "OneBlasThread"]
 
 
 class BlasLimit:
@@ -72,6 +75,28 @@ class BlasLimit:
 
 
 BLAS = BlasLimit()
+
+
+class OneBlasThread:
+    """Holds BLAS to one thread, and NumPy's warnings back, in a ``with`` statement: a round has several."""
+
+    __slots__ = ("_errors",)
+
+    def __enter__(self) -> None:
+        try:
+            BLAS.acquire(self)
+            self._errors = np.errstate(**QUIET)
+            self._errors.__enter__()
+        except BaseException:
+            BLAS.release(self)
+            raise
+
+    def __exit__(self, *exc: Any) -> None:
+        try:
+            self._errors.__exit__(*exc)
+        finally:
+            BLAS.release(self)
+
 
 #: Locks that a fork in progress holds.
 _HELD: list[Any] = []

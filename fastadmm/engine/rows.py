@@ -12,7 +12,7 @@ import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 
-__all__ = ["NUMBA_THREADS", "over_returns", "over_rows", "over_sums"]
+__all__ = ["NUMBA_THREADS", "address_of", "over_returns", "over_rows", "over_sums"]
 
 #: Numba's layers for several callers at a time. With its own one, `workqueue`, that ends the process.
 _SAFE_LAYERS = ("omp", "tbb")
@@ -30,8 +30,15 @@ def _kind(argument: Any) -> Any:
     return type(argument)
 
 
-def _address_of(kernel: Any, arguments: tuple[Any, ...]) -> int:
-    """Address of a kernel's machine code for arguments of given types; compiles it where needed."""
+def address_of(kernel: Any, arguments: tuple[Any, ...]) -> Any:
+    """Address of a kernel's machine code for arguments of given types; compiles it where needed.
+
+    Without the compiler the kernel itself.
+    """
+    from fastadmm.kernels.pieces import COMPILED
+
+    if not COMPILED:
+        return kernel
     key = (kernel, *map(_kind, arguments))
     address = _ADDRESSES.get(key)
     if address is None:
@@ -96,7 +103,7 @@ def _launch() -> int:
             return 0
         from fastadmm.kernels.rows import share_pieces
 
-        return _address_of(share_pieces, (0, 0, 0))
+        return address_of(share_pieces, (0, 0, 0))
 
 
 @contextmanager
@@ -132,7 +139,7 @@ def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) 
     """
     from fastadmm.kernels import rows
 
-    NUMBA_THREADS.run(n_threads, rows.over_rows, _address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
+    NUMBA_THREADS.run(n_threads, rows.over_rows, address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
 
 
 def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
@@ -146,7 +153,7 @@ def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, 
     """
     from fastadmm.kernels import rows
 
-    address = _address_of(kernel, (*arguments, own[0], 0, 0))
+    address = address_of(kernel, (*arguments, own[0], 0, 0))
     NUMBA_THREADS.run(n_threads, rows.over_sums, address, bounds, own, *arguments)
 
 
@@ -161,5 +168,5 @@ def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarra
     """
     from fastadmm.kernels import rows
 
-    address = _address_of(kernel, (*arguments, 0, 0))
+    address = address_of(kernel, (*arguments, 0, 0))
     NUMBA_THREADS.run(n_threads, rows.over_returns, address, bounds, own, *arguments)

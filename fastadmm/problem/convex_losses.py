@@ -59,6 +59,9 @@ class Logistic(Loss):
 
         return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
 
+    def intercept_of_mean(self, mean: float) -> float:
+        return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else 0.0
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 0.25
 
@@ -84,7 +87,7 @@ class Binomial(Logistic):
         check_shares(y, weight, fit_intercept)
 
     def link(self, mean: float) -> float:
-        return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else math.inf
+        return self.intercept_of_mean(mean) if 0.0 < mean < 1.0 else math.inf
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,10 @@ class Loss(ABC):
         """
         return None
 
+    def intercept_of_mean(self, mean: float) -> float:
+        """The best intercept where it is all of the predictor, if the targets' mean tells it; else 0."""
+        return 0.0
+
     @property
     def has_best_intercept(self) -> bool:
         """Whether :meth:`best_intercept` is a formula."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ class Problem:
         """Whether loss and regularisers are convex: what duality gaps and certificates need."""
         return self.loss.convex and all(r.convex for r in self.party_regularizers)
 
-    @property
+    @cached_property
     def traits(self) -> Traits:
         """What the choice of a scheme asks."""
         sets = self.party_constraints

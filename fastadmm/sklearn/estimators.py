@@ -173,9 +173,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     _default_loss = "logistic"
 
     def _encode(self, y: Array) -> Array:
-        check_classification_targets(y)
-        kind = type_of_target(y, input_name="y")
+        kind = type_of_target(y, input_name="y")  # takes longer than a small table's whole fit: once
         if kind not in ("binary", "multiclass"):
+            check_classification_targets(y)
             raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.subspace.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Loss
@@ -173,7 +174,27 @@ def minimise_over_span(
     """
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
-    return descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
+    span = Span(problem, messages, engine, tilt)
+    if len(messages) and is_one_leaf(problem, engine):
+        point, ended = _all_steps(span, point, tolerance, hessian)
+        if ended:
+            return point
+    return descend(span, point, tolerance, hessian)
+
+
+def _all_steps(
+    span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
+) -> tuple[SpanPoint, bool]:
+    """:func:`descend` on one leaf; where it ends, and whether it is at an end there."""
+    if point.gradient is None or not math.isfinite(point.loss):
+        point = span.evaluated(point)
+    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
+    here = (
+        Here(point, np.empty(span.lead + span.n_messages), math.nan) if fresh else span.start(point, hessian)
+    )
+    limits = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
+    found, ended = newton_on_one_leaf(span, here, tolerance, hessian, fresh, limits)
+    return SpanPoint(*found), ended
 
 
 def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:

@@ -155,6 +155,8 @@ class SubspaceCoordinator:
         Whether these may then answer with all of their columns, where that is less work.
     forecast : GapForecast
         Of the next round, where they are.
+    columns : bool
+        Whether messages are the columns of all parties, in their order: coefficients are the weights.
     idle : int
         Rounds in a row that gained nothing of the objective.
     repaired : bool
@@ -187,7 +189,7 @@ class SubspaceCoordinator:
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.directions = DirectionChoice()
-        self.at_hand, self.all_at_once = False, True
+        self.at_hand, self.all_at_once, self.columns = False, True, False
         self.forecast = GapForecast()
         entries = [block.shape[1] * block.density for block in problem.blocks]
         dense = sum(e for e, block in zip(entries, problem.blocks) if block.density == 1.0)
@@ -275,7 +277,7 @@ class SubspaceCoordinator:
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
         self.store.adopt(messages)
-        self.owner = owner
+        self.owner, self.columns = owner, False
 
     def coefficients(self, m: int) -> np.ndarray:
         """Coefficients of party m, in the order of its directions."""
@@ -528,10 +530,11 @@ class SubspaceCoordinator:
         k, sent = len(self.owner), list[int]()
         for m, answer in enumerate(answers):
             # Elsewhere a party answers with one message or none.
-            for message in answer.get("messages", [answer["message"]] if "message" in answer else []):
-                put(message, self.store.rows[k + len(sent)])
-                sent.append(m)
-        self.owner = np.append(self.owner, np.array(sent, dtype=np.int64))
+            messages = answer.get("messages", answer["message"][np.newaxis] if "message" in answer else ())
+            if len(messages):
+                put(messages, self.store.rows[k + len(sent) : k + len(sent) + len(messages)])
+                sent += [m] * len(messages)
+        self.owner, self.columns = np.append(self.owner, np.array(sent, dtype=np.int64)), whole
         self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
         return answers
 
@@ -561,6 +564,8 @@ class SubspaceCoordinator:
         """Record the move from coefficients ``before``; parties that have too many directions forget some."""
         parties = self.problem.n_parties
         limit = self._most_per_party()
+        if self.columns and max(block.shape[1] for block in self.problem.blocks) <= limit:
+            return  # nothing will ever be forgotten
         self.moves.record(before, self.point.coefficients, limit - 1)
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
@@ -580,6 +585,7 @@ class SubspaceCoordinator:
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
+        self.columns = False
         for mine, (unit, row) in zip(places, turns):
             self.hessian.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
@@ -659,7 +665,11 @@ class SubspaceMethod(Method):
         self.coordinator.all_at_once = False
 
     def reopen(self) -> float:
-        return self.coordinator.start().loss
+        problem, guess = self.problem, 0.0
+        if problem.fit_intercept:  # one sum instead of some steps, each of a few passes
+            mean = self.engine.dot(problem.y, problem.weight) / problem.total_weight
+            guess = problem.loss.intercept_of_mean(mean)
+        return self.coordinator.start(guess).loss
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         # The weights become every party's first direction, their norm its coefficient.
@@ -695,6 +705,7 @@ class SubspaceMethod(Method):
         for party, own in zip(self.parties, np.split(messages, np.cumsum(widths)[:-1])):
             party.send_columns(own)
         coordinator.adopt(coordinator.store.rows, np.repeat(np.arange(len(widths)), widths))
+        coordinator.columns = True
         coefficients = np.concatenate(weights)
         coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
         self._at_start(coordinator.point)
@@ -742,6 +753,10 @@ class SubspaceMethod(Method):
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"coefficients": self.coordinator.coefficients(m)}
 
+    @property
+    def sums_are_of_weights(self) -> bool:
+        return self.coordinator.columns
+
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
         c, owner = self.coordinator.point.coefficients, self.coordinator.owner
@@ -762,6 +777,7 @@ class SubspaceMethod(Method):
             "idle": coordinator.idle,
             "gaps": coordinator.forecast.gaps,
             "repaired": coordinator.repaired,
+            "columns": coordinator.columns,
         }
         if coordinator.few_rows is not None:
             saved.update(coordinator.few_rows.export())
@@ -803,6 +819,7 @@ class SubspaceMethod(Method):
         if messages.shape not in ((k, n), (k + room, n)) or saved["total"].shape != (n,):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
+        coordinator.columns = bool(saved.get("columns", False))
         # A run goes on as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, n)
         coordinator.rounding_is_left = bool(saved.get("restate", False))
