@@ -230,7 +230,10 @@ def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float]:
     clock = Clock(cores)
     with CountedEngine(clock) as engine:
         begin = clock.now()
-        result = run_rounds(Solver(problem, options, engine))
+        solver = Solver(problem, options, engine)
+        result = run_rounds(solver)
+        solver.method.close()  # as in `solve`
+        del solver
     alone = clock.now() - begin - clock.counting
     return result, alone - clock.saved, alone
 

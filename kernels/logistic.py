@@ -22,6 +22,7 @@ __all__ = [
     "logistic_curvature",
     "logistic_evaluate",
     "logistic_prox",
+    "soft_labels",
 ]
 
 #: When no sample moved further than this, one more step reaches rounding: convergence is cubic.
@@ -92,6 +93,15 @@ def logistic_curvature(z, target, weight, curvature, start, stop):
             e = exp_nonpositive(-abs(own_z[k]))
             d = 1.0 / (1.0 + e)
             own_curvature[k] = own_weight[k] * (e * d * d)
+
+
+@kernel
+def soft_labels(target, weight, start, stop):
+    """How many targets with a positive weight are neither 0 nor 1, as a float."""
+    soft = 0
+    for k in range(start, stop):
+        soft += (target[k] != 0.0) & (target[k] != 1.0) & (weight[k] > 0.0)
+    return float(soft)
 
 
 @inline

@@ -102,25 +102,24 @@ def primal_value(
     loss, y, weight = problem.loss, problem.y, problem.weight
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
         return near
-    gradient, z = np.empty_like(total), np.empty_like(total)
-    value, sums = math.nan, None
+    gradient, value, sums = np.empty_like(total), math.nan, None
+    if not problem.convex:
+        # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
+        value = loss.evaluate(engine.plus(problem.offset, total, intercept), y, weight, gradient, engine)
+        return PrimalValue(value, gradient, intercept, dual_feasible=False)
+    z, bend = engine.vector(len(total)), engine.vector(len(total))
 
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value, sums
         measured = loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)
-        bent = loss.curvature(z, y, weight, np.empty_like(total), engine)
-        found, (slope, _) = engine.together(measured, engine.size_parts(bent))
+        bent = loss.curvature_parts(problem.offset, total, b, y, weight, bend, engine)
+        found, (slope, _) = engine.together(measured, bent)
         value, excess, size = found.tolist()
         sums = excess, size
         # Rounding of the sum itself: there is no better intercept.
         at_root = abs(excess) <= 1e-14 * size
         return 0.0 if at_root else excess, slope
 
-    if not problem.convex:
-        # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
-        z = engine.plus(problem.offset, total, intercept)
-        value = loss.evaluate(z, y, weight, gradient, engine)
-        return PrimalValue(value, gradient, intercept, dual_feasible=False)
     if not problem.fit_intercept:
         intercept = 0.0
     elif loss.has_best_intercept:
@@ -136,9 +135,10 @@ def primal_value(
         value, *own = found.tolist()
         sums = own[0], own[1]
     else:
-        z = engine.plus(problem.offset, total, intercept)
+        z = engine.plus(problem.offset, total, intercept, out=z)
         value = loss.evaluate(z, y, weight, gradient, engine)
     feasible = make_feasible(problem, z, gradient, engine, sums)
+    engine.give_back(z, bend)
     return PrimalValue(float(value), gradient, intercept, feasible, sums if feasible else None)
 
 
@@ -159,17 +159,17 @@ def _from_nearby(
         return PrimalValue(value, gradient, 0.0, loss.smooth, sums)
     if not loss.smooth:
         return None
-    slope, z = 0.0, None
+    slope, z, bend = 0.0, engine.vector(len(total)), engine.vector(len(total))
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
         if abs(excess) <= _TIGHT_FEASIBILITY * size:
+            engine.give_back(z, bend)
             return PrimalValue(value, gradient, intercept, True, sums)
         if attempt == _NEARBY_STEPS:
             break
-        if z is None:
-            z = engine.plus(problem.offset, total, intercept)
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
-            slope = engine.total(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine))
+            there = problem.offset, total, intercept, problem.y, problem.weight, bend
+            slope = engine.together(loss.curvature_parts(*there, engine))[0][0]
         if not slope > 0.0:
             break
         intercept -= excess / slope

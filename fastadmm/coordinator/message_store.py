@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.pages import free
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.files.atomic import storage_errors
 
@@ -36,6 +37,12 @@ class MessageStore:
         self.rows, self.engine = np.empty((0, n_samples)), engine
         self.directory: Path | None = None
         self._spilled: SpilledRows | None = None
+
+    def close(self) -> None:
+        """Hold none, at the end of a run: their memory is given back."""
+        rows, self.rows = self.rows, self.rows[:0].copy()
+        if self._spilled is None:
+            free(rows, self.engine)
 
     def adopt(self, messages: np.ndarray) -> None:
         """Hold other messages, of shape (K, N)."""

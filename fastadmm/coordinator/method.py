@@ -83,6 +83,9 @@ class Method(ABC):
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
         raise NotImplementedError
 
+    def close(self) -> None:  # noqa: B027 (most hold little)
+        """Give back what is large; nothing is asked of the method any more."""
+
     def place(self, count: int) -> np.ndarray | None:
         """Where so many ``messages`` are read to, for :meth:`restore` to take over; None for anywhere.
 

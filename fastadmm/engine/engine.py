@@ -51,14 +51,17 @@ _KEPT_SUMS = 2 * 2**20
 #: Bytes of the largest pages that memory comes in.
 _PAGE = 1 << 21
 
+#: Vectors of a length that are kept, given back.
+_MOST_VECTORS = 4
+
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
 
 #: Numbers of a sum that are worth a piece of work where sums of leaves are added up.
 _SLICE = 1 << 13
 
-#: The same where a kernel adds them up.
-_FEW_NUMBERS = 1 << 10
+#: The same where a kernel adds them up; and so many that one thread adds up itself.
+_KERNEL_SLICE, _FEW_NUMBERS = 1 << 8, 1 << 10
 
 #: At most this many pieces of jobs that write to every row and sum nothing over rows.
 MAX_PIECES = 16
@@ -184,6 +187,7 @@ class Engine(VectorWork):
         self._pool: ThreadPoolExecutor | None = None
         self._inside = threading.local()
         self._room: list[np.ndarray] = []  # for sums of leaves, not in use
+        self._vectors: dict[int, list[np.ndarray]] = {}  # given back, by their length
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """Apply ``function`` to every item, in parallel; results in the order of the items.
@@ -401,6 +405,24 @@ class Engine(VectorWork):
             return np.empty(numbers)
         return memory if memory.size >= numbers else np.empty(numbers)
 
+    def vector(self, n_rows: int) -> np.ndarray:
+        """Room for a number of every row: pages that were written to before, if some were given back."""
+        try:
+            return self._vectors[n_rows].pop()[:]  # another object: who knows the last one knows what it was
+        except (KeyError, IndexError):
+            return np.empty(n_rows)
+
+    def give_back(self, *vectors: np.ndarray) -> None:
+        """Keep the memory of vectors that nobody reads any more for :meth:`vector`.
+
+        The system takes back large ones, and sets pages to zero for the next, while all threads wait.
+        """
+        for v in vectors:
+            own = v if v.base is None else v.base
+            kept = self._vectors.setdefault(len(v), [])
+            if own.shape == v.shape and own.nbytes >= _PAGE and len(kept) < _MOST_VECTORS:
+                kept.append(own)
+
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
         if self.spilled is not None or len(leaves) > self.few_leaves or math.prod(shape) > _FEW_NUMBERS:
@@ -516,7 +538,7 @@ class Engine(VectorWork):
         if size < 2 * _FEW_NUMBERS:
             kernel(flat, total, 0, size)
         else:
-            self.over_rows(kernel, even_ranges(size, size // _FEW_NUMBERS), flat, total)
+            self.over_rows(kernel, even_ranges(size, size // _KERNEL_SLICE), flat, total)
         return out
 
     def _added(self, parts: Sequence[Any]) -> Any:
@@ -586,6 +608,7 @@ class Engine(VectorWork):
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
         self._room.clear()
+        self._vectors.clear()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

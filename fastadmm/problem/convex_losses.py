@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Kernels, Loss
 from fastadmm.problem.targets import check_labels, check_shares, check_soft_labels, weighted_quantile
 
@@ -58,6 +59,12 @@ class Logistic(Loss):
         from scipy.special import entr  # minus infinity below zero: so is a loss with targets outside [0, 1]
 
         return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
+
+    def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
+        from fastadmm.kernels.logistic import soft_labels
+
+        (soft,) = engine.together(engine.returned_parts(soft_labels, engine.leaves(len(y)), 1, y, weight))
+        return super().least_of_all(y, weight, engine) if soft else 0.0
 
     def intercept_of_mean(self, mean: float) -> float:
         return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else 0.0

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.rows import address_of
 
 __all__ = ["Kernels", "Loss"]
 
@@ -149,6 +150,14 @@ class Loss(ABC):
             Targets, sample weights.
         """
         return -math.inf
+
+    def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
+        """:meth:`least` of the rows of all workers, with their targets and weights of shape (N,)."""
+
+        def piece(rows: tuple[int, int]) -> float:
+            return self.least(y[slice(*rows)], weight[slice(*rows)])
+
+        return float(engine.sums(piece, engine.leaves(len(y)), light=True))
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float | None:
         """Minimiser in b of the loss at ``base + b``, where a formula gives it; else None.
@@ -324,6 +333,33 @@ class Loss(ABC):
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
         engine.over_rows(kernel, engine.leaves(len(z)), z, y, weight, *extra, out)
         return out
+
+    def curvature_parts(
+        self,
+        base: Array,
+        total: Array,
+        intercept: float,
+        y: Array,
+        weight: Array,
+        bend: Array,
+        engine: Engine,
+        root: Array | None = None,
+    ) -> list[Any]:
+        """Sums of the curvature at ``base + total + intercept``, twice, for :meth:`Engine.together`.
+
+        Parameters
+        ----------
+        base, total, intercept, y, weight, engine
+            As of :meth:`advance`.
+        bend, root : ndarray of shape (N,)
+            Outputs: the weighted second derivative and, if it is wanted, its square root.
+        """
+        from fastadmm.kernels.curvature_at import curvature_at
+
+        kernel, extra, some = self.kernels().curvature, self.kernel_arguments(), bend[:0]
+        curve = address_of(kernel, (some, y[:0], weight[:0], *extra, some, 0, 0))
+        given = curve, base, total, float(intercept), y, weight, extra, bend, some if root is None else root
+        return engine.kernel_parts(curvature_at, engine.leaves(len(y)), (2,), *given)
 
     def prox(
         self,

@@ -469,12 +469,7 @@ def least_of(problem: Problem, engine: Engine) -> float:
     engine : Engine
         Of all rows of the problem.
     """
-    y, weight = problem.y, problem.weight
-
-    def piece(rows: tuple[int, int]) -> float:
-        return problem.loss.least(y[slice(*rows)], weight[slice(*rows)])
-
-    return float(engine.sums(piece, engine.leaves(len(y)), light=True))
+    return problem.loss.least_of_all(problem.y, problem.weight, engine)
 
 
 def solve(
@@ -510,6 +505,8 @@ def solve(
     solver = Solver(problem, options, start=start, early=early)
     try:
         with solver.engine.limited():  # once: every round would set all libraries' threads and set them back
-            return run_rounds(solver, monitor, should_stop)
+            result = run_rounds(solver, monitor, should_stop)
+        solver.method.close()
+        return result
     finally:
         solver.close()

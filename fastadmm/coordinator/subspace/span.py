@@ -207,6 +207,7 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
     solved: np.ndarray | None = None  # for the slope here
     best = Best(span, here, _MOST_IDLE)
     for _ in range(_MAX_STEPS):
+        span.let_go(here, best.here)
         step = -(solve(here.slope) if solved is None else solved)
         solved = None
         decrease = -float(here.slope @ step)
@@ -221,6 +222,7 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
             if decrease <= _FLAT * abs(here.value):
                 break
             step = step * span.best_length(here, step, trial)
+            span.let_go(here, best.here)
             trial = span.advance(here, step)
             if not trial.value < here.value:
                 break
@@ -235,7 +237,7 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
             solved = None
             span.renew(hessian, here.point)
             solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
-    return best.here.point
+    return span.leave(best.here)
 
 
 def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
@@ -311,6 +313,7 @@ class Span:
         self.tilt = tilt
         self.scale = problem.regularization
         self._z = np.empty(0)  # scratch, from step to step
+        self._made: list[SpanPoint] = []  # here, and nowhere else
 
     @property
     def n_messages(self) -> int:
@@ -325,11 +328,28 @@ class Span:
         loss, total, size = sums.tolist()
         return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, (total, size))
 
-    def curvature(self, point: SpanPoint) -> np.ndarray:
-        """Weighted second derivatives of the loss."""
-        problem, self._z = self.problem, np.empty(0)  # whoever asks needs the memory
-        z = self.engine.plus(problem.offset, point.total, point.intercept)
-        return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+    def curvature(self, point: SpanPoint, root: np.ndarray | None = None) -> np.ndarray:
+        """Weighted second derivatives of the loss; their square roots go to ``root``, of shape (N,)."""
+        problem, n = self.problem, len(point.total)
+        there = problem.offset, point.total, point.intercept, problem.y, problem.weight
+        h = np.empty(n)
+        problem.loss.curvature_parts(*there, h, self.engine, root)  # nobody asks for its sum
+        return h
+
+    def let_go(self, *kept: Here) -> None:
+        """Give back the memory of points that :meth:`advance` made, but for those that are kept."""
+        own = [here.point for here in kept]
+        for point in self._made:
+            if not any(point is other for other in own) and point.gradient is not None:
+                self.engine.give_back(point.total, point.gradient)
+        self._made = [point for point in self._made if any(point is other for other in own)]
+
+    def leave(self, kept: Here) -> SpanPoint:
+        """Give back all memory but a point's; that point."""
+        self.let_go(kept)
+        self.engine.give_back(self._z)
+        self._z = np.empty(0)
+        return kept.point
 
     def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
         """Take new messages into the Hessian; the same pass gives the slope."""
@@ -339,12 +359,18 @@ class Span:
     def refreshed(self, point: SpanPoint, hessian: SpanHessian) -> Here:
         """Move the Hessian to the point; the slope travels with it."""
         assert point.gradient is not None
-        products = hessian.refresh(self.messages, self.curvature(point), self.engine, point.gradient)
-        return self.here(point, products)
+        return self.here(point, self._moved(hessian, point, point.gradient))
 
     def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
         """Move the Hessian to the point."""
-        hessian.refresh(self.messages, self.curvature(point), self.engine)
+        self._moved(hessian, point, None)
+
+    def _moved(self, hessian: SpanHessian, point: SpanPoint, gradient: np.ndarray | None) -> np.ndarray:
+        root = self.engine.vector(len(point.total))
+        h = self.curvature(point, root)
+        products = hessian.refresh(self.messages, h, self.engine, gradient, root)
+        self.engine.give_back(root)
+        return products
 
     def here(self, point: SpanPoint, products: np.ndarray) -> Here:
         """A point with its loss and gradient, whose products with the messages have shape (K,)."""
@@ -389,9 +415,9 @@ class Span:
         problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         move, n = step[lead:], len(old.total)
-        total, gradient = np.empty(n), np.empty(n)
+        total, gradient = self.engine.vector(n), self.engine.vector(n)
         if len(self._z) != n:
-            self._z = np.empty(n)
+            self._z = self.engine.vector(n)
 
         loss, products, sums = problem.loss.advance(
             messages,
@@ -406,7 +432,9 @@ class Span:
             gradient,
             self.engine,
         )
-        return self.here(SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums), products)
+        point = SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums)
+        self._made.append(point)
+        return self.here(point, products)
 
     def combined(self, c: np.ndarray) -> np.ndarray:
         """Sum of the messages with coefficients, of shape (N,)."""

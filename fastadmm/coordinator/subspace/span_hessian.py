@@ -50,7 +50,12 @@ class SpanHessian:
         self.matrix, self.reference = np.zeros((self.lead, self.lead)), None
 
     def refresh(
-        self, messages: np.ndarray, curvature: np.ndarray, engine: Engine, gradient: np.ndarray | None = None
+        self,
+        messages: np.ndarray,
+        curvature: np.ndarray,
+        engine: Engine,
+        gradient: np.ndarray | None = None,
+        root: np.ndarray | None = None,
     ) -> np.ndarray:
         """Move the reference: computes the whole matrix.
 
@@ -62,6 +67,8 @@ class SpanHessian:
         engine : Engine
         gradient : ndarray of shape (N,), optional
             g.
+        root : ndarray of shape (N,), optional
+            The square root of the curvature, where it is known.
 
         Returns
         -------
@@ -73,7 +80,8 @@ class SpanHessian:
 
         size, leaves = self.lead + len(messages), engine.leaves(len(curvature))
         self.reference = curvature
-        given = messages, engine.root(curvature), self.lead, routine("dsyrk")
+        root = engine.root(curvature) if root is None else root
+        given = messages, root, self.lead, routine("dsyrk")
         parts = [engine.kernel_parts(span_hessian, leaves, (size, size), *given)]
         if gradient is not None:
             parts.append(engine.dot_parts(messages, gradient))

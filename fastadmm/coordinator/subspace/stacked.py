@@ -21,7 +21,7 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import SPARSE_SPAN, Rounds, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import SPARSE_SPAN, Rounds, hessian_fits, stacked_rows_pay
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
@@ -63,8 +63,11 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     columns = sum(block.shape[1] for block in blocks)
     if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > _MOSTLY * columns:
         return ""  # as messages columns take no more memory then, and no more time
-    n, square = engine.all_rows(problem.n_samples), mean_row_square(blocks, engine)
-    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
+    n, shapes = (
+        engine.all_rows(problem.n_samples),
+        ([b.shape[1] for b in blocks], [b.density for b in blocks]),
+    )
+    square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf
     return stacked_rows_pay(n, *shapes, square, most, loss.name == "squared", rounds)
 
 

@@ -81,8 +81,10 @@ class StackedSpan(Span):
 
         Both of shape (d,), or with an intercept (d + 1,).
         """
-        h, lead, engine = self.curvature(point), self.lead, self.engine
-        total = float(engine.total(h))
+        lead, engine, h = self.lead, self.engine, np.empty(len(point.total))
+        there = self.problem.offset, point.total, point.intercept, self.problem.y, self.problem.weight
+        ((sum_of_all, _),) = engine.together(self.problem.loss.curvature_parts(*there, h, engine))
+        total = float(sum_of_all)
         # Where all rows are on flat pieces nothing else would hold the intercept.
         sizes = np.append(np.full(lead, total or self.problem.total_weight), total * self._mean_squares())
         sizes[lead:] += self.scale

@@ -472,11 +472,13 @@ class SubspaceCoordinator:
     def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
         problem, point = self.problem, self.point
-        z = self.engine.plus(problem.offset, point.total, point.intercept)
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
+        there = problem.offset, point.total, point.intercept, problem.y, problem.weight
+        h = self.engine.vector(problem.n_samples)
+        problem.loss.curvature_parts(*there, h, self.engine)
         share, mean = drift_share(h, self.metric, self.watch.usual, self.engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
+            self.engine.give_back(h)
             return False
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = penalty_unit(problem, self.engine)
@@ -803,6 +805,9 @@ class SubspaceMethod(Method):
 
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory
+
+    def close(self) -> None:
+        self.coordinator.store.close()
 
     def place(self, count: int) -> np.ndarray:
         return self.coordinator.store.place(count, self.coordinator.most_messages)

@@ -19,6 +19,7 @@ __all__ = [
     "SPARSE_SPAN",
     "Rounds",
     "bytes_beside_messages",
+    "hessian_fits",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
@@ -159,7 +160,7 @@ def stacked_rows_pay(
     step = (_ENTRY + far) * entries + _ROW
     by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
     by_gram += rounds.sweeps * columns**2 / n_samples
-    if _HESSIAN_NUMBERS * columns**2 > max(n_samples * kept, _FEW_NUMBERS):
+    if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
     if faces:
         otherwise = _PASSES * _PASS_ENTRY * entries
@@ -179,6 +180,18 @@ def stacked_rows_pay(
     if by_gram <= otherwise:
         return "gram"
     return "coordinates" if faces else "products"
+
+
+def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
+    """Whether a Hessian over all columns takes no more memory than messages, or little.
+
+    Parameters
+    ----------
+    n_samples, widths, most
+        As of :func:`stacked_rows_pay`, which asks for no ``row_square`` where it does not.
+    """
+    kept = sum(min(most, width) for width in widths)
+    return _HESSIAN_NUMBERS * sum(widths) ** 2 <= max(n_samples * kept, _FEW_NUMBERS)
 
 
 def bytes_beside_messages(

@@ -1,0 +1,111 @@
+"""Vectors with a number for every row: written in one pass, used again, and given back by all threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm.engine import pages
+from fastadmm.engine.engine import Engine
+from fastadmm.kernels.logistic import soft_labels
+from fastadmm.kernels.pieces import COMPILED
+from fastadmm.problem.losses import LOSSES, get_loss
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions, solve
+
+SMOOTH = [name for name, loss in LOSSES.items() if loss.smooth and loss.convex and not loss.vector]
+LARGE = 300_000  # vectors of more than two megabytes
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_curvature_in_one_pass_is_that_of_several(name):
+    rng, n, loss = np.random.default_rng(0), 70_001, get_loss(name)
+    base, total = 0.3 * rng.normal(size=(2, n))
+    y = rng.integers(0, 2, n).astype(float) + (
+        0.5 if loss.link(1.0) is not None and name != "binomial" else 0.0
+    )
+    weight, found = rng.uniform(0.2, 3.0, n), []
+    for threads in (1, 3):
+        with Engine(threads) as engine:
+            bend, root = np.full(n, np.nan), np.full(n, np.nan)
+            given = base, total, 0.7, y, weight, bend, engine
+            ((first, size),) = engine.together(loss.curvature_parts(*given, root))
+            ((second, _),) = engine.together(loss.curvature_parts(*given))
+            z = engine.plus(base, total, 0.7)
+            expected = loss.curvature(z, y, weight, np.empty(n), engine)
+            assert first == second == engine.total(expected)
+            assert size == engine.total(np.abs(expected))
+            np.testing.assert_array_equal(bend, expected)
+            np.testing.assert_array_equal(root, np.sqrt(expected))
+            found.append((first, bend.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_memory_that_is_given_back_is_used_again():
+    with Engine(1) as engine:
+        first = engine.vector(LARGE)
+        engine.give_back(first)
+        second = engine.vector(LARGE)
+        assert second is not first
+        assert second.ctypes.data == first.ctypes.data
+        assert second.shape == (LARGE,)
+        assert engine.vector(LARGE).ctypes.data != second.ctypes.data
+        assert engine.vector(LARGE - 1).shape == (LARGE - 1,)
+        few = engine.vector(100)
+        engine.give_back(few, np.empty((2, LARGE))[0])  # too small; part of something else
+        assert not any(engine._vectors.values())
+        engine.give_back(*(np.empty(LARGE) for _ in range(9)))
+        assert len(engine._vectors[LARGE]) == 4
+    assert not engine._vectors
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber", "squared_hinge", "hinge"])
+def test_fits_do_not_depend_on_memory_that_is_used_again(loss, monkeypatch):
+    rng, found = np.random.default_rng(1), []
+    X = rng.normal(size=(LARGE, 4)) * [1.0, 3.0, 0.1, 1.0]
+    y = (X @ [1.0, -0.5, 2.0, 0.0] + rng.normal(size=LARGE) > 0.3).astype(float)
+    problem = make_problem([X[:, :2].copy(), X[:, 2:].copy()], y, loss=loss, lam=1e-4)
+    for threads, keeps in ((1, True), (2, True), (1, False)):
+        if not keeps:
+            monkeypatch.setattr(Engine, "give_back", lambda self, *vectors: None)
+        result = solve(problem, SolverOptions(gap=1e-5, n_threads=threads, max_rounds=40))
+        records = [(record.objective, record.gap) for record in result.history]
+        found.append((records, result.intercept, *(own.tobytes() for own in result.weights)))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
+def test_only_what_nobody_knows_is_dropped():
+    with Engine(2) as engine:
+        rows = np.ones((5, 2_000_000))
+        view = rows[1]
+        pages.free(rows, engine)
+        assert (rows == 1.0).all()
+        del view
+        pages.free(rows, engine)
+        assert rows[2, LARGE:-LARGE].sum() == 0.0  # to the system, and back as zeros
+        assert set(np.unique(rows)) <= {0.0, 1.0}
+        small = np.ones(LARGE)
+        pages.free(small, engine)
+        assert (small == 1.0).all()
+
+
+def test_a_method_that_is_closed_holds_no_messages():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(500, 6))
+    solver = Solver(make_problem([X[:, :3], X[:, 3:]], (X[:, 0] > 0).astype(float)), SolverOptions())
+    solver.round()
+    assert len(solver.coordinator.messages)
+    solver.method.close()
+    assert not len(solver.coordinator.messages)
+
+
+def test_targets_between_labels_are_counted():
+    rng, loss = np.random.default_rng(3), get_loss("logistic")
+    weight = rng.integers(0, 2, 9000).astype(float)
+    hard = rng.integers(0, 2, 9000).astype(float)
+    soft = np.where(rng.random(9000) < 0.1, 0.25, hard)
+    for y in (hard, soft, np.where(weight == 0.0, 0.5, hard)):
+        used = y[weight > 0.0]
+        assert soft_labels(y, weight, 0, len(y)) == np.sum((used != 0.0) & (used != 1.0))
+        with Engine(2) as engine:
+            assert loss.least_of_all(y, weight, engine) == pytest.approx(loss.least(y, weight), rel=1e-12)
