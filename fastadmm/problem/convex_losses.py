@@ -61,6 +61,13 @@ class Logistic(Loss):
         return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
 
     def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
+        """As of every loss: one quick pass where all targets are 0 or 1.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (N,)
+        engine : Engine
+        """
         from fastadmm.kernels.logistic import soft_labels
 
         (soft,) = engine.together(engine.returned_parts(soft_labels, engine.leaves(len(y)), 1, y, weight))

@@ -152,7 +152,14 @@ class Loss(ABC):
         return -math.inf
 
     def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
-        """:meth:`least` of the rows of all workers, with their targets and weights of shape (N,)."""
+        """:meth:`least` of the rows of all workers.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (N,)
+            Targets, sample weights.
+        engine : Engine
+        """
 
         def piece(rows: tuple[int, int]) -> float:
             return self.least(y[slice(*rows)], weight[slice(*rows)])

@@ -213,8 +213,8 @@ class Solver(Run):
                 self.watch.weights = [np.array(w, order="C") for w in self.method.weights()]
             else:
                 yield self._final("keep_best", Pace.SHORT)
-        checked = self._checkable and not (self.diverged or self.method.sums_are_of_weights)
-        if checked and self.stop_reason(self.last_record) is not None:
+        ends = self._checkable and not self.diverged and self.stop_reason(self.last_record) is not None
+        if ends and not self.method.sums_are_of_weights:
             begin = time.perf_counter()
             record = self._of_model(self.last_record, self.method.weights(), self.method.intercept)
             if record is not self.last_record and self.stop_reason(record) is None:
