@@ -26,7 +26,13 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SHARE_OF_WANTED", "StackedRows", "StackedSubspaceMethod", "goes_by_stacked_rows"]
+__all__ = [
+    "SHARE_OF_WANTED",
+    "OverStackedRows",
+    "StackedRows",
+    "StackedSubspaceMethod",
+    "goes_by_stacked_rows",
+]
 
 Array = np.ndarray
 
@@ -138,24 +144,15 @@ class StackedRows:
         return minimise_by_products(span, point, tolerance, accuracy, most)
 
 
-class StackedSubspaceMethod(SubspaceMethod):
-    """Rounds over all columns.
-
-    Parameters
-    ----------
-    how : {"gram", "products"}
-        As of :func:`goes_by_stacked_rows`.
-    problem, engine, directions
-        As of the method that this extends.
+class OverStackedRows(SubspaceMethod):
+    """What all methods have that read all columns side by side until they leave them for directions.
 
     Attributes
     ----------
     rows : StackedRows
     """
 
-    def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
-        super().__init__(problem, engine, directions)
-        self.rows = StackedRows(how, problem, engine)
+    rows: StackedRows
 
     def keep_to_directions(self) -> None:
         super().keep_to_directions()
@@ -166,6 +163,33 @@ class StackedSubspaceMethod(SubspaceMethod):
         for party in parties if self.rows.how else ():
             party.reason += "; in one process all columns are read side by side"
         return parties
+
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.rows.how
+        super().begin_at(weights, intercept)
+
+    def export(self) -> dict[str, Any]:
+        return {**super().export(), "how": self.rows.how}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        super().restore(saved)
+        self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
+
+
+class StackedSubspaceMethod(OverStackedRows):
+    """Rounds over all columns.
+
+    Parameters
+    ----------
+    how : {"gram", "products"}
+        As of :func:`goes_by_stacked_rows`.
+    problem, engine, directions
+        As of the method that this extends.
+    """
+
+    def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
+        super().__init__(problem, engine, directions)
+        self.rows = StackedRows(how, problem, engine)
 
     def exchange(self) -> Talk[list[float]]:
         if not self.rows.how:
@@ -186,14 +210,3 @@ class StackedSubspaceMethod(SubspaceMethod):
             if before - after <= NOTHING * abs(before):
                 self.rows.leave()
         return squared
-
-    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
-        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.rows.how
-        super().begin_at(weights, intercept)
-
-    def export(self) -> dict[str, Any]:
-        return {**super().export(), "how": self.rows.how}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        super().restore(saved)
-        self.rows.how = str(saved.get("how", ""))  # not in runs that began without it

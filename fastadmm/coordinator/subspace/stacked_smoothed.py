@@ -8,7 +8,6 @@ enough, and most rows are on a flat piece of the smoothed loss, which costs noth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +18,8 @@ from fastadmm.coordinator.certificate import dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.stacked import SHARE_OF_WANTED, StackedRows
+from fastadmm.coordinator.subspace.stacked import SHARE_OF_WANTED, OverStackedRows, StackedRows
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["StackedSmoothedMethod"]
@@ -38,7 +36,7 @@ _ACCURACY = 0.03
 _IN_VAIN, _MOST_IN_VAIN = 0.5, 3
 
 
-class StackedSmoothedMethod(SmoothedSubspaceMethod):
+class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
     """Rounds over all columns.
 
     Parameters
@@ -48,7 +46,6 @@ class StackedSmoothedMethod(SmoothedSubspaceMethod):
 
     Attributes
     ----------
-    rows : StackedRows
     proved : float
         The gap where the last round began.
     idle : int
@@ -59,20 +56,6 @@ class StackedSmoothedMethod(SmoothedSubspaceMethod):
         super().__init__(problem, engine, directions)
         self.rows = StackedRows(how, problem, engine)
         self.proved, self.idle = math.inf, 0
-
-    def keep_to_directions(self) -> None:
-        super().keep_to_directions()
-        self.rows.leave()
-
-    def make_parties(self) -> Sequence[DirectionParty]:
-        parties = super().make_parties()
-        for party in parties if self.rows.how else ():
-            party.reason += "; in one process all columns are read side by side"
-        return parties
-
-    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
-        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.rows.how
-        super().begin_at(weights, intercept)
 
     def round(self) -> Talk[Measured]:
         if not self.rows.how:
@@ -147,9 +130,8 @@ class StackedSmoothedMethod(SmoothedSubspaceMethod):
         coordinator.start(here.intercept)
 
     def export(self) -> dict[str, Any]:
-        return {**super().export(), "how": self.rows.how, "proved": self.proved, "in_vain": self.idle}
+        return {**super().export(), "proved": self.proved, "in_vain": self.idle}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
-        self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
         self.proved, self.idle = float(saved.get("proved", math.inf)), int(saved.get("in_vain", 0))
