@@ -23,6 +23,8 @@ __all__ = [
     "as_block",
     "check_scale",
     "fours",
+    "gram_leaves",
+    "mirrored",
     "mostly_zero",
     "split_fours",
     "tell_of_all",
@@ -193,10 +195,14 @@ class FeatureBlock(ABC):
 
     def _gram_leaves(self, engine: Engine) -> Ranges:
         """The same for a Gram matrix, of which fewer are made where it is large."""
-        n, d = self.shape
-        everything, entries = engine.all_rows(n), self.density * d
-        work = min(0.125 * everything * (entries / d) ** 2, SUMS_BUDGET / (2.0 * d * d))
-        return engine.leaves(n, everything * entries, work, fewest=4)
+        return gram_leaves(self.shape, self.density * self.shape[1], engine)
+
+
+def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Ranges:
+    """Leaves of a Gram matrix of a matrix (N, d) here, with so many entries in a row."""
+    everything, d = engine.all_rows(shape[0]), shape[1]
+    work = min(0.125 * everything * (entries / d) ** 2, SUMS_BUDGET / (2.0 * d * d))
+    return engine.leaves(shape[0], everything * entries, work, fewest=4)
 
 
 class DenseBlock(FeatureBlock):
@@ -333,7 +339,7 @@ class DenseBlock(FeatureBlock):
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
         if self.in_memory:
-            return _mirrored(engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told))
+            return mirrored(engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told))
 
         def work(rows: Rows) -> Array:
             total = np.zeros(shape)
@@ -341,7 +347,7 @@ class DenseBlock(FeatureBlock):
                 kernel(part, own[start:stop], *told, total, 0, stop - start)
             return total
 
-        return _mirrored(engine.sums(work, leaves, size=shape[0] ** 2))
+        return mirrored(engine.sums(work, leaves, size=shape[0] ** 2))
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -574,7 +580,7 @@ class CSRBlock(FeatureBlock):
         if self.in_memory:
             kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
             own_weight = np.ones(self.shape[0]) if weight is None else weight
-            return _mirrored(engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight))
+            return mirrored(engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight))
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
@@ -583,7 +589,7 @@ class CSRBlock(FeatureBlock):
                 csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
-        return _mirrored(engine.sums(work, ranges, size=d * d))
+        return mirrored(engine.sums(work, ranges, size=d * d))
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self._gram_is_filled(engine)
@@ -694,7 +700,7 @@ def _kernel_matrix(n: int, tiles: Any, multiply: Any, keep: Any) -> Array:
     return out
 
 
-def _mirrored(upper: Array) -> Array:
+def mirrored(upper: Array) -> Array:
     """Fill the lower triangle of a matrix of shape (d, d) from its upper one, in place."""
     d = len(upper)
     for j in range(1, d):

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored
+from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 
-__all__ = ["can_stand_side_by_side", "mean_row_square", "side_by_side"]
+__all__ = ["Beside", "can_stand_side_by_side", "mean_row_square", "side_by_side", "some_rows"]
+
+Array = np.ndarray
 
 
 def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
@@ -33,8 +36,84 @@ def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
     return float(engine.sums(piece, engine.leaves(n), light=True)) / engine.all_rows(n)
 
 
-def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock:
-    """Copy blocks, of which :func:`can_stand_side_by_side`, into one; a single sparse one is that itself.
+class Beside:
+    """Dense matrices with the same rows, whose columns are read where they are.
+
+    Parameters
+    ----------
+    matrices : sequence of ndarray of shape (N, d_m)
+        C-contiguous.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (N, d).
+    matrices : tuple of ndarray
+        And some without columns: as many as a power of two, since kernels are compiled for their number.
+    """
+
+    def __init__(self, matrices: Sequence[Array]) -> None:
+        n, count = len(matrices[0]), len(matrices)
+        self.shape = n, sum(matrix.shape[1] for matrix in matrices)
+        nothing = np.empty((n, 0))
+        self.matrices = (*matrices, *[nothing] * ((1 << (count - 1).bit_length()) - count))
+
+    def some_rows(self, numbers: Array) -> Beside:
+        """A copy of the rows with numbers of shape (n,)."""
+        return Beside([np.concatenate([matrix[numbers] for matrix in self.matrices], axis=1)])
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        """``D x`` of shape (N,) for x of shape (d,)."""
+        from fastadmm.kernels.beside import beside_product
+
+        n, d = self.shape
+        out = np.empty(n)
+        engine.over_rows(
+            beside_product, engine.leaves(n, engine.all_rows(n) * float(d)), self.matrices, x, out
+        )
+        return out
+
+    def transposed_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,) for v of shape (N,)."""
+        from fastadmm.kernels.beside import beside_transposed
+
+        n, d = self.shape
+        leaves = engine.leaves(n, engine.all_rows(n) * d, engine.all_rows(n))
+        return engine.sum_over_rows(beside_transposed, leaves, (d,), self.matrices, v)
+
+    def gram(self, engine: Engine, weight: Array) -> Array:
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,)."""
+        from fastadmm.kernels.beside import beside_gram
+        from fastadmm.kernels.blas import routine
+
+        n, d = self.shape
+        leaves, told = gram_leaves((n, d), float(d), engine), (tile_rows(d), routine("dsyrk"))
+        found = engine.sum_over_rows(beside_gram, leaves, (d, d), self.matrices, weight, *told)
+        return mirrored(found)
+
+
+def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:
+    """A copy of some rows of a sparse block in memory, with numbers of shape (n,).
+
+    ``engine``: of these rows.
+    """
+    from fastadmm.kernels.side_by_side import append_csr
+
+    n = len(numbers)
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(block.indptr[numbers + 1] - block.indptr[numbers], out=indptr[1:])
+    indices, data = np.empty(int(indptr[-1]), block.indices.dtype), np.empty(int(indptr[-1]))
+    given = block.indptr, block.indices, block.data, numbers, 0, indptr[:-1].copy(), indices, data
+    engine.over_rows(append_csr, engine.leaves(n), *given)
+    found = CSRBlock.of_sorted(indptr, indices, data, block.shape[1])
+    found.density = block.density  # of the rows of all workers, about
+    return found
+
+
+def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | Beside:
+    """Blocks, of which :func:`can_stand_side_by_side`, as one: dense ones where they are, sparse ones copied.
+
+    A single sparse one is that itself.
 
     Parameters
     ----------
@@ -43,10 +122,12 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock:
 
     Returns
     -------
-    CSRBlock of shape (N, d)
+    CSRBlock or Beside, of shape (N, d)
     """
     from fastadmm.kernels.side_by_side import append_csr, append_dense
 
+    if all(isinstance(block, DenseBlock) for block in blocks):
+        return Beside([block.matrix for block in blocks if isinstance(block, DenseBlock)])
     if len(blocks) == 1 and isinstance(blocks[0], CSRBlock):
         return blocks[0]
     n, columns = blocks[0].shape[0], sum(block.shape[1] for block in blocks)
@@ -61,7 +142,7 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock:
     for block in blocks:
         out = first, places, indices, data
         if isinstance(block, CSRBlock):
-            given = block.indptr, block.indices, block.data, *out
+            given = block.indptr, block.indices, block.data, np.arange(n), *out
             engine.over_rows(append_csr, engine.leaves(n), *given)
         elif isinstance(block, DenseBlock):
             engine.over_rows(append_dense, engine.leaves(n), block.matrix, *out)

@@ -103,6 +103,7 @@ class RowEngine(Engine):
         self.nodes = nodes_of(n_rows, comm.rank, comm.size)
         ends = [node_range(n_rows, *node) for node in self.nodes]
         self.rows = ends[0][0], ends[-1][1]
+        self.first_row = self.rows[0]
         self._ends = [(start - self.rows[0], stop - self.rows[0]) for start, stop in ends]
         self._cuts: dict[Any, Ranges] = {}
 

@@ -163,6 +163,8 @@ class Engine(VectorWork):
 
     Attributes
     ----------
+    first_row : int
+        Number, of all rows, of the first that is here.
     few_leaves : int
         So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
     spilled : SpilledRows or None
@@ -178,6 +180,7 @@ class Engine(VectorWork):
     their results depend on their own thread count, ours must not.
     """
 
+    first_row = 0
     few_leaves = 4
     spilled: SpilledRows | None = None
     shares_rows = False

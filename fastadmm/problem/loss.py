@@ -289,7 +289,7 @@ class Loss(ABC):
 
     def advance(
         self,
-        messages: Array,
+        messages: Array | tuple[Array, ...],
         step: Array,
         origin: Array,
         base: Array,
@@ -305,8 +305,8 @@ class Loss(ABC):
 
         Parameters
         ----------
-        messages : ndarray of shape (K, N)
-            V.
+        messages : ndarray of shape (K, N), or tuple of ndarray of shape (N, d_m)
+            V, or matrices of which it is the columns, K of them together.
         step : ndarray of shape (K,)
         origin, base : ndarray of shape (N,)
             Sum of messages before the step; offset.
@@ -328,7 +328,7 @@ class Loss(ABC):
         sums : tuple of float
             Of the gradient and of its absolute values.
         """
-        extra, size = self.kernel_arguments(), len(messages)
+        extra, size = self.kernel_arguments(), len(step)
         arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
         leaves = engine.leaves(len(y))
         found = engine.sum_over_rows(self.kernels().advance, leaves, (size + 3,), *arguments)

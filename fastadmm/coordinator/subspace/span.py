@@ -65,6 +65,8 @@ class SpanPoint:
         Summed-scaling gradient of the loss at the point; None while unknown.
     sums : (float, float) or None
         Sum of the gradient and of its absolute values; None while unknown.
+    products : ndarray of shape (K,) or None
+        Of messages and gradient; None while unknown.
     """
 
     coefficients: np.ndarray
@@ -73,6 +75,7 @@ class SpanPoint:
     loss: float = math.nan
     gradient: np.ndarray | None = None
     sums: tuple[float, float] | None = None
+    products: np.ndarray | None = None
 
 
 #: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
@@ -375,6 +378,7 @@ class Span:
     def here(self, point: SpanPoint, products: np.ndarray) -> Here:
         """A point with its loss and gradient, whose products with the messages have shape (K,)."""
         assert point.gradient is not None
+        point.products = products
         slope = np.empty(self.lead + len(products))
         slope[self.lead :] = products + self.scale * point.coefficients
         if self.lead:

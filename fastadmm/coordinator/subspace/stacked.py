@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
+from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.subspace.sampled_start import sampled_start
 from fastadmm.coordinator.subspace.span import SpanPoint, descend
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
@@ -38,6 +41,9 @@ Array = np.ndarray
 
 #: Of the gap that ends a run, what Newton's method may leave.
 SHARE_OF_WANTED = 0.3
+
+#: Of a weight, when it is taken apart into a direction and its coefficient.
+_LAST_DIGITS = 4.0 * float(np.finfo(float).eps)
 
 #: Share of entries from which on columns are not sparse.
 _MOSTLY = 0.5
@@ -89,8 +95,8 @@ class StackedRows:
     """
 
     def __init__(self, how: str, problem: Problem, engine: Engine) -> None:
-        self.how, self.engine, self.blocks = how, engine, problem.blocks
-        self._rows: CSRBlock | None = None
+        self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
+        self._rows: CSRBlock | Beside | None = None
         self._span: StackedSpan | None = None
 
     def leave(self) -> None:
@@ -113,6 +119,10 @@ class StackedRows:
     def parted(self, c: Array) -> list[Array]:
         """Weights of each party, of those of all."""
         return np.split(c, np.cumsum([block.shape[1] for block in self.blocks])[:-1])
+
+    def product(self, c: Array) -> Array:
+        """Sum of all messages, of shape (N,), for weights of all parties."""
+        return self.span(self.problem).combined(c)
 
     def weights(self, method: SubspaceMethod) -> Array:
         """Weights of all parties where a method is."""
@@ -140,7 +150,12 @@ class StackedRows:
         """
         span = self.span(problem)
         if self.how == "gram":
-            return descend(span, point, tolerance, SpanHessian(problem.fit_intercept)), 0
+            hessian = SpanHessian(problem.fit_intercept)
+            if not point.coefficients.any():
+                start = sampled_start(problem, span.rows, point, hessian, self.engine)
+                if start is not point:
+                    point = span.at_weights(start.coefficients, start.intercept).point
+            return descend(span, point, tolerance, hessian), 0
         return minimise_by_products(span, point, tolerance, accuracy, most)
 
 
@@ -153,6 +168,7 @@ class OverStackedRows(SubspaceMethod):
     """
 
     rows: StackedRows
+    _messages_are_known = True
 
     def keep_to_directions(self) -> None:
         super().keep_to_directions()
@@ -165,10 +181,58 @@ class OverStackedRows(SubspaceMethod):
         return parties
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
-        self.coordinator.all_at_once = self.coordinator.all_at_once and not self.rows.how
-        super().begin_at(weights, intercept)
+        if not self.rows.how:
+            super().begin_at(weights, intercept)
+            return
+        self.coordinator.all_at_once = False
+        c = np.concatenate(weights)
+        self.stand_at(SpanPoint(c, intercept, self.rows.product(c)))
+
+    def stand_at(self, point: SpanPoint) -> None:
+        """Go on from weights of all parties: each one's are its only direction.
+
+        Their messages, which only rounds by directions need, are left out.
+        """
+        coordinator, weights = self.coordinator, self.rows.parted(point.coefficients)
+        norms = np.array([float(np.linalg.norm(x)) for x in weights])
+        owner = np.flatnonzero(norms > 0.0)
+        for party, own, norm in zip(self.parties, weights, norms):
+            party.directions = (own / norm)[np.newaxis] if norm > 0.0 else own[np.newaxis][:0]
+        coordinator.adopt(np.empty((0, len(point.total))), owner)
+        coordinator.point = replace(point, coefficients=norms[owner], products=None)
+        self._messages_are_known = False
+        self._at_start(coordinator.point)
+        coordinator.start(point.intercept)
+
+    @property
+    def sums_are_of_weights(self) -> bool:
+        # The weights that are returned are these to the last digit. That the objective is stationary in: what
+        # a last digit does to a predictor counts by its square.
+        problem, bend = self.problem, self.problem.loss.gradient_lipschitz
+        if self._messages_are_known or bend is None:
+            return False
+        pairs = zip(problem.blocks, self.weights())
+        most = sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
+        change = 0.5 * bend * problem.total_weight * (_LAST_DIGITS * most) ** 2
+        return change <= NOTHING * abs(self.coordinator.point.loss)
+
+    def leave(self) -> None:
+        """Go on by directions."""
+        self.make_messages()
+        self.rows.leave()
+
+    def make_messages(self) -> None:
+        """Those that :meth:`stand_at` left out."""
+        if not self._messages_are_known:
+            coordinator, engine = self.coordinator, self.engine
+            messages = np.empty((len(coordinator.owner), len(coordinator.point.total)))
+            for m, message in zip(coordinator.owner.tolist(), messages):
+                self.parties[m].block.product_into(self.parties[m].directions[0], message, engine)
+            coordinator.adopt(messages, coordinator.owner)
+            self._messages_are_known = True
 
     def export(self) -> dict[str, Any]:
+        self.make_messages()
         return {**super().export(), "how": self.rows.how}
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -191,22 +255,37 @@ class StackedSubspaceMethod(OverStackedRows):
         super().__init__(problem, engine, directions)
         self.rows = StackedRows(how, problem, engine)
 
+    def round(self) -> Talk[Measured]:
+        if self.rows.how:
+            self._descend()
+        measured = yield from super().round()
+        for party in self.parties:
+            party.block.know([])
+        return measured
+
     def exchange(self) -> Talk[list[float]]:
-        if not self.rows.how:
+        coordinator = self.coordinator
+        if not self.rows.how or coordinator.primal is None:
             return (yield from super().exchange())
+        squared = yield from coordinator.squared_residuals(coordinator.primal.gradient)
+        coordinator.forecast.take(coordinator.proved_gap(squared, coordinator.primal))
+        return squared
+
+    def _descend(self) -> None:
+        """Minimise over all weights, so that the parties need but say what is left."""
         coordinator, forecast = self.coordinator, self.coordinator.forecast
         primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
-        before = primal.loss + coordinator.regulariser()
-        squared = yield from coordinator.squared_residuals(primal.gradient)
-        gap = coordinator.proved_gap(squared, primal)
-        if not forecast.proves(gap, before):
-            point, wanted = coordinator.point, forecast.wanted
-            c = self.rows.weights(self)
-            start = SpanPoint(c, point.intercept, point.total, point.loss, point.gradient, point.sums)
-            tolerance, most = span_tolerance(gap, before, True, wanted), self.rows.most_products()
-            found, _ = self.rows.best(self.problem, start, tolerance, most, SHARE_OF_WANTED * wanted)
-            self.begin_at(self.rows.parted(found.coefficients), found.intercept)
-            after = coordinator.start(point.intercept).loss + coordinator.regulariser()
-            if before - after <= NOTHING * abs(before):
-                self.rows.leave()
-        return squared
+        point, before = coordinator.point, primal.loss + coordinator.regulariser()
+        start = replace(point, coefficients=self.rows.weights(self))
+        # Of what there is to gain nobody has said anything before the first round.
+        tolerance = span_tolerance(min(float(forecast.gaps[1]), before), before, True, forecast.wanted)
+        accuracy, most = SHARE_OF_WANTED * forecast.wanted, self.rows.most_products()
+        found, _ = self.rows.best(self.problem, start, tolerance, most, accuracy)
+        self.stand_at(found)
+        assert coordinator.primal is not None
+        if found.products is not None and coordinator.primal.gradient is found.gradient:
+            if coordinator.point.intercept == found.intercept:
+                for party, image in zip(self.parties, self.rows.parted(found.products)):
+                    party.block.know([(coordinator.primal.gradient, image)])
+        if before - (coordinator.primal.loss + coordinator.regulariser()) <= NOTHING * abs(before):
+            self.leave()

@@ -72,7 +72,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             self.idle = self.idle + 1 if self.gap > _IN_VAIN * self.proved else 0
             self.proved = self.gap
             if self.idle == _MOST_IN_VAIN:
-                self.rows.leave()
+                self.leave()
             else:
                 self._descend(wanted)
                 objective = self._objective(coordinator.point.total, coordinator.regulariser())
@@ -124,7 +124,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             coordinator.set_problem(self.smoothing.smoothed())
             here = SpanPoint(c, here.intercept, here.total)  # of another loss
         kept = self.smoothing.width, self.smoothing.centre
-        self.begin_at(self.rows.parted(here.coefficients), here.intercept)
+        self.stand_at(SpanPoint(here.coefficients, here.intercept, here.total))
         self.smoothing.width, self.smoothing.centre = kept
         coordinator.set_problem(self.smoothing.smoothed())
         coordinator.start(here.intercept)

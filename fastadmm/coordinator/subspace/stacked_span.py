@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.side_by_side import Beside
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
@@ -28,13 +29,14 @@ class StackedSpan(Span):
     ----------
     problem : Problem or SomeRows
         One predictor per sample, smooth loss.
-    rows : CSRBlock of shape (N, d)
+    rows : CSRBlock or Beside, of shape (N, d)
     engine : Engine
     """
 
-    def __init__(self, problem: Problem | SomeRows, rows: CSRBlock, engine: Engine) -> None:
+    def __init__(self, problem: Problem | SomeRows, rows: CSRBlock | Beside, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)
         self.rows = rows
+        self._nothing: Array | None = None
         self._squares: Array | None = None
 
     @property
@@ -44,6 +46,8 @@ class StackedSpan(Span):
     def at(self, point: SpanPoint) -> Here:
         """A point with loss and gradient, and what a pass at it gives."""
         assert point.gradient is not None
+        if point.products is not None:
+            return self.here(point, point.products)
         return self.here(point, self.rows.transposed_product(point.gradient, self.engine))
 
     def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
@@ -64,11 +68,24 @@ class StackedSpan(Span):
 
     def advance(self, here: Here, step: Array) -> Here:
         old, lead = here.point, self.lead
-        c = old.coefficients + step[lead:]
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
-        # Of all weights, not of the step: one vector less to read, and nothing adds up.
-        found = self.evaluated(SpanPoint(c, intercept, self.combined(c)))
-        return self.at(found)
+        return self.at_weights(old.coefficients + step[lead:], intercept)
+
+    def at_weights(self, c: Array, intercept: float) -> Here:
+        """The point with weights of shape (d,): of all weights, not of a step, so that nothing adds up."""
+        if not isinstance(self.rows, Beside):
+            return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
+        problem, n = self.problem, self.rows.shape[0]
+        if self._nothing is None:
+            self._nothing = self.engine.zeros(n)
+        if len(self._z) != n:
+            self._z = self.engine.vector(n)
+        total, gradient = self.engine.vector(n), self.engine.vector(n)
+        given = problem.offset, intercept, problem.y, problem.weight, total, self._z, gradient, self.engine
+        loss, products, sums = problem.loss.advance(self.rows.matrices, c, self._nothing, *given)
+        point = SpanPoint(c, intercept, total, loss, gradient, sums)
+        self._made.append(point)
+        return self.here(point, products)
 
     def _mean_squares(self) -> Array:
         """Mean over rows of the columns' squares."""

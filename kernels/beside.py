@@ -1,0 +1,138 @@
+"""Passes over the columns of several dense matrices with the same rows, side by side as they are.
+
+What :mod:`fastadmm.kernels.span` and :mod:`fastadmm.kernels.span_hessian` do with messages, where every column
+is one: none of them is copied. The matrices are C-contiguous, of shape (N, d_m), in a tuple; K is the number
+of all columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.blas import add_columns
+from fastadmm.kernels.dense_products import add_rows
+from fastadmm.kernels.dense_rows import multiply_rows
+from fastadmm.kernels.policy import kernel, spliced
+
+__all__ = ["beside_blocks", "beside_gram", "beside_move", "beside_product", "beside_slopes", "beside_transposed"]
+
+#: Rows whose products stay in the first-level cache; numbers that stay in the second with room to spare.
+_ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 128, 1 << 15
+
+
+@spliced
+def beside_blocks(n_columns, start, stop):
+    """Cut a row range into blocks that stay in a cache from the products to the slopes.
+
+    Parameters
+    ----------
+    n_columns : int
+        K.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    list of (int, int)
+        First row and end of each block.
+    """
+    size = min(max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_columns)), _ROWS)
+    return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]
+
+
+@spliced
+def _add_products(matrices, x, total, start, stop):
+    """Add ``D x`` for the rows of a range to ``total`` of shape (N,)."""
+    product, first, whole = np.empty(stop - start), 0, total[start:stop]
+    for matrix in matrices:
+        last = first + matrix.shape[1]
+        if first < last:
+            multiply_rows(matrix[start:stop], x[first:last], product)
+            for i in range(stop - start):
+                whole[i] += product[i]
+        first = last
+
+
+@spliced
+def beside_move(matrices, step, origin, base, intercept, total, z, start, stop):
+    """Write ``origin + D step`` to ``total`` and ``base + intercept`` more to ``z``, over a row range.
+
+    Parameters
+    ----------
+    matrices : tuple of ndarray of shape (N, d_m)
+    step : ndarray of shape (K,)
+    origin, base, intercept, total, z, start, stop
+        As of :func:`fastadmm.kernels.span.span_move`.
+    """
+    own_total, own_z = total[start:stop], z[start:stop]
+    own_origin, own_base = origin[start:stop], base[start:stop]
+    for i in range(stop - start):
+        own_total[i] = own_origin[i]
+    _add_products(matrices, step, total, start, stop)
+    for i in range(stop - start):
+        own_z[i] = (own_base[i] + own_total[i]) + intercept
+
+
+@spliced
+def beside_slopes(matrices, vector, out, start, stop):
+    """Add ``D.T vector`` over a row range to ``out``.
+
+    Parameters
+    ----------
+    matrices : tuple of ndarray of shape (N, d_m)
+    vector : ndarray of shape (N,)
+    out : ndarray of shape (at least K,)
+    start, stop : int
+        Row range.
+    """
+    first = 0
+    for matrix in matrices:
+        last = first + matrix.shape[1]
+        add_rows(matrix, vector, out[first:last], start, stop)
+        first = last
+
+
+@kernel
+def beside_product(matrices, x, out, start, stop):
+    """Write ``D x`` for the rows of a range to ``out`` of shape (N,)."""
+    for begin in range(start, stop, _ROWS):
+        end = min(begin + _ROWS, stop)
+        for i in range(begin, end):
+            out[i] = 0.0
+        _add_products(matrices, x, out, begin, end)
+
+
+@kernel
+def beside_transposed(matrices, vector, out, start, stop):
+    """:func:`beside_slopes` as a kernel."""
+    beside_slopes(matrices, vector, out, start, stop)
+
+
+@kernel
+def beside_gram(matrices, weight, tile, syrk, out, start, stop):
+    """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
+
+    Parameters
+    ----------
+    matrices : tuple of ndarray of shape (N, d_m)
+    weight : ndarray of shape (N,)
+        Not negative.
+    tile : int
+        Rows that are multiplied at once: they stay in a cache.
+    syrk : int
+        Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
+    out : ndarray of shape (K, K)
+    start, stop : int
+        Row range.
+    """
+    scaled = np.empty((min(tile, stop - start), len(out)))
+    for begin in range(start, stop, tile):
+        end, first = min(begin + tile, stop), 0
+        for matrix in matrices:
+            columns = matrix.shape[1]
+            for i in range(begin, end):
+                root, row = np.sqrt(weight[i]), matrix[i]
+                own = scaled[i - begin, first : first + columns]
+                for j in range(columns):
+                    own[j] = root * row[j]
+            first += columns
+        add_columns(syrk, scaled[: end - begin], out)
