@@ -32,14 +32,18 @@ _ROWS_PER_COLUMN, _FEWEST_ROWS = 32, 1 << 10
 #: One sample has so many times the rows of the one before.
 _GROWTH = 8
 
-#: Samples of more than one row in so many save too little.
-_LEAST_STRIDE = 4
+#: Samples of more than one row in so many save too little, and so do they where columns are few: Hessians are
+#: cheap there.
+_LEAST_STRIDE, _FEWEST_COLUMNS = 8, 16
+
+#: Where the curvature is the same everywhere one Hessian is enough.
+_FEWEST_COLUMNS_OF_SQUARES = 256
 
 #: Of the loss, times columns by rows, what a sample's minimiser may leave: it is off by about this in any case.
 _ACCURACY = 0.1
 
 
-def strides(n_rows: int, columns: int) -> list[int]:
+def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
     """Of how many neighbouring rows each sample has one, the smallest sample first.
 
     Parameters
@@ -47,7 +51,11 @@ def strides(n_rows: int, columns: int) -> list[int]:
     n_rows : int
         Of all workers.
     columns : int
+    quadratic : bool
+        Whether the loss is.
     """
+    if columns < (_FEWEST_COLUMNS_OF_SQUARES if quadratic else _FEWEST_COLUMNS):
+        return []
     found, stride = [], n_rows // max(_ROWS_PER_COLUMN * columns, _FEWEST_ROWS)
     while stride >= _LEAST_STRIDE:
         found.append(stride)
@@ -88,7 +96,7 @@ def sampled_start(
         Of the last sample; the point itself without one.
     """
     n, d = rows.shape
-    for stride in strides(engine.all_rows(n), d):
+    for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
         numbers = chosen_rows(engine.first_row, engine.first_row + n, stride)
         own = SomeRowsEngine(engine, numbers, n)
         part = rows.some_rows(numbers) if isinstance(rows, Beside) else some_rows(rows, numbers, own)

@@ -14,17 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
-from fastadmm.coordinator.subspace.sampled_start import sampled_start
+from fastadmm.coordinator.subspace.sampled_start import sampled_start, strides
 from fastadmm.coordinator.subspace.span import SpanPoint, descend
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import SPARSE_SPAN, Rounds, hessian_fits, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import (
+    SPARSE_SPAN,
+    Rounds,
+    dense_rows_pay,
+    hessian_fits,
+    stacked_rows_pay,
+)
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
@@ -72,15 +78,17 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     loss, blocks = problem.loss, problem.blocks
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
-    columns = sum(block.shape[1] for block in blocks)
+    columns, quadratic = sum(block.shape[1] for block in blocks), loss.name == "squared"
+    n = engine.all_rows(problem.n_samples)
+    samples = strides(n, columns, quadratic) if rounds is SPARSE_SPAN else []
+    if rounds is SPARSE_SPAN and all(isinstance(block, DenseBlock) for block in blocks):
+        pays = dense_rows_pay(n, [b.shape[1] for b in blocks], most, samples[-1:], quadratic)
+        return "gram" if pays else ""
     if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > _MOSTLY * columns:
         return ""  # as messages columns take no more memory then, and no more time
-    n, shapes = (
-        engine.all_rows(problem.n_samples),
-        ([b.shape[1] for b in blocks], [b.density for b in blocks]),
-    )
+    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf
-    return stacked_rows_pay(n, *shapes, square, most, loss.name == "squared", rounds)
+    return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds, samples[-1] if samples else 1)
 
 
 class StackedRows:

@@ -19,6 +19,7 @@ __all__ = [
     "SPARSE_SPAN",
     "Rounds",
     "bytes_beside_messages",
+    "dense_rows_pay",
     "hessian_fits",
     "stacked_rows_pay",
     "whole_span_pays",
@@ -80,6 +81,11 @@ _TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
 #: What an entry costs more where no cache holds so many bytes; its copy; rows from which on rounds are fewer.
 _FROM_MEMORY, _CACHE_BYTES, _COPY, _ROWS_KNOWN = 0.6, 1 << 28, 3.0, 2e5
 
+#: Of dense columns where they are: passes after samples, or after a Hessian of all rows where the loss is
+#: quadratic; an entry and a row in each; Hessians of the largest sample; and fewer rows are one leaf.
+_FUSED_PASSES, _PASSES_OF_SQUARES, _FUSED_ENTRY, _FUSED_ROW, _SAMPLE_HESSIANS = 6.5, 2.0, 0.9, 20.0, 3.0
+_FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
+
 #: Where columns differ or depend on each other, rounds by directions grow more than products: these may cost
 #: so many times as much.
 _STEADIER = 1.3
@@ -130,6 +136,7 @@ def stacked_rows_pay(
     most: int,
     quadratic: bool,
     rounds: Rounds = SPARSE_SPAN,
+    stride: int = 1,
 ) -> str:
     """Whether sparse rows with all columns are the least work, and no more memory than messages.
 
@@ -139,6 +146,8 @@ def stacked_rows_pay(
         As of :func:`whole_span_pays`.
     row_square : float
         Mean of the squared number of entries of a row.
+    stride : int
+        Of how many rows the largest sample that Newton's method begins with has one; 1 without any.
 
     Returns
     -------
@@ -154,11 +163,13 @@ def stacked_rows_pay(
     if held * n_samples * entries > max(messages, limit):
         return ""
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
-    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
+    hessians, steps = 1.0 if quadratic else _SPARSE_HESSIANS, _STEPS
+    if stride > 1:
+        hessians, steps = _SAMPLE_HESSIANS / stride, _FUSED_PASSES
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
     far = _FROM_MEMORY if _ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
     step = (_ENTRY + far) * entries + _ROW
-    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
+    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + steps * step
     by_gram += rounds.sweeps * columns**2 / n_samples
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
@@ -180,6 +191,32 @@ def stacked_rows_pay(
     if by_gram <= otherwise:
         return "gram"
     return "coordinates" if faces else "products"
+
+
+def dense_rows_pay(
+    n_samples: int, widths: Sequence[int], most: int, strides: Sequence[int], quadratic: bool
+) -> bool:
+    """Whether Newton's method over dense columns where they are is less work than messages.
+
+    Parameters
+    ----------
+    n_samples, widths, most, quadratic
+        As of :func:`whole_span_pays`.
+    strides : sequence of int
+        Of the largest sample that it begins with, if any: one of so many rows.
+    """
+    columns = sum(widths)
+    if n_samples < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
+        return False
+    if not (strides or quadratic):
+        return False
+    entry, factor = _FUSED_ENTRY * columns + _FUSED_ROW, _FACTOR * columns**3 / n_samples
+    if strides:
+        at_once = _FUSED_PASSES * entry + _SAMPLE_HESSIANS * (_PAIR * columns**2 / strides[0] + factor)
+    else:
+        at_once = _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
+    known = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
+    return at_once <= known * _by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
