@@ -21,7 +21,7 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import SPARSE_SPAN, Rounds, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import MOSTLY, SPARSE_SPAN, Rounds, stacked_rows_pay
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
@@ -32,9 +32,6 @@ Array = np.ndarray
 
 #: Of the gap that ends a run, what Newton's method may leave.
 SHARE_OF_WANTED = 0.3
-
-#: Share of entries from which on columns are not sparse.
-_MOSTLY = 0.5
 
 #: Entries that products of a round read, about: large problems show how far they are.
 _ENTRIES_OF_ROUND = 1e9
@@ -61,7 +58,7 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
     columns = sum(block.shape[1] for block in blocks)
-    if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > _MOSTLY * columns:
+    if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > MOSTLY * columns:
         return ""  # as messages columns take no more memory then, and no more time
     n, square = engine.all_rows(problem.n_samples), mean_row_square(blocks, engine)
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]

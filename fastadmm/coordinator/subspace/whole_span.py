@@ -15,10 +15,11 @@ from typing import NamedTuple
 __all__ = [
     "BENDS",
     "FACES",
+    "MOSTLY",
     "SPAN",
     "SPARSE_SPAN",
     "Rounds",
-    "bytes_beside_messages",
+    "bytes_side_by_side",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
@@ -85,6 +86,12 @@ _STEADIER = 1.3
 
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
+
+#: Share of entries from which on columns are not sparse.
+MOSTLY = 0.5
+
+#: Hessians with their factors and parts, at a time.
+_HESSIANS_HELD = 6.0
 
 #: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
 #: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
@@ -181,21 +188,35 @@ def stacked_rows_pay(
     return "coordinates" if faces else "products"
 
 
-def bytes_beside_messages(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], kept: int
-) -> int:
-    """What columns on which coordinates descend may take more than messages, which there are none of then.
+def bytes_side_by_side(
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    most: int,
+    quadratic: bool,
+    rounds: Rounds = SPARSE_SPAN,
+) -> int | None:
+    """What columns that are read where they are take besides, with a Hessian; None where they are not.
 
     Parameters
     ----------
-    n_samples, widths, densities
-        As of :func:`whole_span_pays`.
-    kept : int
-        Messages that a plan counts.
+    n_samples, widths, densities, most, quadratic, rounds
+        As of :func:`stacked_rows_pay`, for rows whose numbers of entries differ by chance.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
-    own, messages = _COLUMN_BYTES * n_samples * entries, _NUMBER_BYTES * n_samples * kept
-    return math.ceil(own - messages) if messages < own <= _MANY_BYTES else 0
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
+        return None
+    square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
+    way = stacked_rows_pay(n_samples, widths, densities, square, most, quadratic, rounds)
+    if not way:
+        return None
+    if way == "coordinates":
+        return math.ceil(_COLUMN_BYTES * n_samples * entries)
+    apart = len(widths) > 1 or min(densities) == 1.0
+    index = 2.0 if columns <= 1 << 16 else 4.0
+    copy = ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0
+    hessian = _HESSIANS_HELD * _NUMBER_BYTES * columns**2 if way == "gram" else 0.0
+    return math.ceil(copy + hessian)
 
 
 def _by_directions(
