@@ -28,6 +28,10 @@ SECRECY: tuple[str, ...] = ("none", "sums")
 CG_STEPS = 10
 
 
+#: Vectors of a party's columns beside its directions.
+_WORK_OF_COLUMNS = 10
+
+
 class Options(Protocol):
     """What schemes read of :class:`fastadmm.solver.options.SolverOptions`, or of a configuration."""
 
@@ -174,6 +178,11 @@ class Shape:
     def message_size(self) -> int:
         """Numbers in one message."""
         return self.n_samples * self.n_outputs
+
+    def direction_bytes(self, history: int) -> int:
+        """Directions that parties keep, and vectors of their columns that they work with, of each class."""
+        kept = min(history, self.messages, max(self.widths)) + _WORK_OF_COLUMNS
+        return 8 * self.n_outputs * kept * sum(self.widths)
 
     @property
     def blocks(self) -> list[tuple[int, int]]:

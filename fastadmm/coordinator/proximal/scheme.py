@@ -85,6 +85,7 @@ class Proximal(Scheme):
             work = shape.n_outputs * (shape.n_parties + _WORK_OF_NARROW_CLASSES)
             return 8 * (columns + work) * shape.n_samples + 8 * (shape.n_outputs * columns) ** 2, 0
         kept = shape.n_outputs * _kept(shape, history)
+        kept *= 2 if shape.traits.ball else 1  # of which combinations are formed
         # A piece of messages times curvatures for every thread, and Hessians of steps and searches.
         leaf = -(-shape.n_samples // leaves_of(shape.n_samples))
         system = 8 * kept * (shape.n_threads * leaf + _HESSIANS * kept) if shape.n_outputs == 1 else 0
@@ -104,6 +105,7 @@ class Proximal(Scheme):
         system += 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
         memory = acceleration_memory(shape.n_parties, shape.message_size)
         steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
+        system += shape.direction_bytes(history)
         return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size
 
     def columns_bytes(self, shape: Shape) -> int | None:

@@ -29,8 +29,11 @@ _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
 #: work with; for classes; and with kinks, at least, for rows near them are copied. See bench/memory.py.
-_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 36
+_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 42
 
+
+#: The same of classes with all columns.
+_WORK_OF_NARROW_CLASSES = 10
 
 #: Rows near kinks, where many directions make them worth their copy: as a share of all.
 _NEAR_KINKS = 1 / 8
@@ -170,9 +173,11 @@ class Subspace(Scheme):
             share = _NEAR_KINKS if shape.usual else MOST_SHARE
             work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(share * kept))
         columns = kept + (shape.n_parties + work) * shape.n_outputs
+        if shape.usual and shape.n_outputs > 1 and kept == sum(shape.widths):
+            columns = kept + _WORK_OF_NARROW_CLASSES * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
-        return 8 * columns * shape.n_samples, 0
+        return 8 * columns * shape.n_samples + shape.direction_bytes(history), 0
 
     def columns_bytes(self, shape: Shape) -> int | None:
         """Rows side by side, unless there is one sparse party, and a Hessian with what it is made of.
