@@ -6,7 +6,8 @@ Each run is a process of its own. Its peak less that of the same run on a few ro
 vectors of N numbers; so is the plan. What each scheme's ``state_bytes`` counts was chosen by this.
 With ``--streamed``, whole peaks and plans under the least limit that leaves all directions: blocks are
 streamed and messages in a scratch file, where the scheme can do that; with ``--write`` they are the block
-between ``<!-- peaks:begin -->`` and ``<!-- peaks:end -->`` in ``docs/streaming.md``.
+between ``<!-- peaks:begin -->`` and ``<!-- peaks:end -->`` in ``docs/streaming.md``. With
+``--usual`` the same of runs in memory with default settings, the block ``usual-peaks`` there.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ STREAMED: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
     ("subspace", "logistic", 8, 40, 20, {}),
     ("subspace", "hinge", 4, 40, 15, {}),
     ("subspace", "multinomial", 2, 20, 14, {}),
-    ("subspace", "logistic", 4, 100, 20, {"directions": "both"}),
+    ("subspace", "logistic", 4, 100, 8, {"directions": "both"}),
     ("proximal", "logistic", 4, 40, 25, {"regularizer": "l1"}),
-    ("proximal", "squared", 4, 100, 25, {"constraint": "nonnegative"}),
+    ("proximal", "squared", 4, 100, 12, {"constraint": "nonnegative"}),
     ("proximal", "logistic", 8, 40, 25, {"regularizer": "l1"}),
     ("proximal", "hinge", 4, 40, 12, {"regularizer": "l1"}),
     ("proximal", "logistic", 2, 40, 15, {"constraint": "ball:1"}),
@@ -76,11 +77,34 @@ STREAMED: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
 ]
 
 
-def write(path: Path, n: int, loss: str, parties: int, width: int) -> None:
-    """A made partition."""
+#: In memory with default settings: loss, rows, parties, columns of each, share of entries, further options.
+USUAL: list[tuple[str, int, int, int, float, dict[str, Any]]] = [
+    ("logistic", 200_000, 4, 100, 1.0, {}),
+    ("logistic", 30_000, 3, 300, 1.0, {}),
+    ("logistic", 100_000, 2, 5000, 0.003, {"lambda": 1e-4}),
+    ("logistic", 2000, 2, 10_000, 1.0, {"lambda": 1e-3}),
+    ("logistic", 800, 2, 2000, 1.0, {"lambda": 1e-3}),
+    ("hinge", 50_000, 2, 20, 1.0, {"lambda": 1e-4}),
+    ("hinge", 50_000, 4, 100, 0.05, {"lambda": 1e-4}),
+    ("multinomial", 100_000, 2, 30, 1.0, {"lambda": 1e-4}),
+    ("logistic", 200_000, 8, 40, 1.0, {"secrecy": "sums"}),
+    ("logistic", 200_000, 3, 100, 0.03, {"lambda": 1e-4, "regularizer": "l1"}),
+    ("logistic", 100_000, 2, 5000, 0.003, {"lambda": 1e-4, "regularizer": "l1"}),
+    ("logistic", 800, 2, 2000, 1.0, {"lambda": 1e-2, "regularizer": "l1"}),
+    ("multinomial", 100_000, 2, 30, 1.0, {"lambda": 1e-3, "regularizer": "l1"}),
+    ("squared", 200_000, 4, 50, 1.0, {"lambda": 1e-4, "constraint": "nonnegative"}),
+    ("logistic", 150_000, 3, 30, 1.0, {"scheme": "sharing", "rounds": 30}),
+]
+
+
+def write(path: Path, n: int, loss: str, parties: int, width: int, density: float = 1.0) -> None:
+    """A made partition; with sparse blocks where less than all entries are there."""
     from fastadmm.data_tools.synthetic import make_vertical_classification
     from fastadmm.store import create_partition
 
+    if density < 1.0:
+        write_sparse(path, n, parties, width, density)
+        return
     blocks, y, _ = make_vertical_classification(n, (width,) * parties, seed=4)
     names = ("a", "b")
     if loss == "multinomial":
@@ -89,6 +113,20 @@ def write(path: Path, n: int, loss: str, parties: int, width: int) -> None:
         for k, block in enumerate(blocks):
             writer.party(f"p{k}", kind="dense").append(block)
         writer.labels(classes=names).append(y)
+
+
+def write_sparse(path: Path, n: int, parties: int, width: int, density: float) -> None:
+    """A made partition of two classes, that a fifth of the columns tell."""
+    import scipy.sparse as sp
+    from fastadmm.store import create_partition
+
+    rng, z = np.random.default_rng(4), np.zeros(n)
+    with create_partition(path, task="classification") as writer:
+        for k in range(parties):
+            block = sp.random(n, width, density, "csr", random_state=rng, data_rvs=rng.standard_normal)
+            z += block @ (rng.normal(size=width) * (rng.random(width) < 0.2))
+            writer.party(f"p{k}", kind="csr").append(block)
+        writer.labels(classes=("a", "b")).append((z + rng.normal(size=n) * z.std() > 0.0) * 1.0)
 
 
 def train(values: dict[str, Any]) -> list[int]:
@@ -143,25 +181,25 @@ def least_limit(values: dict[str, Any]) -> int:
     return limit
 
 
-def run_streamed(values: dict[str, Any]) -> list[int]:
-    """Peak, plan, and what of it is in a scratch file, of one run under its least limit."""
+def run_whole(values: dict[str, Any], limited: bool) -> list[int]:
+    """Peak, plan, what of it is in a scratch file, and all that it allows; under the least limit or none."""
     from fastadmm.runs.config import make_config
     from fastadmm.runs.memory import peak_memory
     from fastadmm.runs.train import plan_run, start_run
 
-    config = make_config({**values, "memory": str(least_limit(values))})
+    config = make_config({**values, "memory": str(least_limit(values))} if limited else values)
     plan = plan_run(config)
     with tempfile.TemporaryDirectory() as folder:
         result = start_run(config, Path(folder) / "run")
     planned = plan.total + plan.compiler if "stalled" in str(result) else plan.usual
-    return [peak_memory() or 0, planned, plan.spilled]
+    return [peak_memory() or 0, planned, plan.spilled, plan.total]
 
 
-def streamed_peak(told: str, cold: bool) -> list[int] | None:
-    """What :func:`run_streamed` says, in a process of its own; None where that takes too long."""
+def whole_peak(told: str, cold: bool = False, way: str = "--streamed") -> list[int] | None:
+    """What :func:`run_whole` says, in a process of its own; None where that takes too long."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, **({"NUMBA_CACHE_DIR": cache} if cold else {})}
-        command = [sys.executable, "-P", __file__, "--streamed", "--run", told]
+        command = [sys.executable, "-P", __file__, way, "--run", told]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=True, env=environment, timeout=LONG
@@ -191,15 +229,15 @@ def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
             write(path, n, loss, parties, width)
             values = {"data": str(path), "loss": loss, "scheme": scheme, "rounds": rounds, "gap": 0.0}
             told = json.dumps({**values, "lambda": 1e-5, "threads": 2, **options})
-            streamed_peak(told, False)  # compiles
-            warm = streamed_peak(told, False)
-            cold = streamed_peak(told, True) if scheme not in compiled else None
+            whole_peak(told)  # compiles
+            warm = whole_peak(told)
+            cold = whole_peak(told, True) if scheme not in compiled else None
         more = "".join(f", {key} {value}" for key, value in options.items())
         cells = [f"`{scheme}`{more}", loss, str(parties), str(width)]
         if warm is None:
             cells += [f"more than {LONG:g} s", "", "", ""]
         else:
-            peak, planned, spilled = warm
+            peak, planned, spilled, _ = warm
             cells += [f"{size / 1e6:.0f} MB" for size in (spilled, peak, planned)]
             cells.append(f"{planned / peak:.2f}")
         if cold is None:
@@ -215,17 +253,52 @@ def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
         replace_block("peaks", "\n".join(lines) + "\n", PAGE)
 
 
+def main_usual(write_page: bool) -> None:
+    """The same of runs in memory."""
+    lines = [
+        "In memory, with default settings: what is planned for most runs over the peak; what no run exceeds.",
+        "",
+        "| loss | rows | parties | columns of each | entries | further | peak | planned | ratio | at most |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for loss, n, parties, width, density, options in USUAL:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "d.parts"
+            write(path, n, loss, parties, width, density)
+            told = json.dumps({"data": str(path), "loss": loss, "lambda": 1e-5, "threads": 2, **options})
+            whole_peak(told, way="--usual")  # compiles
+            found = whole_peak(told, way="--usual")
+        more = ", ".join(f"{key} {value}" for key, value in options.items() if key != "lambda")
+        cells = [loss, f"{n:,}", str(parties), f"{width:,}", f"{100 * density:g}%", more]
+        if found is not None:
+            peak, planned, _, most = found
+            cells += [f"{peak / 1e6:.0f} MB", f"{planned / 1e6:.0f} MB", f"{planned / peak:.2f}"]
+            cells.append(f"{most / 1e6:.0f} MB")
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    if write_page:
+        from page import replace_block
+
+        replace_block("usual-peaks", "\n".join(lines) + "\n", PAGE)
+
+
 def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("schemes", nargs="*")
     parser.add_argument("--rows", type=int, help="300,000; streamed 100,000")
     parser.add_argument("--streamed", action="store_true", help="runs under a limit")
+    parser.add_argument("--usual", action="store_true", help="runs in memory with default settings")
     parser.add_argument("--write", action="store_true", help="the page's table of runs under a limit")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
-        print(json.dumps((run_streamed if given.streamed else train)(json.loads(given.run))))
+        values = json.loads(given.run)
+        whole = given.streamed or given.usual
+        print(json.dumps(run_whole(values, given.streamed) if whole else train(values)))
+        return
+    if given.usual:
+        main_usual(write_page=given.write)
         return
     if given.streamed:
         main_streamed(given.rows or 100_000, given.schemes, write_page=given.write)

@@ -1,8 +1,8 @@
 """Passes over the columns of several dense matrices with the same rows, side by side as they are.
 
-What :mod:`fastadmm.kernels.span` and :mod:`fastadmm.kernels.span_hessian` do with messages, where every column
-is one: none of them is copied. The matrices are C-contiguous, of shape (N, d_m), in a tuple; K is the number
-of all columns.
+What :mod:`fastadmm.kernels.span` and :mod:`fastadmm.kernels.span_hessian` do with messages, where every
+column is one: none of them is copied. The matrices are C-contiguous, of shape (N, d_m), in a tuple; K is the
+number of all columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.policy import kernel, spliced
 
-__all__ = ["beside_blocks", "beside_gram", "beside_move", "beside_product", "beside_slopes", "beside_transposed"]
+__all__ = [
+    "beside_blocks",
+    "beside_gram",
+    "beside_move",
+    "beside_product",
+    "beside_slopes",
+    "beside_transposed",
+]
 
 #: Rows whose products stay in the first-level cache; numbers that stay in the second with room to spare.
 _ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 128, 1 << 15

@@ -152,10 +152,10 @@ def _compiled_blocks(messages, n_messages, start, stop):
 @overload(_move, inline="always")
 def _compiled_move(messages, step, origin, base, intercept, total, z, start, stop):
     if isinstance(messages, types.BaseTuple):
-        return lambda messages, step, origin, base, intercept, total, z, start, stop: beside_move(
+        return lambda messages, step, origin, base, intercept, total, z, start, stop: beside_move(  # noqa: PLW0108
             messages, step, origin, base, intercept, total, z, start, stop
         )
-    return lambda messages, step, origin, base, intercept, total, z, start, stop: span_move(
+    return lambda messages, step, origin, base, intercept, total, z, start, stop: span_move(  # noqa: PLW0108
         messages, step, origin, base, intercept, total, z, start, stop
     )
 
@@ -163,8 +163,12 @@ def _compiled_move(messages, step, origin, base, intercept, total, z, start, sto
 @overload(_slopes, inline="always")
 def _compiled_slopes(messages, vector, out, start, stop):
     if isinstance(messages, types.BaseTuple):
-        return lambda messages, vector, out, start, stop: beside_slopes(messages, vector, out, start, stop)
-    return lambda messages, vector, out, start, stop: span_slopes(messages, vector, out, start, stop)
+        return lambda messages, vector, out, start, stop: beside_slopes(  # noqa: PLW0108
+            messages, vector, out, start, stop
+        )
+    return lambda messages, vector, out, start, stop: span_slopes(  # noqa: PLW0108
+        messages, vector, out, start, stop
+    )
 
 
 @spliced

@@ -185,7 +185,7 @@ def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
 
     def state(width: int) -> int:
         shape = Shape(traits, 10**6, 1, [width, width], [1.0, 1.0], 1)
-        return scheme.state_bytes(shape, 64)[0]
+        return scheme.state_bytes(shape, 64)[0] - shape.direction_bytes(64)
 
     assert state(64) - state(3) == 8 * 10**6 * 2 * 61
     assert state(64) == state(1000)
@@ -199,7 +199,9 @@ def test_no_more_messages_are_planned_than_rounds_send() -> None:
         kept = min(64, 100) if isinstance(scheme, Subspace) else min(64 + 2, 100)
         states = [scheme.state_bytes(shape, 64)[0] for shape in (few, many, free)]
         assert states[1] == states[2]
-        assert states[2] - states[0] == 8 * 10**6 * 2 * (kept - sent)
+        # With faces every message takes part in pieces and Hessians, too.
+        pieces = 1.02 if isinstance(scheme, Proximal) else 1.0
+        assert 1.0 <= (states[2] - states[0]) / (8 * 10**6 * 2 * (kept - sent)) <= pieces
 
 
 def test_what_only_some_runs_hold_is_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +214,7 @@ def test_what_only_some_runs_hold_is_told_apart(folder: Path, monkeypatch: pytes
     assert 0 < late.acceleration == late.total - late.usual
     assert early.acceleration > 0
     assert early.total == early.usual == early.to_json()["usual"]
-    assert any("only once the gap has stalled" in line for line in late.lines())
+    assert any("whose gap has stalled hold" in line for line in late.lines())
     assert not any("stalled" in line or "compiled" in line for line in early.lines())
     monkeypatch.setattr("fastadmm.runs.plan.compiles", lambda: True)
     cold = make_plan(parties, [], N, configuration(folder, scheme="sharing"))

@@ -28,6 +28,10 @@ SECRECY: tuple[str, ...] = ("none", "sums")
 CG_STEPS = 10
 
 
+#: Vectors of a party's columns beside its directions.
+_WORK_OF_COLUMNS = 10
+
+
 class Options(Protocol):
     """What schemes read of :class:`fastadmm.solver.options.SolverOptions`, or of a configuration."""
 
@@ -130,6 +134,16 @@ class Shape:
     n_threads : int
     rounds : int
         Of a run, at most: it sends no more messages.
+    messages : int
+        That a party sends, at most, where what only some runs hold does not count.
+    quadratic : bool
+        Whether the loss is.
+    as_they_are : bool
+        Whether columns may be read where they are: they are in memory, and nothing asks for directions.
+    kinks_at_zero : bool
+        Whether weights of all parties may be zero, where the penalty has a kink.
+    penalty_is_a_sum : bool
+        Whether regulariser and set are one sum over the weights of all parties.
     """
 
     traits: Traits
@@ -139,6 +153,21 @@ class Shape:
     densities: Sequence[float]
     n_threads: int
     rounds: int = sys.maxsize
+    messages: int = sys.maxsize
+    quadratic: bool = False
+    as_they_are: bool = False
+    kinks_at_zero: bool = False
+    penalty_is_a_sum: bool = False
+
+    @property
+    def usual(self) -> bool:
+        """Whether what only some runs hold does not count."""
+        return self.messages < sys.maxsize
+
+    @property
+    def entries(self) -> float:
+        """That are stored in a row of all parties."""
+        return sum(width * density for width, density in zip(self.widths, self.densities))
 
     @property
     def n_parties(self) -> int:
@@ -149,6 +178,11 @@ class Shape:
     def message_size(self) -> int:
         """Numbers in one message."""
         return self.n_samples * self.n_outputs
+
+    def direction_bytes(self, history: int) -> int:
+        """Directions that parties keep, and vectors of their columns that they work with, of each class."""
+        kept = min(history, self.messages, max(self.widths)) + _WORK_OF_COLUMNS
+        return 8 * self.n_outputs * kept * sum(self.widths)
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
@@ -189,8 +223,10 @@ class Scheme(ABC):
         Names of the options that it has, among those that not every scheme has.
     kept : str
         What ``history`` counts, in words.
+    rare : str
+        What of its memory only some runs hold, in words.
     accelerates_late : bool
-        Whether what accelerates it is held only once its gap has stalled.
+        Whether what accelerates it is among that.
     """
 
     name: str
@@ -199,6 +235,7 @@ class Scheme(ABC):
     needs: Needs = Needs()
     options: tuple[str, ...] = ()
     kept: str = "directions per party"
+    rare: str = "only runs of many rounds"
     accelerates_late: bool = False
 
     @abstractmethod
@@ -250,6 +287,17 @@ class Scheme(ABC):
     @abstractmethod
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Bytes of the state with a round's work, and of what accelerates it, for a history so long."""
+
+    def columns_bytes(self, shape: Shape) -> int | None:
+        """The state of a run that reads columns where they are; None where none does.
+
+        It has neither messages nor factors.
+
+        Parameters
+        ----------
+        shape : Shape
+        """
+        return None
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`.

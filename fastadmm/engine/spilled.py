@@ -22,7 +22,7 @@ __all__ = ["CAN_SPILL", "SpilledRows", "let_go", "resident_bytes"]
 CAN_SPILL = hasattr(mmap, "MADV_DONTNEED") and hasattr(mmap.mmap, "madvise")
 
 #: Bytes that a job may have in memory at a time.
-_RESIDENT = 1 << 25
+_RESIDENT = 1 << 24
 
 #: The system maps pages in windows of this many bytes around the one that is asked for.
 _WINDOW = max(1 << 16, mmap.PAGESIZE)
@@ -180,7 +180,9 @@ def resident_bytes(n_vectors: int, length: int, threads: int) -> int:
     """
     leaves = leaves_of(length)
     leaf = (-(-length // leaves)) * 8 * n_vectors
-    return min(8 * n_vectors * length, leaf * _portion(leaf, threads) + 2 * _WINDOW * n_vectors)
+    # Of fewer vectors more leaves, up to the portion's size; and what pages of each lie in one more window.
+    portion = max(_RESIDENT, leaf * _portion(leaf, threads))
+    return min(8 * n_vectors * length, portion + _WINDOW * n_vectors)
 
 
 def _portion(leaf_bytes: int, threads: int) -> int:

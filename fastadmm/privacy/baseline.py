@@ -65,7 +65,7 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
     n_threads : int or None
     """
     weights, intercepts = [], []
-    options = SolverOptions(gap=1e-6, max_rounds=200, n_threads=n_threads)
+    options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
     common: dict[str, Any] = {
         "loss": problem.loss.name,
         "loss_parameters": problem.loss.parameters,

@@ -292,7 +292,9 @@ class FusionSolver(Run):
         """The label holder by itself, on true labels."""
         problem = self.problem
         alone = make_problem([problem.blocks[self.holder]], problem.y, lam=problem.lam)
-        result = solve(alone, SolverOptions(gap=1e-6, max_rounds=500, n_threads=self.options.n_threads))
+        # Rounds of one direction, as anywhere: what it does must not depend on what one process may pool.
+        options = SolverOptions(gap=1e-6, max_rounds=500, directions="one", n_threads=self.options.n_threads)
+        result = solve(alone, options)
         return result.weights[0], result.intercept
 
     def _record(self) -> RoundRecord:

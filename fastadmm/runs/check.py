@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         partition.parties,
         test_partition.parties if test_partition else [],
         partition.n_samples,
-        config,
+        replace(config, loss=loss.name) if config.loss == "auto" else config,
         n_outputs,
         limit=limit,
         n_threads=n_threads,

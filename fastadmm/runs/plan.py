@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -29,6 +30,11 @@ __all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
 
 #: Seconds per sample and round at the coordinator: a handful of passes through loss and prox kernels.
 _SECONDS_PER_SAMPLE = 4e-7
+
+
+#: Messages that a party sends until the gap is what is usually wanted: most runs take fewer. Of runs for no
+#: gap every round counts.
+_USUAL_MESSAGES, _ALL_MESSAGES = 20, sys.maxsize - 1
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,10 @@ class Plan:
         What ``history`` counts, in words.
     span_work : float
         Operations of the coordinator in a round, besides some passes over the rows.
-    late : bool
-        Whether ``acceleration`` is held only once the gap has stalled.
+    rare : int
+        What of factors, state and acceleration only some runs hold.
+    rarely : str
+        Which, in words.
     compiler : int
         What compiling takes besides, where nothing is compiled yet. It is told, and decides nothing: what a
         run does must not depend on what ran before.
@@ -125,13 +133,14 @@ class Plan:
     kept: str = ""
     span_work: float = 0.0
     spilled: int = 0
-    late: bool = False
+    rare: int = 0
+    rarely: str = ""
     compiler: int = 0
 
     @property
     def usual(self) -> int:
-        """What a run takes whose gap does not stall, with the compiler."""
-        return self.total + self.compiler - (self.acceleration if self.late else 0)
+        """What most runs take, with the compiler."""
+        return self.total + self.compiler - self.rare
 
     @property
     def total(self) -> int:
@@ -176,9 +185,8 @@ class Plan:
             lines.append(
                 f"messages: in a scratch file in the run directory, up to {format_bytes(self.spilled)}"
             )
-        if self.late and self.acceleration:
-            saved = format_bytes(self.acceleration)
-            lines.append(f"acceleration: {saved} of this are held only once the gap has stalled")
+        if self.rare:
+            lines.append(f"{format_bytes(self.rare)} of this {self.rarely} hold")
         if self.compiler:
             lines.append(
                 f"kernels are not compiled yet: that takes about {format_bytes(self.compiler)} more; "
@@ -198,7 +206,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
         document = asdict(self)
-        for inside in ("streamed_tests", "kept", "span_work", "late"):
+        for inside in ("streamed_tests", "kept", "span_work", "rare", "rarely"):
             del document[inside]
         for party in document["parties"]:
             own = party.pop("lam")
@@ -282,23 +290,46 @@ def make_plan(
         parties=[],
         data=sum(_memory_bytes(p) for p in blocks),
         buffers=0,
-        factorisation=scheme.factor_bytes(shape, config),
+        factorisation=0,
         state=0,
         acceleration=0,
         limit=limit,
         history=most,
         reduced=False,
-        late=scheme.accelerates_late,
+        rarely=scheme.rare,
         compiler=COMPILER_BYTES if compiles() else 0,
     )
 
-    def place(history: int, spill: bool) -> tuple[Plan, list[bool]]:
+    largest = max(range(len(parties)), key=lambda k: _memory_bytes(parties[k]))
+
+    def held(shape: Shape, history: int, spill: bool) -> tuple[Plan, int]:
+        """With what a run of a shape holds; its state and acceleration with factors."""
         state, acceleration = scheme.state_bytes(shape, history)
+        factors, columns = scheme.factor_bytes(shape, config), scheme.columns_bytes(shape)
         spilled = scheme.spilled_bytes(shape, config, history) if spill else 0
         if spilled:
             state += resident_bytes(spilled // (8 * n_samples), n_samples, n_threads) - spilled
-        made = replace(whole, state=state, acceleration=acceleration, history=history, spilled=spilled)
-        return _placed(made, blocks, n_threads)
+        if shape.usual and columns is not None:
+            state = factors = 0
+        if shape.usual and scheme.accelerates_late:
+            acceleration = 0
+        state = max(state, columns or 0)
+        made = replace(whole, state=state, acceleration=acceleration, factorisation=factors, spilled=spilled)
+        return replace(made, history=history), state + acceleration + factors
+
+    def place(history: int, spill: bool) -> tuple[Plan, list[bool]]:
+        more = 0
+        for as_they_are in (True, False) if shape.as_they_are else (False,):
+            own = replace(shape, as_they_are=as_they_are)
+            made, most = held(own, history, spill)
+            _, usual = held(replace(own, messages=_usual_messages(config)), history, spill)
+            # With all columns in memory the run would take them as they are, and more.
+            away = largest if more > most else None
+            placed, streamed = _placed(replace(made, rare=max(0, most - usual)), blocks, n_threads, away)
+            if not any(streamed[: len(parties)]):
+                break
+            more = most
+        return placed, streamed
 
     history, spill = most, False
     placed, streamed = place(history, spill)
@@ -353,14 +384,37 @@ def _shape(
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     widths = [p.n_features for p in parties]
-    if config.path:
-        return Shape(traits, n_samples, n_outputs, widths, densities, n_threads)
-    return Shape(traits, n_samples, n_outputs, widths, densities, n_threads, config.rounds)
+    around = [math.isinf(one.radius) and one.bounds[0] <= 0.0 <= one.bounds[1] for one in own]
+    alike = regularizer.separable and all(one.bounds == own[0].bounds for one in own)
+    plain = config.privacy.mode == "none" and config.secrecy == "none" and config.directions == "auto"
+    return Shape(
+        traits,
+        n_samples,
+        n_outputs,
+        widths,
+        densities,
+        n_threads,
+        sys.maxsize if config.path else config.rounds,
+        quadratic=config.loss == "squared",
+        as_they_are=plain and config.history is None,
+        kinks_at_zero=all(around) and regularizer.shares[0] > 0.0,
+        penalty_is_a_sum=all(around) and alike,
+    )
 
 
-def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:
-    """The plan, and which blocks it streams: they stay in memory, the largest first, while they fit."""
-    if plan.limit is None or plan.total <= plan.limit:
+def _usual_messages(config: RunConfig) -> int:
+    """Of a party, in most runs; all of them where no gap ends the run."""
+    return _USUAL_MESSAGES if config.gap > 0.0 and not config.path else _ALL_MESSAGES
+
+
+def _placed(
+    plan: Plan, blocks: Sequence[PartyData], n_threads: int, away: int | None
+) -> tuple[Plan, list[bool]]:
+    """The plan, and which blocks it streams: they stay in memory, the largest first, while they fit.
+
+    Number ``away`` does not in any case.
+    """
+    if plan.limit is None or (plan.total <= plan.limit and away is None):
         return plan, [False] * len(blocks)
     pointers = [_pointer_bytes(p) for p in blocks]
     data, buffers = sum(pointers), max(buffer_bytes(p, n_threads) for p in blocks)
@@ -368,7 +422,7 @@ def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Pl
     more = [_memory_bytes(p) - own for p, own in zip(blocks, pointers)]
     room = plan.limit - replace(plan, data=data, buffers=buffers).total
     for k in sorted(range(len(blocks)), key=lambda k: -more[k] - pointers[k]):
-        if more[k] <= room:
+        if more[k] <= room and k != away:
             streamed[k], room, data = False, room - more[k], data + more[k]
     return replace(plan, data=data, buffers=buffers), streamed
 

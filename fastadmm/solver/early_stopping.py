@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.loss import Loss
@@ -89,16 +90,20 @@ def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, e
     ndarray of shape (N,), or (N, C)
     """
     if loss.vector:
-        scores = [
-            block.matrix_product(np.ascontiguousarray(x.T), engine).ravel()
-            for block, x in zip(rows.blocks, weights)
-        ]
-        return predictor_of(rows, scores, intercept, loss, engine)
+        first, *others = zip(rows.blocks, weights)
+        scores = _of_classes(*first, engine)
+        for block, x in others:  # never all parties' shares at once
+            scores += _of_classes(block, x, engine)
+        return predictor_of(rows, [scores], intercept, loss, engine)
     total, own = rows.blocks[0].product(weights[0], engine), np.empty(len(rows.y))
-    for block, x in zip(rows.blocks[1:], weights[1:]):  # never all parties' shares at once
+    for block, x in zip(rows.blocks[1:], weights[1:]):
         block.product_into(x, own, engine)
         engine.plus(total, own, out=total)
     return engine.plus(rows.offset, total, intercept, out=total)
+
+
+def _of_classes(block: FeatureBlock, x: Array, engine: Engine) -> Array:
+    return block.matrix_product(np.ascontiguousarray(x.T), engine).ravel()
 
 
 def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
@@ -120,7 +125,7 @@ def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss,
     if not loss.vector:
         total = functools.reduce(engine.plus, scores)
         return engine.plus(rows.offset, total, intercept)
-    z = np.sum(scores, axis=0).reshape(-1, len(rows.y)).T + intercept
+    z = functools.reduce(np.add, scores).reshape(-1, len(rows.y)).T + intercept
     offset = rows.offset
     if offset.ndim == 2:
         return z + offset

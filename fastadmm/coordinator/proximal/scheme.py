@@ -21,6 +21,10 @@ __all__ = ["Proximal"]
 _WORK, _WORK_BESIDE_ANSWERS, _WORK_OTHERWISE = 23, 16, 30
 
 
+#: The same of several classes with all columns; Hessians at a time.
+_WORK_OF_NARROW_CLASSES, _HESSIANS = 12, 12
+
+
 class Proximal(Scheme):
     """See :mod:`fastadmm.coordinator.proximal.proximal`."""
 
@@ -32,6 +36,7 @@ class Proximal(Scheme):
     # More have not been measured: its small problems grow with the cube of their number.
     needs = Needs(convex=True, most_parties=300, most_parts=1024)
     accelerates_late = True
+    rare = "only runs of many rounds, or whose gap has stalled"
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
@@ -73,8 +78,17 @@ class Proximal(Scheme):
         from fastadmm.coordinator.admm.coordinator import acceleration_memory
         from fastadmm.coordinator.metric_limits import MOST_IN_COMMON
         from fastadmm.coordinator.proximal.wide import MOST_COLUMNS, MOST_ROWS
+        from fastadmm.engine.tree import leaves_of
 
+        if shape.usual and _narrow_classes(shape):
+            columns = sum(shape.widths)
+            work = shape.n_outputs * (shape.n_parties + _WORK_OF_NARROW_CLASSES)
+            return 8 * (columns + work) * shape.n_samples + 8 * (shape.n_outputs * columns) ** 2, 0
         kept = shape.n_outputs * _kept(shape, history)
+        kept *= 2 if shape.traits.ball else 1  # of which combinations are formed
+        # A piece of messages times curvatures for every thread, and Hessians of steps and searches.
+        leaf = -(-shape.n_samples // leaves_of(shape.n_samples))
+        system = 8 * kept * (shape.n_threads * leaf + _HESSIANS * kept) if shape.n_outputs == 1 else 0
         if shape.n_outputs == 1 and shape.n_samples <= min(MOST_ROWS, sum(shape.widths) - 1):
             # Columns as they are made and as they are joined, and those of a face with its weights.
             kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
@@ -88,15 +102,32 @@ class Proximal(Scheme):
         rows = kept + work * shape.n_outputs
         coefficients = shape.n_outputs * width if together else kept
         # Newton's system has a row for every direction of every class; else it is small beside the messages.
-        system = 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
+        system += 8 * 4 * coefficients**2 if shape.n_outputs > 1 else 0
         memory = acceleration_memory(shape.n_parties, shape.message_size)
         steps = (2 * memory + 5) * (shape.n_parties + 1) if memory else 0
-        beside = 0
-        if shape.n_outputs == 1 and shape.traits.smooth:
-            from fastadmm.coordinator.subspace.whole_span import bytes_beside_messages
+        system += shape.direction_bytes(history)
+        return 8 * rows * shape.n_samples + system, 8 * steps * shape.message_size
 
-            beside = bytes_beside_messages(shape.n_samples, shape.widths, shape.densities, kept)
-        return 8 * rows * shape.n_samples + system + beside, 8 * steps * shape.message_size
+    def columns_bytes(self, shape: Shape) -> int | None:
+        """Columns of a wide table, columns one by one, or rows side by side and a Hessian.
+
+        ``shape`` as of the method that this overrides.
+        """
+        from fastadmm.coordinator.proximal.narrow import most_columns
+        from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
+        from fastadmm.coordinator.subspace.whole_span import FACES, bytes_side_by_side
+
+        n, traits, width = shape.n_samples, shape.traits, sum(shape.widths)
+        if not shape.as_they_are or shape.n_outputs > 1:
+            return None
+        if shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
+            many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)
+            return 8 * (4 * many + shape.n_parties + _WORK) * n
+        if not (traits.smooth and shape.penalty_is_a_sum):
+            return None
+        most = most_columns(n, shape.widths)
+        taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, FACES)
+        return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages of one predictor per sample: of classes, and in balls, combinations are formed.
@@ -118,6 +149,19 @@ def _kept(shape: Shape, history: int) -> int:
     """Directions of all parties, of one class: one a round, and those that a run begins with."""
     from fastadmm.coordinator.proximal.narrow import all_columns_pay
 
-    if shape.n_outputs == 1 and all_columns_pay(shape.n_samples, shape.widths, shape.densities):
+    smooth = shape.traits.smooth and shape.penalty_is_a_sum
+    columns = shape.n_samples, shape.widths, shape.densities
+    if shape.n_outputs == 1 and smooth and all_columns_pay(*columns, shape.quadratic):
         return sum(shape.widths)
-    return sum(min(history + 2, width, shape.rounds + 2) for width in shape.widths)
+    each = min(history + 2, shape.rounds + 2, shape.messages)
+    return sum(min(each, width) for width in shape.widths)
+
+
+def _narrow_classes(shape: Shape) -> bool:
+    """Whether the columns of several classes are all sent at once."""
+    from fastadmm.coordinator.metric_limits import MOST_IN_COMMON
+    from fastadmm.coordinator.multinomial.narrow import all_columns_pay
+
+    common = 1 < shape.n_outputs <= MOST_IN_COMMON / sum(shape.widths)
+    pays = common and all_columns_pay(shape.n_samples, shape.widths, shape.n_outputs)
+    return pays and shape.traits.smooth and shape.penalty_is_a_sum

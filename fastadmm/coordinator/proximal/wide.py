@@ -30,7 +30,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["MOST_COLUMNS", "MOST_ROWS", "WideProximalMethod", "goes_by_columns"]
+__all__ = ["FEW_COLUMNS", "MOST_COLUMNS", "MOST_ROWS", "WideProximalMethod", "goes_by_columns"]
 
 Array = np.ndarray
 
@@ -38,7 +38,7 @@ Array = np.ndarray
 MOST_ROWS, MOST_COLUMNS = 1024, 2048
 
 #: Columns at zero stay while there are no more than so many of all parties, for they may come back.
-_FEW_COLUMNS = 512
+FEW_COLUMNS = 512
 
 #: Columns that a party adds: at least, and in the first round of all parties as a share of the rows.
 _LEAST, _FIRST = 10, 0.5
@@ -170,7 +170,7 @@ class WideProximalMethod(ProximalMethod):
 
     def _keep(self, numbers: list[Array]) -> None:
         """Forget columns at zero where there are many; too many in use end the rounds by columns."""
-        if sum(map(len, numbers)) > _FEW_COLUMNS:
+        if sum(map(len, numbers)) > FEW_COLUMNS:
             numbers = [self._in_use(m, x) for m, x in enumerate(self.weights())]
         self.numbers = numbers if sum(map(len, numbers)) <= MOST_COLUMNS // 2 else None
 

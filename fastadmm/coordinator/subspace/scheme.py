@@ -29,8 +29,14 @@ _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
 #: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
 #: work with; for classes; and with kinks, at least, for rows near them are copied. See bench/memory.py.
-_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 30
+_WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 42
 
+
+#: The same of classes with all columns.
+_WORK_OF_NARROW_CLASSES = 10
+
+#: Rows near kinks, where many directions make them worth their copy: as a share of all.
+_NEAR_KINKS = 1 / 8
 
 #: N x N matrices of a model with all columns: K as far as it is known, its factor, a Hessian with its factor.
 _MODEL_OF_FEW_ROWS = 8
@@ -47,6 +53,7 @@ class Subspace(Scheme):
     )
     needs = Needs(ridge=True, log_sum=True)
     options: tuple[str, ...] = ("directions",)
+    rare = "only runs of many rounds, or whose loss bends at many rows"
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """By the loss."""
@@ -163,11 +170,33 @@ class Subspace(Scheme):
         if not shape.traits.smooth:
             from fastadmm.coordinator.subspace.near_rows import MOST_SHARE
 
-            work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(MOST_SHARE * kept))
+            share = _NEAR_KINKS if shape.usual else MOST_SHARE
+            work = max(_WORK_NEAR_KINKS, _WORK + math.ceil(share * kept))
         columns = kept + (shape.n_parties + work) * shape.n_outputs
+        if shape.usual and shape.n_outputs > 1 and kept == sum(shape.widths):
+            columns = kept + _WORK_OF_NARROW_CLASSES * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
-        return 8 * columns * shape.n_samples, 0
+        return 8 * columns * shape.n_samples + shape.direction_bytes(history), 0
+
+    def columns_bytes(self, shape: Shape) -> int | None:
+        """Rows side by side, unless there is one sparse party, and a Hessian with what it is made of.
+
+        ``shape`` as of the method that this overrides.
+        """
+        from fastadmm.coordinator.metric_limits import directions_for_kinks
+        from fastadmm.coordinator.subspace.whole_span import BENDS, SPARSE_SPAN, bytes_side_by_side
+
+        n, traits = shape.n_samples, shape.traits
+        if not shape.as_they_are or not traits.convex or traits.log_sum or shape.n_outputs > 1:
+            return None
+        if _few_rows(n, shape.widths):
+            return None
+        most, rounds = directions_for_kinks(shape.n_parties, n), BENDS
+        if traits.smooth:
+            most, rounds = _worth(n, shape.widths, shape.densities), SPARSE_SPAN
+        taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, rounds)
+        return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
 
     def models_few_rows(self, shape: Shape) -> bool:
         """Whether the coordinator keeps a model with all columns."""
@@ -197,6 +226,8 @@ class Subspace(Scheme):
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """Factors, which are made again in each metric, by as many parties at once as there are threads."""
+        if shape.usual and self.models_few_rows(shape):  # gradient directions, while its model proves more
+            return 0
         side = {"gram": shape.widths, "kernel": [shape.n_samples] * shape.n_parties}
         solvers = self.updates(shape, options)
         squares = sorted((side[s][m] ** 2 if s in side else 0 for m, s in enumerate(solvers)), reverse=True)
@@ -261,10 +292,10 @@ def _kept(shape: Shape, history: int) -> int:
     if shape.n_outputs > 1:
         whole = all_columns_pay(shape.n_samples, shape.widths, shape.n_outputs)
     else:
-        whole = whole_span_pays(shape.n_samples, *columns, history, quadratic=True)
+        whole = whole_span_pays(shape.n_samples, *columns, history, quadratic=shape.quadratic)
     if whole:
         return sum(shape.widths)
-    each = shape.n_outputs * min(history, 2 * shape.rounds + 1)
+    each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)
     return sum(min(each, width) for width in shape.widths)
 
 

@@ -351,7 +351,7 @@ class Span:
         """Give back all memory but a point's; that point."""
         self.let_go(kept)
         self.engine.give_back(self._z)
-        self._z = np.empty(0)
+        self._z, self._made = np.empty(0), []
         return kept.point
 
     def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:

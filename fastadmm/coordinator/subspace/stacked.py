@@ -18,13 +18,14 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
-from fastadmm.coordinator.subspace.sampled_start import sampled_start, strides
+from fastadmm.coordinator.subspace.sampled_start import sampled_start
 from fastadmm.coordinator.subspace.span import SpanPoint, descend
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
 from fastadmm.coordinator.subspace.whole_span import (
+    MOSTLY,
     SPARSE_SPAN,
     Rounds,
     dense_rows_pay,
@@ -51,9 +52,6 @@ SHARE_OF_WANTED = 0.3
 #: Of a weight, when it is taken apart into a direction and its coefficient.
 _LAST_DIGITS = 4.0 * float(np.finfo(float).eps)
 
-#: Share of entries from which on columns are not sparse.
-_MOSTLY = 0.5
-
 #: Entries that products of a round read, about: large problems show how far they are.
 _ENTRIES_OF_ROUND = 1e9
 
@@ -79,16 +77,16 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
     columns, quadratic = sum(block.shape[1] for block in blocks), loss.name == "squared"
-    n = engine.all_rows(problem.n_samples)
-    samples = strides(n, columns, quadratic) if rounds is SPARSE_SPAN else []
+    n, shapes = (
+        engine.all_rows(problem.n_samples),
+        ([block.shape[1] for block in blocks], [block.density for block in blocks]),
+    )
     if rounds is SPARSE_SPAN and all(isinstance(block, DenseBlock) for block in blocks):
-        pays = dense_rows_pay(n, [b.shape[1] for b in blocks], most, samples[-1:], quadratic)
-        return "gram" if pays else ""
-    if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > _MOSTLY * columns:
+        return "gram" if dense_rows_pay(n, shapes[0], most, quadratic) else ""
+    if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > MOSTLY * columns:
         return ""  # as messages columns take no more memory then, and no more time
-    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf
-    return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds, samples[-1] if samples else 1)
+    return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds)
 
 
 class StackedRows:
@@ -291,9 +289,10 @@ class StackedSubspaceMethod(OverStackedRows):
         found, _ = self.rows.best(self.problem, start, tolerance, most, accuracy)
         self.stand_at(found)
         assert coordinator.primal is not None
-        if found.products is not None and coordinator.primal.gradient is found.gradient:
-            if coordinator.point.intercept == found.intercept:
-                for party, image in zip(self.parties, self.rows.parted(found.products)):
-                    party.block.know([(coordinator.primal.gradient, image)])
+        # Unless the intercept moved the gradient on, its products with all columns are known.
+        same = coordinator.primal.gradient is found.gradient and coordinator.point.sums == found.sums
+        if found.products is not None and same:
+            for party, image in zip(self.parties, self.rows.parted(found.products)):
+                party.block.know([(coordinator.primal.gradient, image)])
         if before - (coordinator.primal.loss + coordinator.regulariser()) <= NOTHING * abs(before):
             self.leave()

@@ -89,6 +89,7 @@ class StackedSpan(Span):
 
     def _mean_squares(self) -> Array:
         """Mean over rows of the columns' squares."""
+        assert isinstance(self.rows, CSRBlock)
         if self._squares is None:  # no cached property: that locks out workers which are threads
             self._squares = self.rows.column_squares(self.engine) / self.engine.all_rows(self.rows.shape[0])
         return self._squares
@@ -98,17 +99,18 @@ class StackedSpan(Span):
 
         Both of shape (d,), or with an intercept (d + 1,).
         """
-        lead, engine, h = self.lead, self.engine, np.empty(len(point.total))
+        lead, engine, rows, h = self.lead, self.engine, self.rows, np.empty(len(point.total))
+        assert isinstance(rows, CSRBlock)
         there = self.problem.offset, point.total, point.intercept, self.problem.y, self.problem.weight
         ((sum_of_all, _),) = engine.together(self.problem.loss.curvature_parts(*there, h, engine))
         total = float(sum_of_all)
         # Where all rows are on flat pieces nothing else would hold the intercept.
         sizes = np.append(np.full(lead, total or self.problem.total_weight), total * self._mean_squares())
         sizes[lead:] += self.scale
-        border = self.rows.transposed_product(h, engine) if lead else np.empty(0)
+        border = rows.transposed_product(h, engine) if lead else np.empty(0)
 
         def product(v: Array) -> Array:
-            image = self.rows.hessian_product(v[lead:], h, engine)
+            image = rows.hessian_product(v[lead:], h, engine)
             image += self.scale * v[lead:]
             if not lead:
                 return image

@@ -47,7 +47,11 @@ class SummedSubspace(Subspace):
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All summed messages, and the masked ones of a round."""
-        return 8 * (history + 2 + 3 * shape.n_parties + _WORK) * shape.message_size, 0
+        kept = min(history, 2 * shape.rounds, shape.messages)
+        return 8 * (kept + 2 + 3 * shape.n_parties + _WORK) * shape.message_size, 0
+
+    def columns_bytes(self, shape: Shape) -> int | None:
+        return None
 
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all summed messages."""

@@ -12,13 +12,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fastadmm.coordinator.subspace.row_samples import strides
+
 __all__ = [
     "BENDS",
     "FACES",
+    "MOSTLY",
     "SPAN",
     "SPARSE_SPAN",
     "Rounds",
-    "bytes_beside_messages",
+    "bytes_side_by_side",
     "dense_rows_pay",
     "hessian_fits",
     "stacked_rows_pay",
@@ -93,6 +96,12 @@ _STEADIER = 1.3
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
 
+#: Share of entries from which on columns are not sparse.
+MOSTLY = 0.5
+
+#: Hessians with their factors and parts, at a time.
+_HESSIANS_HELD = 6.0
+
 #: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
 #: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
 _ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, _MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 29
@@ -136,7 +145,6 @@ def stacked_rows_pay(
     most: int,
     quadratic: bool,
     rounds: Rounds = SPARSE_SPAN,
-    stride: int = 1,
 ) -> str:
     """Whether sparse rows with all columns are the least work, and no more memory than messages.
 
@@ -146,8 +154,6 @@ def stacked_rows_pay(
         As of :func:`whole_span_pays`.
     row_square : float
         Mean of the squared number of entries of a row.
-    stride : int
-        Of how many rows the largest sample that Newton's method begins with has one; 1 without any.
 
     Returns
     -------
@@ -164,8 +170,8 @@ def stacked_rows_pay(
         return ""
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
     hessians, steps = 1.0 if quadratic else _SPARSE_HESSIANS, _STEPS
-    if stride > 1:
-        hessians, steps = _SAMPLE_HESSIANS / stride, _FUSED_PASSES
+    if rounds is SPARSE_SPAN and (samples := strides(n_samples, columns, quadratic)):
+        hessians, steps = _SAMPLE_HESSIANS / samples[-1], _FUSED_PASSES
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
     far = _FROM_MEMORY if _ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
     step = (_ENTRY + far) * entries + _ROW
@@ -193,26 +199,23 @@ def stacked_rows_pay(
     return "coordinates" if faces else "products"
 
 
-def dense_rows_pay(
-    n_samples: int, widths: Sequence[int], most: int, strides: Sequence[int], quadratic: bool
-) -> bool:
+def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> bool:
     """Whether Newton's method over dense columns where they are is less work than messages.
 
     Parameters
     ----------
     n_samples, widths, most, quadratic
         As of :func:`whole_span_pays`.
-    strides : sequence of int
-        Of the largest sample that it begins with, if any: one of so many rows.
     """
     columns = sum(widths)
     if n_samples < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
-    if not (strides or quadratic):
+    samples = strides(n_samples, columns, quadratic)
+    if not (samples or quadratic):
         return False
     entry, factor = _FUSED_ENTRY * columns + _FUSED_ROW, _FACTOR * columns**3 / n_samples
-    if strides:
-        at_once = _FUSED_PASSES * entry + _SAMPLE_HESSIANS * (_PAIR * columns**2 / strides[0] + factor)
+    if samples:
+        at_once = _FUSED_PASSES * entry + _SAMPLE_HESSIANS * (_PAIR * columns**2 / samples[-1] + factor)
     else:
         at_once = _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
     known = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
@@ -231,21 +234,41 @@ def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
     return _HESSIAN_NUMBERS * sum(widths) ** 2 <= max(n_samples * kept, _FEW_NUMBERS)
 
 
-def bytes_beside_messages(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], kept: int
-) -> int:
-    """What columns on which coordinates descend may take more than messages, which there are none of then.
+def bytes_side_by_side(
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    most: int,
+    quadratic: bool,
+    rounds: Rounds = SPARSE_SPAN,
+) -> int | None:
+    """What columns that are read where they are take besides, with a Hessian; None where they are not.
 
     Parameters
     ----------
-    n_samples, widths, densities
-        As of :func:`whole_span_pays`.
-    kept : int
-        Messages that a plan counts.
+    n_samples, widths, densities, most, quadratic, rounds
+        As of :func:`stacked_rows_pay`, for rows whose numbers of entries differ by chance.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
-    own, messages = _COLUMN_BYTES * n_samples * entries, _NUMBER_BYTES * n_samples * kept
-    return math.ceil(own - messages) if messages < own <= _MANY_BYTES else 0
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    if rounds is SPARSE_SPAN and min(densities) == 1.0:
+        if not dense_rows_pay(n_samples, widths, most, quadratic):
+            return None
+        samples = strides(n_samples, columns, quadratic)
+        rows = n_samples / samples[-1] if samples else 0.0
+        return math.ceil(_NUMBER_BYTES * columns * (_HESSIANS_HELD * columns + 2.0 * rows))
+    if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
+        return None
+    square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
+    way = stacked_rows_pay(n_samples, widths, densities, square, most, quadratic, rounds)
+    if not way:
+        return None
+    if way == "coordinates":
+        return math.ceil(_COLUMN_BYTES * n_samples * entries)
+    apart = len(widths) > 1 or min(densities) == 1.0
+    index = 2.0 if columns <= 1 << 16 else 4.0
+    copy = ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0
+    hessian = _HESSIANS_HELD * _NUMBER_BYTES * columns**2 if way == "gram" else 0.0
+    return math.ceil(copy + hessian)
 
 
 def _by_directions(
