@@ -250,7 +250,8 @@ def test_history_of_classes_adapts_too(folder: Path) -> None:
     given = make_plan(parties, [], N, replace(config, history=5), n_outputs=10, n_threads=2)
     assert (free.history, tight.history, given.history) == (34, 8, 5)
     assert tight.reduced
-    assert given.state == tight.state == free.state  # no more directions than columns
+    # No more messages than columns; what differs are the parties' own directions.
+    assert given.state <= tight.state <= free.state <= 1.01 * given.state
 
 
 def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, capsys) -> None:
@@ -259,7 +260,7 @@ def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, cap
     assert err.count("error") == 1
     assert re.search(
         r"memory: 100\.0 MB is too little: training .*a\.parts needs at least [\d.]+ MB even when it streams "
-        r"every block and keeps messages in a scratch file \(data .*state [\d.]+ .B, .*program 222\.3 MB\); "
+        r"every block and keeps messages in a scratch file \(data .*state [\d.]+ .B, .*program 218\.1 MB\); "
         r"raise the limit",
         err,
     )
