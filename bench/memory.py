@@ -256,9 +256,9 @@ def main_streamed(n: int, schemes: list[str], write_page: bool) -> None:
 def main_usual(write_page: bool) -> None:
     """The same of runs in memory."""
     lines = [
-        "In memory, with default settings: what is planned for most runs over the peak; what no run exceeds.",
+        "In memory, with default settings: planned for most runs over the peak; and the whole plan.",
         "",
-        "| loss | rows | parties | columns of each | entries | further | peak | planned | ratio | at most |",
+        "| loss | rows | parties | columns of each | entries | further | peak | planned | ratio | whole |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|",
     ]
     for loss, n, parties, width, density, options in USUAL:

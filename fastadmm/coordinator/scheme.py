@@ -29,7 +29,7 @@ CG_STEPS = 10
 
 
 #: Vectors of a party's columns beside its directions.
-_WORK_OF_COLUMNS = 10
+_WORK_OF_COLUMNS = 20
 
 
 class Options(Protocol):

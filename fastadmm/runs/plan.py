@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fastadmm.coordinator.registry import choose_scheme
-from fastadmm.coordinator.scheme import Shape
+from fastadmm.coordinator.scheme import Scheme, Shape
 from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import get_constraint
@@ -300,45 +300,15 @@ def make_plan(
         compiler=COMPILER_BYTES if compiles() else 0,
     )
 
-    largest = max(range(len(parties)), key=lambda k: _memory_bytes(parties[k]))
-
-    def held(shape: Shape, history: int, spill: bool) -> tuple[Plan, int]:
-        """With what a run of a shape holds; its state and acceleration with factors."""
-        state, acceleration = scheme.state_bytes(shape, history)
-        factors, columns = scheme.factor_bytes(shape, config), scheme.columns_bytes(shape)
-        spilled = scheme.spilled_bytes(shape, config, history) if spill else 0
-        if spilled:
-            state += resident_bytes(spilled // (8 * n_samples), n_samples, n_threads) - spilled
-        if shape.usual and columns is not None:
-            state = factors = 0
-        if shape.usual and scheme.accelerates_late:
-            acceleration = 0
-        state = max(state, columns or 0)
-        made = replace(whole, state=state, acceleration=acceleration, factorisation=factors, spilled=spilled)
-        return replace(made, history=history), state + acceleration + factors
-
-    def place(history: int, spill: bool) -> tuple[Plan, list[bool]]:
-        more = 0
-        for as_they_are in (True, False) if shape.as_they_are else (False,):
-            own = replace(shape, as_they_are=as_they_are)
-            made, most = held(own, history, spill)
-            _, usual = held(replace(own, messages=_usual_messages(config)), history, spill)
-            # With all columns in memory the run would take them as they are, and more.
-            away = largest if more > most else None
-            placed, streamed = _placed(replace(made, rare=max(0, most - usual)), blocks, n_threads, away)
-            if not any(streamed[: len(parties)]):
-                break
-            more = most
-        return placed, streamed
-
+    planner = _Planner(scheme, shape, config, whole, blocks, len(parties))
     history, spill = most, False
-    placed, streamed = place(history, spill)
+    placed, streamed = planner.place(history, spill)
     if limit is not None and placed.total > limit:
         spill = config.privacy.mode == "none" and not config.path
-        placed, streamed = place(history, spill)
+        placed, streamed = planner.place(history, spill)
     while limit is not None and placed.total > limit and history > least:
         history = max(least, scheme.shorter(history))
-        placed, streamed = place(history, spill)
+        placed, streamed = planner.place(history, spill)
     own, streamed_tests = config.party_lambda, streamed[len(parties) :]
     updates = scheme.updates(shape, config)
     return replace(
@@ -363,6 +333,63 @@ def make_plan(
         span_work=scheme.span_work(shape, history),
         kept=scheme.kept,
     )
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Places a run's parts in memory, on disk and in a scratch file.
+
+    Attributes
+    ----------
+    scheme : Scheme
+    shape : Shape
+    config : RunConfig
+    whole : Plan
+        With all blocks in memory, and nothing of the scheme.
+    blocks : list of PartyData
+        Of parties, then test rows.
+    n_parties : int
+    """
+
+    scheme: Scheme
+    shape: Shape
+    config: RunConfig
+    whole: Plan
+    blocks: list[PartyData]
+    n_parties: int
+
+    def place(self, history: int, spill: bool) -> tuple[Plan, list[bool]]:
+        """The plan with a history, and which blocks it streams; with ``spill`` messages leave memory."""
+        more, threads = 0, self.shape.n_threads
+        largest = max(range(self.n_parties), key=lambda k: _memory_bytes(self.blocks[k]))
+        for as_they_are in (True, False) if self.shape.as_they_are else (False,):
+            own = replace(self.shape, as_they_are=as_they_are)
+            made, most = self._held(own, history, spill)
+            _, usual = self._held(replace(own, messages=_usual_messages(self.config)), history, spill)
+            # With all columns in memory the run would take them as they are, and more.
+            away = largest if more > most else None
+            placed, streamed = _placed(replace(made, rare=max(0, most - usual)), self.blocks, threads, away)
+            if not any(streamed[: self.n_parties]):
+                break
+            more = most
+        return placed, streamed
+
+    def _held(self, shape: Shape, history: int, spill: bool) -> tuple[Plan, int]:
+        """With what a run of a shape holds; its state and acceleration with factors."""
+        scheme, n = self.scheme, shape.n_samples
+        state, acceleration = scheme.state_bytes(shape, history)
+        factors, columns = scheme.factor_bytes(shape, self.config), scheme.columns_bytes(shape)
+        spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
+        if spilled:
+            state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
+        if shape.usual and columns is not None:
+            state = factors = 0
+        if shape.usual and scheme.accelerates_late:
+            acceleration = 0
+        state = max(state, columns or 0)
+        made = replace(self.whole, state=state, acceleration=acceleration, factorisation=factors)
+        made = replace(made, spilled=spilled, history=history)
+        return made, state + acceleration + factors
 
 
 def _shape(
