@@ -110,7 +110,10 @@ def beside_product(matrices, x, out, start, stop):
 
 @kernel
 def beside_transposed(matrices, vector, out, start, stop):
-    """:func:`beside_slopes` as a kernel."""
+    """Add ``D.T vector`` over a row range to ``out``: :func:`beside_slopes` as a kernel.
+
+    ``matrices``, ``vector``, ``out``, ``start`` and ``stop`` as there.
+    """
     beside_slopes(matrices, vector, out, start, stop)
 
 

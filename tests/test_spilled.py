@@ -135,7 +135,7 @@ def test_nothing_is_left_in_the_directory(tmp_path):
 @pytest.mark.parametrize(
     "values",
     [
-        {},
+        {"directions": "one"},  # in memory columns are read where they are otherwise
         {"loss": "multinomial"},
         {"history": 4},
         {"loss": "squared"},
@@ -174,8 +174,8 @@ def test_a_spilled_run_goes_on_in_memory_and_back(folder, tmp_path):
 
 @pytest.mark.usefixtures("by_directions")
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(folder, tmp_path, monkeypatch):
-    config = replace(limited(configuration(folder)), checkpoint_rounds=1)
-    start_run(configuration(folder), tmp_path / "whole")
+    config = replace(limited(configuration(folder, directions="one")), checkpoint_rounds=1)
+    start_run(configuration(folder, directions="one"), tmp_path / "whole")
     real, calls = os.posix_fallocate, []
 
     def full(*given):

@@ -198,6 +198,11 @@ class OverStackedRows(SubspaceMethod):
         """Go on from weights of all parties: each one's are its only direction.
 
         Their messages, which only rounds by directions need, are left out.
+
+        Parameters
+        ----------
+        point : SpanPoint
+            With weights of all parties for coefficients.
         """
         coordinator, weights = self.coordinator, self.rows.parted(point.coefficients)
         norms = np.array([float(np.linalg.norm(x)) for x in weights])
