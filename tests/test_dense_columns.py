@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
-from fastadmm.blocks.block import as_block
+from fastadmm.blocks.block import DenseBlock, as_block
 from fastadmm.blocks.side_by_side import Beside, side_by_side
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.coordinator.subspace.row_samples import chosen_rows, strides
@@ -107,8 +107,28 @@ def test_one_round_proves_its_end(loss: str, intercept: bool) -> None:
     exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
     assert solver.last_record is not None
     assert -1e-9 <= solver.last_record.objective / exact.objective - 1.0 <= 1e-6
-    # What the parties said was made of a pass before: it is what they say of themselves.
-    assert not any(block._known for block in given.blocks)
+
+
+def test_the_last_pass_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, asked = problem(fit_intercept=False), []
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    real = DenseBlock.transposed_products
+
+    def counted(block: DenseBlock, vectors: Any, engine: Any) -> Any:
+        asked.append(block)
+        return real(block, vectors, engine)
+
+    monkeypatch.setattr(DenseBlock, "transposed_products", counted)
+    record = solver.round()
+    assert not asked
+    g, lam = solver.coordinator.primal.gradient, given.regularization
+    pairs = zip(given.blocks, solver.party_weights(), strict=True)
+    squared = sum(
+        float(np.sum((block.matrix.T @ g + lam * w) ** 2))  # type: ignore[attr-defined]
+        for block, w in pairs
+    )
+    # Of sums of 9,000 terms that cancel to a hundred thousandth.
+    assert record.gap_absolute == pytest.approx(squared / (2.0 * lam * given.total_weight), rel=1e-3)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])

@@ -416,6 +416,19 @@ class DirectionParty(SendsColumns, Answering):
         residual = self.block.transposed_product(gradient, self.engine)
         return residual, self._add_pull(coefficients, residual)
 
+    def know(self, gradient: np.ndarray, coefficients: np.ndarray, image: np.ndarray) -> None:
+        """Take in what a pass over the columns of all parties has made of a gradient that will be asked about.
+
+        Parameters
+        ----------
+        gradient, coefficients : ndarray
+            As in :meth:`respond`; the very array.
+        image : ndarray of shape (d,)
+            :math:`D_m^\\top g`.
+        """
+        residual = image.copy()
+        self._known = gradient, residual, self._add_pull(coefficients, residual)
+
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""
         return add_weights(self.directions, coefficients, self.regularization, residual, self.engine)

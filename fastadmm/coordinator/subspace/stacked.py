@@ -220,7 +220,7 @@ class OverStackedRows(SubspaceMethod):
         # The weights that are returned are these to the last digit. That the objective is stationary in: what
         # a last digit does to a predictor counts by its square.
         problem, bend = self.problem, self.problem.loss.gradient_lipschitz
-        if self._messages_are_known or bend is None:
+        if not self.rows.how or bend is None:
             return False
         pairs = zip(problem.blocks, self.weights())
         most = sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
@@ -269,10 +269,7 @@ class StackedSubspaceMethod(OverStackedRows):
     def round(self) -> Talk[Measured]:
         if self.rows.how:
             self._descend()
-        measured = yield from super().round()
-        for party in self.parties:
-            party.block.know([])
-        return measured
+        return (yield from super().round())
 
     def exchange(self) -> Talk[list[float]]:
         coordinator = self.coordinator
@@ -297,7 +294,8 @@ class StackedSubspaceMethod(OverStackedRows):
         # Unless the intercept moved the gradient on, its products with all columns are known.
         same = coordinator.primal.gradient is found.gradient and coordinator.point.sums == found.sums
         if found.products is not None and same:
-            for party, image in zip(self.parties, self.rows.parted(found.products)):
-                party.block.know([(coordinator.primal.gradient, image)])
+            images, own = self.rows.parted(found.products), coordinator.each_coefficients()
+            for party, c, image in zip(self.parties, own, images):
+                party.know(coordinator.primal.gradient, c, image)
         if before - (coordinator.primal.loss + coordinator.regulariser()) <= NOTHING * abs(before):
             self.leave()
