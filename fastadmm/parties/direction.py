@@ -417,7 +417,7 @@ class DirectionParty(SendsColumns, Answering):
         return residual, self._add_pull(coefficients, residual)
 
     def know(self, gradient: np.ndarray, coefficients: np.ndarray, image: np.ndarray) -> None:
-        """Take in what a pass over the columns of all parties has made of a gradient that will be asked about.
+        """Take in what one pass over all parties' columns has made of a gradient that will be asked about.
 
         Parameters
         ----------
