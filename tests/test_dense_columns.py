@@ -23,6 +23,7 @@ from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
 
 import naive
+from resumed import assert_resumed_is_the_same
 from workers import on_workers
 
 N, WIDTHS = 9000, (9, 3, 8)
@@ -147,15 +148,7 @@ def test_bits_do_not_depend_on_threads_and_workers(loss: str) -> None:
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_run_goes_on_to_the_same_bits(intercept: bool, rounds: int) -> None:
     options, given = SolverOptions(gap=0.0), problem(fit_intercept=intercept)
-    straight, resumed = Solver(given, options), Solver(given, options)
-    for _ in range(rounds):
-        straight.round()
-    resumed.restore(straight.export(), straight.export_parties())
-    for _ in range(3):
-        a, b = straight.round(), resumed.round()
-        assert (a.objective, a.gap) == (b.objective, b.gap)
-    for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_resumed_is_the_same(given, options, rounds)
 
 
 def test_rows_in_the_order_of_their_labels() -> None:

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from resumed import assert_resumed_is_the_same
+
 N = 700
 EXACT = SolverOptions(gap=1e-10, directions="one")
 
@@ -94,15 +96,7 @@ def test_a_run_goes_on_to_the_same_bits(intercept: bool) -> None:
     options = SolverOptions(gap=1e-12)
     given = problem(1e-5, fit_intercept=intercept)
     for rounds in (1, 2):
-        straight, resumed = Solver(given, options), Solver(given, options)
-        for _ in range(rounds):
-            straight.round()
-        resumed.restore(straight.export(), straight.export_parties())
-        for _ in range(2):
-            a, b = straight.round(), resumed.round()
-            assert (a.objective, a.gap) == (b.objective, b.gap)
-        for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
-            np.testing.assert_array_equal(x, y)
+        assert_resumed_is_the_same(given, options, rounds, after=2)
 
 
 def test_given_weights_are_the_beginning() -> None:

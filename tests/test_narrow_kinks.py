@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from resumed import assert_resumed_is_the_same
 from test_narrow_classes import N, rows_of, table
 
 EXACT = SolverOptions(gap=1e-9, history=20)  # directions
@@ -99,15 +100,7 @@ def test_a_run_that_stalls_goes_on_with_best_responses() -> None:
 @pytest.mark.parametrize("more", [{}, {"fit_intercept": False}], ids=str)
 def test_a_run_goes_on_to_the_same_bits(more: dict) -> None:
     options = SolverOptions(gap=0.0)
-    straight, resumed = Solver(problem(**more), options), Solver(problem(**more), options)
-    for _ in range(2):
-        straight.round()
-    resumed.restore(straight.export(), straight.export_parties())
-    for _ in range(3):
-        a, b = straight.round(), resumed.round()
-        assert (a.objective, a.gap) == (b.objective, b.gap)
-    for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_resumed_is_the_same(problem(**more), options, 2)
 
 
 def test_what_goes_by_directions() -> None:

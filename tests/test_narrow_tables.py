@@ -19,6 +19,8 @@ from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
+from resumed import assert_resumed_is_the_same
+
 N = 900
 EXACT = SolverOptions(gap=1e-10, history=20)  # directions
 
@@ -99,15 +101,7 @@ def test_a_run_that_stalls_goes_on_with_best_responses() -> None:
 
 def test_a_run_goes_on_to_the_same_bits() -> None:
     options = SolverOptions(gap=0.0)
-    straight, resumed = Solver(problem(), options), Solver(problem(), options)
-    for _ in range(2):
-        straight.round()
-    resumed.restore(straight.export(), straight.export_parties())
-    for _ in range(3):
-        a, b = straight.round(), resumed.round()
-        assert (a.objective, a.gap) == (b.objective, b.gap)
-    for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_resumed_is_the_same(problem(), options, 2)
 
 
 @pytest.mark.parametrize(

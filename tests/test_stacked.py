@@ -22,6 +22,8 @@ from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
+from resumed import assert_resumed_is_the_same
+
 N, WIDTHS = 2500, (40, 30, 2)
 
 
@@ -153,15 +155,7 @@ def test_given_weights_are_the_beginning(regularizer: str) -> None:
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
 def test_a_run_goes_on_to_the_same_bits(regularizer: str, rounds: int) -> None:
     options, given = SolverOptions(gap=0.0), problem(regularizer=regularizer)
-    straight, resumed = Solver(given, options), Solver(given, options)
-    for _ in range(rounds):
-        straight.round()
-    resumed.restore(straight.export(), straight.export_parties())
-    for _ in range(3):
-        a, b = straight.round(), resumed.round()
-        assert (a.objective, a.gap) == (b.objective, b.gap)
-    for x, y in zip(straight.party_weights(), resumed.party_weights(), strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_resumed_is_the_same(given, options, rounds)
 
 
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
@@ -281,14 +275,7 @@ def test_wide_problems_keep_bits_and_go_on(regularizer: str) -> None:
     one, two = (solve(given, SolverOptions(n_threads=k)) for k in (1, 2))
     for a, b in zip(one.weights, two.weights, strict=True):
         np.testing.assert_array_equal(a, b)
-    options = SolverOptions(gap=0.0)
-    straight, resumed = Solver(given, options), Solver(given, options)
-    for _ in range(2):
-        straight.round()
-    resumed.restore(straight.export(), straight.export_parties())
-    for _ in range(3):
-        a, b = straight.round(), resumed.round()
-        assert (a.objective, a.gap) == (b.objective, b.gap)
+    assert_resumed_is_the_same(given, SolverOptions(gap=0.0), rounds=2)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -350,12 +337,7 @@ def test_losses_with_kinks(loss: str, make: Any, how: str, intercept: bool) -> N
     assert len(result.history) <= 6
     exact = solve(given, SolverOptions(gap=1e-7, directions="one", max_rounds=400))
     assert -2e-7 * exact.objective <= result.objective - exact.objective <= 1e-6 * exact.objective
-    straight, resumed = Solver(given, SolverOptions(gap=0.0)), Solver(given, SolverOptions(gap=0.0))
-    straight.round()
-    resumed.restore(straight.export(), straight.export_parties())
-    for _ in range(2):
-        a, b = straight.round(), resumed.round()
-        assert (a.objective, a.gap) == (b.objective, b.gap)
+    assert_resumed_is_the_same(given, SolverOptions(gap=0.0), rounds=1, after=2)
 
 
 def test_files_are_not_read_side_by_side(tmp_path: Any) -> None:
