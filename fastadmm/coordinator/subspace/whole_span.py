@@ -169,13 +169,11 @@ def stacked_rows_pay(
     if held * n_samples * entries > max(messages, limit):
         return ""
     pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
-    hessians, steps = 1.0 if quadratic else _SPARSE_HESSIANS, _STEPS
-    if rounds is SPARSE_SPAN and (samples := strides(n_samples, columns, quadratic)):
-        hessians, steps = _SAMPLE_HESSIANS / samples[-1], _FUSED_PASSES
+    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
     far = _FROM_MEMORY if _ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
     step = (_ENTRY + far) * entries + _ROW
-    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + steps * step
+    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
     by_gram += rounds.sweeps * columns**2 / n_samples
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
