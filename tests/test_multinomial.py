@@ -186,6 +186,18 @@ def test_conjugate_and_its_domain():
     assert LOSS.conjugate(0.0 * g, y, s, ENGINE) == 0.0
 
 
+def test_class_root_where_a_class_has_no_curvature():
+    # What is left of it is below the rounding of the others': the system would be singular.
+    bend = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+
+    def function(b):
+        return 1e-17 * np.array([1.0, -2.0, 1.0]) + bend @ (b - np.array([1.0, -1.0, 0.0])), bend
+
+    found = class_root(function, np.zeros(3))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[0] - found[1], 2.0, rtol=0, atol=1e-9)
+
+
 def test_class_root_finds_intercepts_from_far_away():
     z, y, s = draw(6, 200, 5)
 

@@ -19,6 +19,9 @@ _MAX_STEPS = 200
 #: Longest step at first, in units of log-odds.
 _FIRST_REACH = 4.0
 
+#: Share of a Hessian's trace that its entries are off by.
+_ROUNDING = 4.0 * float(np.finfo(float).eps)
+
 
 def class_root(
     function: Callable[[Array], tuple[Array, Array]], start: Array, tolerance: float = 1e-14
@@ -81,9 +84,11 @@ def _damped_step(gradient: Array, hessian: Array, reach: float) -> Array:
     steepest = float(np.abs(gradient).max())
     if not (math.isfinite(steepest) and steepest > 0.0 and np.isfinite(hessian).all()):
         return np.zeros(classes)
-    damping = steepest / reach
+    # Classes that nearly no row is in have no curvature left: no less than its rounding.
+    size = float(np.trace(hessian))
+    damping = max(steepest / reach, _ROUNDING * size)
     # On constants the Hessian vanishes: any positive value there will do.
-    full = hessian + (float(np.trace(hessian)) + damping) / classes**2
+    full = hessian + (size + damping) / classes**2
     full[np.diag_indices(classes)] += damping
     step = -np.linalg.solve(full, gradient)
     return step - step.mean()
