@@ -15,11 +15,9 @@ import math
 
 import numpy as np
 from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.shuffle import shuffle
 
 __all__ = ["add_columns", "column_products", "descend_columns", "scale_columns"]
-
-#: Multiplier and increment of the generator that shuffles the columns of every pass (Knuth's MMIX).
-_MULTIPLIER, _INCREMENT = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
 
 #: Share of a column's square that is rounding, where an intercept takes away the rest.
 _NOTHING = 1e-12
@@ -115,10 +113,7 @@ def descend_columns(columns, sizes, intercept, slope, terms, chosen, x, share, m
     l1, l2, low, high = terms
     state, along, left, wide, worst, limit = np.uint64(len(chosen)), 0.0, len(chosen), math.inf, 0.0, 0.0
     for number in range(most):
-        for place in range(left - 1, 0, -1):
-            state = state * _MULTIPLIER + _INCREMENT
-            other = np.int64((state >> np.uint64(33)) % np.uint64(place + 1))
-            chosen[place], chosen[other] = chosen[other], chosen[place]
+        state = shuffle(chosen, left, state)
         worst, widest, place = 0.0, 0.0, 0
         while place < left:
             j = chosen[place]

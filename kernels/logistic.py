@@ -22,6 +22,7 @@ __all__ = [
     "logistic_curvature",
     "logistic_evaluate",
     "logistic_prox",
+    "logistic_prox_of_row",
     "soft_labels",
 ]
 
@@ -216,6 +217,33 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
         sum_gradient += block_sum(work, 1, size)
         sum_slope += block_sum(work, 7, size)
     return sum_gradient, sum_slope
+
+
+@kernel
+def logistic_prox_of_row(centre, start, target, weight, penalty, found):
+    """The gradient of :func:`logistic_prox` for one sample, written to ``found[0]``.
+
+    Parameters
+    ----------
+    centre, start : float
+        Of the linear predictor: proximal centre, and where to begin.
+    target, weight, penalty : float
+    found : ndarray of shape (1,)
+    """
+    ratio = weight / penalty
+    sign = 1.0 if centre + ratio * (target - 0.5) > 0.0 else -1.0
+    away = 1.0 - target if sign > 0.0 else target
+    base = sign * centre - ratio * away
+    lower = max(base, (4.0 * base + 2.0 * ratio) / (4.0 + ratio), 0.0)
+    m = max(sign * start, lower)
+    for step in range(_MAX_STEPS):
+        e = exp_nonpositive(-m)
+        moved = m - max(_step(m, base, ratio, e, 0.5 if step < _HALLEY_STEPS else 0.0), lower)
+        if abs(moved) <= _ROUGH_STEP:
+            break
+        m -= moved
+    e += e * moved * (1.0 + 0.5 * moved)
+    found[0] = sign * weight * (away - e / (1.0 + e))
 
 
 @kernel

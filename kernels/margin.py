@@ -20,6 +20,7 @@ __all__ = [
     "margin_curvature",
     "margin_evaluate",
     "margin_prox",
+    "margin_prox_of_row",
 ]
 
 _BLOCK = 512
@@ -116,6 +117,13 @@ def margin_prox(v, shift, target, weight, softness, bound, penalty, z, gradient,
         sum_gradient += part_gradient
         sum_slope += part_slope
     return sum_gradient, sum_slope
+
+
+@kernel
+def margin_prox_of_row(centre, start, target, weight, softness, bound, penalty, found):
+    """As :func:`fastadmm.kernels.logistic.logistic_prox_of_row`, with the loss's softness and bound."""
+    knot, low, high = _interval(target, bound)
+    found[0], _ = clamped_prox(centre - knot, weight, penalty, softness, low, high)
 
 
 @kernel

@@ -16,6 +16,7 @@ __all__ = [
     "residual_curvature",
     "residual_evaluate",
     "residual_prox",
+    "residual_prox_of_row",
 ]
 
 _BLOCK = 512
@@ -105,6 +106,12 @@ def residual_prox(v, shift, target, weight, softness, low, high, penalty, z, gra
         sum_gradient += part_gradient
         sum_slope += part_slope
     return sum_gradient, sum_slope
+
+
+@kernel
+def residual_prox_of_row(centre, start, target, weight, softness, low, high, penalty, found):
+    """As :func:`fastadmm.kernels.logistic.logistic_prox_of_row`, with the loss's softness, low and high."""
+    found[0], _ = clamped_prox(centre - target, weight, penalty, softness, low, high)
 
 
 @kernel

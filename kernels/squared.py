@@ -13,6 +13,7 @@ __all__ = [
     "squared_curvature",
     "squared_evaluate",
     "squared_prox",
+    "squared_prox_of_row",
 ]
 
 _BLOCK = 512
@@ -69,6 +70,12 @@ def squared_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
         sum_gradient += part_gradient
         sum_slope += part_slope
     return sum_gradient, sum_slope
+
+
+@kernel
+def squared_prox_of_row(centre, start, target, weight, penalty, found):
+    """As :func:`fastadmm.kernels.logistic.logistic_prox_of_row`."""
+    found[0] = penalty * weight / (penalty + weight) * (centre - target)
 
 
 @kernel

@@ -47,6 +47,7 @@ class Logistic(Loss):
             k.logistic_prox,
             k.logistic_conjugate,
             k.logistic_advance,
+            k.logistic_prox_of_row,
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
@@ -120,6 +121,7 @@ class Squared(Loss):
             k.squared_prox,
             k.squared_conjugate,
             k.squared_advance,
+            k.squared_prox_of_row,
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
@@ -150,6 +152,7 @@ class _Residual(Loss):
             k.residual_prox,
             k.residual_conjugate,
             k.residual_advance,
+            k.residual_prox_of_row,
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
@@ -177,7 +180,12 @@ class _Margin(Loss):
         from fastadmm.kernels import margin as k
 
         return Kernels(
-            k.margin_evaluate, k.margin_curvature, k.margin_prox, k.margin_conjugate, k.margin_advance
+            k.margin_evaluate,
+            k.margin_curvature,
+            k.margin_prox,
+            k.margin_conjugate,
+            k.margin_advance,
+            k.margin_prox_of_row,
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:

@@ -23,13 +23,17 @@ Array = np.ndarray
 
 
 class Kernels(NamedTuple):
-    """The compiled functions of a loss; each works on a row range. A non-convex loss needs no ``advance``."""
+    """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
+
+    A non-convex loss needs no ``advance``; without ``prox_of_row`` there is no coordinate ascent on rows.
+    """
 
     evaluate: Any
     curvature: Any
     prox: Any
     conjugate: Any
     advance: Any = None
+    prox_of_row: Any = None
 
 
 @dataclass(frozen=True)

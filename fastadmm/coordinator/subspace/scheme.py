@@ -104,13 +104,17 @@ class Subspace(Scheme):
         if history is None and cheap and not few:
             shapes = [block.whole_shape for block in problem.blocks]
             history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
+        from fastadmm.coordinator.metric_limits import directions_for_few_rows
+        from fastadmm.coordinator.subspace.row_ascent import may_ascend
         from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod, goes_by_stacked_rows
 
-        how = ""
-        if history is not None and cheap and options.history is None:
+        how, ascends, free = "", False, cheap and options.history is None
+        if history is not None and free:
             how = goes_by_stacked_rows(problem, engine, history)
-        if how:
-            made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history)
+        if free:
+            ascends = may_ascend(problem, engine, history or directions_for_few_rows(problem.n_parties, problem.n_samples))
+        if how or ascends:
+            made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history, ascends)
         else:
             made = SubspaceMethod(problem, engine, history, both)
         made.coordinator.at_hand = cheap

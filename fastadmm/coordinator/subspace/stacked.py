@@ -18,6 +18,7 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.subspace.row_ascent import Ascent, ascend, may_ascend
 from fastadmm.coordinator.subspace.sampled_start import sampled_start
 from fastadmm.coordinator.subspace.span import SpanPoint, descend
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
@@ -48,6 +49,9 @@ Array = np.ndarray
 
 #: Of the gap that ends a run, what Newton's method may leave.
 SHARE_OF_WANTED = 0.3
+
+#: And coordinate ascent, whose dual vector proves what it has measured.
+_SHARE_IN_ASCENT = 0.9
 
 #: Of a weight, when it is taken apart into a direction and its coefficient.
 _LAST_DIGITS = 4.0 * float(np.finfo(float).eps)
@@ -94,14 +98,18 @@ class StackedRows:
 
     Parameters
     ----------
-    how : {"gram", "products", ""}
-        As of :func:`goes_by_stacked_rows`; empty where they are not read any more.
+    how : {"gram", "products", "rows", ""}
+        As of :func:`goes_by_stacked_rows`; ``rows`` for coordinate ascent or directions, empty where they are
+        not read any more.
     problem : Problem
     engine : Engine
+    ascends : bool
+        Whether coordinate ascent is tried.
     """
 
-    def __init__(self, how: str, problem: Problem, engine: Engine) -> None:
+    def __init__(self, how: str, problem: Problem, engine: Engine, ascends: bool = False) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
+        self.ascends = ascends
         self._rows: CSRBlock | Beside | None = None
         self._span: StackedSpan | None = None
 
@@ -116,6 +124,14 @@ class StackedRows:
         if self._span is None or self._span.problem is not problem:
             self._span = StackedSpan(problem, self._rows, self.engine)
         return self._span
+
+    def ascend(self, point: SpanPoint, wanted: float) -> Ascent | None:
+        """Coordinate ascent on the rows, from weights of all parties that are zero; None without a gain."""
+        rows = self.span(self.problem).rows
+        if not (self.ascends and wanted > 0.0) or point.coefficients.any():
+            return None
+        assert isinstance(rows, CSRBlock)
+        return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, self.engine)
 
     def most_products(self) -> int:
         """Of a round."""
@@ -256,15 +272,19 @@ class StackedSubspaceMethod(OverStackedRows):
 
     Parameters
     ----------
-    how : {"gram", "products"}
+    how : {"gram", "products", ""}
         As of :func:`goes_by_stacked_rows`.
     problem, engine, directions
         As of the method that this extends.
+    ascends : bool
+        Whether coordinate ascent on rows is tried before.
     """
 
-    def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
+    def __init__(
+        self, how: str, problem: Problem, engine: Engine, directions: int | None, ascends: bool = False
+    ) -> None:
         super().__init__(problem, engine, directions)
-        self.rows = StackedRows(how, problem, engine)
+        self.rows = StackedRows(how or "rows", problem, engine, ascends)
 
     def round(self) -> Talk[Measured]:
         if self.rows.how:
@@ -279,6 +299,12 @@ class StackedSubspaceMethod(OverStackedRows):
         coordinator.forecast.take(coordinator.proved_gap(squared, coordinator.primal))
         return squared
 
+    def _ask_about(self, dual: Array) -> None:
+        """Have the parties prove what a dual vector of shape (N,) does at these weights."""
+        primal = self.coordinator.primal
+        assert primal is not None
+        self.coordinator.primal = replace(primal, gradient=dual, dual_feasible=False)
+
     def _descend(self) -> None:
         """Minimise over all weights, so that the parties need but say what is left."""
         coordinator, forecast = self.coordinator, self.coordinator.forecast
@@ -288,7 +314,18 @@ class StackedSubspaceMethod(OverStackedRows):
         # Of what there is to gain nobody has said anything before the first round.
         tolerance = span_tolerance(min(float(forecast.gaps[1]), before), before, True, forecast.wanted)
         accuracy, most = SHARE_OF_WANTED * forecast.wanted, self.rows.most_products()
-        found, _ = self.rows.best(self.problem, start, tolerance, most, accuracy)
+        ascent = self.rows.ascend(start, forecast.wanted)
+        if ascent is not None and ascent.dual is not None:
+            self.stand_at(ascent.point)
+            self._ask_about(ascent.dual)
+            return
+        found = start if ascent is None else ascent.point
+        if self.rows.how == "rows":
+            if ascent is not None:
+                self.stand_at(found)
+            self.leave()
+            return
+        found, _ = self.rows.best(self.problem, found, tolerance, most, accuracy)
         self.stand_at(found)
         assert coordinator.primal is not None
         # Unless the intercept moved the gradient on, its products with all columns are known.

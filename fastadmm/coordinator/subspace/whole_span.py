@@ -24,6 +24,7 @@ __all__ = [
     "bytes_side_by_side",
     "dense_rows_pay",
     "hessian_fits",
+    "rows_may_ascend",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
@@ -218,6 +219,20 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
         at_once = _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
     known = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
     return at_once <= known * _by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
+
+
+def rows_may_ascend(n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int) -> bool:
+    """Whether a few passes of coordinate ascent on sparse rows are worth a try: more columns than rows.
+
+    Parameters
+    ----------
+    n_samples, widths, densities, most
+        As of :func:`whole_span_pays`.
+    """
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
+    fits = _ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
+    return n_samples < columns and entries <= MOSTLY * columns and fits
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:

@@ -1,0 +1,173 @@
+r"""Where all rows are at hand, and as many columns: coordinate ascent on the dual problem, row by row.
+
+One pass (:mod:`fastadmm.kernels.row_ascent`) costs what two products of Newton's method do, and where rows have
+little in common a few passes are all. How far they still have to go is told by how much they gain, from pass to
+pass: where that is further than by Newton's method, this goes on from their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.side_by_side import can_stand_side_by_side
+from fastadmm.coordinator.certificate import inner, primal_value
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.whole_span import rows_may_ascend
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.rows import address_of
+from fastadmm.problem.problem import Problem
+
+__all__ = ["Ascent", "ascend", "may_ascend"]
+
+Array = np.ndarray
+
+#: Passes before the gap is measured for the first time, and the most of all.
+_FIRST_PASSES, _MOST_PASSES = 3, 1000
+
+#: The gap after a pass, as a share of what that gained, beside what later ones will.
+_OF_RISE = 0.2
+
+#: A row of the intercept's column has this share of a row's squared length, over their number: so it is as long
+#: as some rows together, and multipliers find their way about as fast as rows.
+_OF_INTERCEPT = 20.0
+
+#: Nanoseconds of an entry and a row in a pass; and of Newton's method, in all.
+_ENTRY, _ROW = 2.5, 100.0
+_NEWTON_ENTRY, _NEWTON_ROW, _NEWTON_COLUMN = 64.0, 270.0, 180.0
+
+
+class Ascent(NamedTuple):
+    """Where passes ended.
+
+    Attributes
+    ----------
+    point : SpanPoint
+        Weights of all parties, with loss and gradient.
+    dual : ndarray of shape (N,) or None
+        The dual vector, if it is good enough to be proved with.
+    """
+
+    point: SpanPoint
+    dual: Array | None
+
+
+def may_ascend(problem: Problem, engine: Engine, most: int) -> bool:
+    """Whether a few passes are worth a try.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    most : int
+        Messages that a party may keep.
+    """
+    blocks, loss = problem.blocks, problem.loss
+    if engine.shares_rows or not (problem.convex and problem.n_outputs == 1):
+        return False
+    if loss.kernels().prox_of_row is None or not can_stand_side_by_side(blocks):
+        return False
+    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
+    return rows_may_ascend(problem.n_samples, *shapes, most)
+
+
+def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, engine: Engine) -> Ascent | None:
+    """Passes over the rows, from zero, until the gap is closed or Newton's method is nearer to that.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of which :func:`may_ascend`.
+    rows : CSRBlock, of shape (N, d)
+    point : SpanPoint
+        Weights that are zero, with their best intercept.
+    wanted : float
+        Relative gap that ends the run.
+    engine : Engine
+
+    Returns
+    -------
+    Ascent or None
+        None where nothing is gained.
+    """
+    from fastadmm.kernels.row_ascent import ascend_rows
+
+    n, d = rows.shape
+    scale, loss = problem.regularization, problem.loss
+    squares = _row_squares(rows, engine)
+    lead = _OF_INTERCEPT * float(squares.mean()) / n if problem.fit_intercept else 0.0
+    squares += lead
+    order = np.flatnonzero((squares > 0.0) & (problem.weight > 0.0))
+    u, x, intercept = np.zeros(n), np.zeros(d), point.intercept
+    if len(order) < n:  # what nothing moves
+        start = point.gradient if point.gradient is not None else np.zeros(n)
+        u = np.where(squares > 0.0, 0.0, start)
+    labels = problem.y, problem.weight, problem.offset
+    extra, found = loss.kernel_arguments(), np.empty(1)
+    row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
+    prox = address_of(loss.kernels().prox_of_row, row)
+    arrays = rows.indptr, rows.indices, rows.data
+    entries = float(len(rows.data))
+    each = _ENTRY * entries + _ROW * n
+    most = (_NEWTON_ENTRY * entries + _NEWTON_ROW * n + _NEWTON_COLUMN * d) / each
+    number, check, rises = 0, _FIRST_PASSES, [math.inf]
+    while True:
+        if lead:
+            intercept -= lead / scale * float(u.sum())
+        given = prox, extra, arrays, squares, labels, scale, lead, number, order, u, x, intercept
+        rise, intercept = ascend_rows(*given)
+        number, rises = number + 1, [*rises, rise]
+        if number < check:
+            continue
+        rate = min(rises[-1] / rises[-2], 1.0) if rises[-2] > 0.0 else 0.0
+        if number == _FIRST_PASSES:
+            gap = rise * (_OF_RISE + rate / (1.0 - rate)) if rate < 1.0 else math.inf
+            left = _passes(gap / (wanted * sum(rises[1:])), rate)
+            if 0.0 < left <= most:
+                check = number + math.ceil(left)
+                continue
+        if lead:
+            _make_sum_zero(problem, u, rows.product(x, engine), intercept, engine)
+            x = rows.transposed_product(u, engine)
+            x *= -1.0 / scale
+        total = rows.product(x, engine)
+        primal = primal_value(problem, total, intercept, engine)
+        value = primal.loss + 0.5 * scale * float(x @ x)
+        bent = loss.conjugate(u, problem.y, problem.weight, engine)
+        gap = primal.loss + bent - inner(u, problem.offset + total + primal.intercept, engine)
+        here = SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums)
+        if gap <= wanted * abs(value):
+            return Ascent(here, u)
+        left = _passes(gap / (wanted * abs(value)), rate)
+        if not left <= most or number + left > _MOST_PASSES:
+            return Ascent(here, None) if value < point.loss else None
+        check = number + max(1, math.ceil(left))
+
+
+def _passes(excess: float, rate: float) -> float:
+    """How many it takes at a rate until what is so many times too much is little enough."""
+    if excess <= 1.0 or rate <= 0.0:
+        return 0.0
+    return math.log(excess) / -math.log(rate) if rate < 1.0 else math.inf
+
+
+def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, engine: Engine) -> None:
+    """Take from a dual vector what it adds up to, where the loss bends; in place."""
+    h = np.empty(len(u))
+    there = problem.offset, total, intercept, problem.y, problem.weight
+    ((bend, _),) = engine.together(problem.loss.curvature_parts(*there, h, engine))
+    if bend > 0.0:
+        u -= h * (engine.total(u) / float(bend))
+
+
+def _row_squares(rows: CSRBlock, engine: Engine) -> Array:
+    """Squared length of every row."""
+    from fastadmm.kernels.row_ascent import square_rows
+
+    out = np.empty(rows.shape[0])
+    engine.over_rows(square_rows, engine.leaves(len(out)), rows.indptr, rows.data, out)
+    return out
