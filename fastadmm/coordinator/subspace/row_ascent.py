@@ -48,12 +48,12 @@ class Ascent(NamedTuple):
     ----------
     point : SpanPoint
         Weights of all parties, with loss and gradient.
-    dual : ndarray of shape (N,) or None
-        The dual vector, if it is good enough to be proved with.
+    dual : ndarray of shape (N,)
+        The dual vector, which proves how good they are.
     """
 
     point: SpanPoint
-    dual: Array | None
+    dual: Array
 
 
 def may_ascend(problem: Problem, engine: Engine, most: int) -> bool:
@@ -92,7 +92,8 @@ def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, en
     Returns
     -------
     Ascent or None
-        None where nothing is gained.
+        None where that is further. Newton's method then begins anew: weights of few passes are no better a
+        start for it than zero.
     """
     from fastadmm.kernels.row_ascent import ascend_rows
 
@@ -144,7 +145,7 @@ def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, en
             return Ascent(here, u)
         left = _passes(gap / (wanted * abs(value)), rate)
         if not left <= most or number + left > _MOST_PASSES:
-            return Ascent(here, None) if value < point.loss else None
+            return None
         check = number + max(1, math.ceil(left))
 
 

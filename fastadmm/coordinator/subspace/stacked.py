@@ -126,7 +126,7 @@ class StackedRows:
         return self._span
 
     def ascend(self, point: SpanPoint, wanted: float) -> Ascent | None:
-        """Coordinate ascent on the rows, from weights of all parties that are zero; None without a gain."""
+        """Coordinate ascent on the rows, from weights of all parties that are zero; None where it does not pay."""
         rows = self.span(self.problem).rows
         if not (self.ascends and wanted > 0.0) or point.coefficients.any():
             return None
@@ -315,17 +315,14 @@ class StackedSubspaceMethod(OverStackedRows):
         tolerance = span_tolerance(min(float(forecast.gaps[1]), before), before, True, forecast.wanted)
         accuracy, most = SHARE_OF_WANTED * forecast.wanted, self.rows.most_products()
         ascent = self.rows.ascend(start, forecast.wanted)
-        if ascent is not None and ascent.dual is not None:
+        if ascent is not None:
             self.stand_at(ascent.point)
             self._ask_about(ascent.dual)
             return
-        found = start if ascent is None else ascent.point
         if self.rows.how == "rows":
-            if ascent is not None:
-                self.stand_at(found)
             self.leave()
             return
-        found, _ = self.rows.best(self.problem, found, tolerance, most, accuracy)
+        found, _ = self.rows.best(self.problem, start, tolerance, most, accuracy)
         self.stand_at(found)
         assert coordinator.primal is not None
         # Unless the intercept moved the gradient on, its products with all columns are known.

@@ -97,6 +97,9 @@ _STEADIER = 1.3
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
 
+#: With so many columns to a row coordinate ascent on rows is tried.
+_COLUMNS_PER_ROW = 4
+
 #: Share of entries from which on columns are not sparse.
 MOSTLY = 0.5
 
@@ -222,7 +225,7 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
 
 
 def rows_may_ascend(n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int) -> bool:
-    """Whether a few passes of coordinate ascent on sparse rows are worth a try: more columns than rows.
+    """Whether a few passes of coordinate ascent on sparse rows are worth a try: there are far more columns.
 
     Parameters
     ----------
@@ -232,7 +235,7 @@ def rows_may_ascend(n_samples: int, widths: Sequence[int], densities: Sequence[f
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     fits = _ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
-    return n_samples < columns and entries <= MOSTLY * columns and fits
+    return _COLUMNS_PER_ROW * n_samples <= columns and entries <= MOSTLY * columns and fits
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
