@@ -108,11 +108,12 @@ class Subspace(Scheme):
         from fastadmm.coordinator.subspace.row_ascent import may_ascend
         from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod, goes_by_stacked_rows
 
-        how, ascends, free = "", False, cheap and options.history is None
-        if history is not None and free:
-            how = goes_by_stacked_rows(problem, engine, history)
-        if free:
-            ascends = may_ascend(problem, engine, history or directions_for_few_rows(problem.n_parties, problem.n_samples))
+        how, ascends = "", False
+        if cheap and options.history is None:
+            most = directions_for_few_rows(problem.n_parties, problem.n_samples) if few else history
+            assert most is not None
+            how = "kernel" if few and not engine.shares_rows else goes_by_stacked_rows(problem, engine, most)
+            ascends = may_ascend(problem, engine, most)
         if how or ascends:
             made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history, ascends)
         else:

@@ -35,6 +35,7 @@ __all__ = [
     "Span",
     "SpanPoint",
     "descend",
+    "descend_to",
     "is_lower",
     "minimise_over_span",
     "span_solver",
@@ -206,7 +207,7 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
         point = span.evaluated(point)
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
-    solve = Secant(span_solver(span.regularised(hessian.matrix)))
+    solve = Secant(span.solver(hessian))
     solved: np.ndarray | None = None  # for the slope here
     best = Best(span, here, _MOST_IDLE)
     for _ in range(_MAX_STEPS):
@@ -220,7 +221,7 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
         if not is_lower(span, here, trial, step):
             if not fresh:
                 span.renew(hessian, here.point)
-                solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
+                solve, fresh = Secant(span.solver(hessian)), True
                 continue
             if decrease <= _FLAT * abs(here.value):
                 break
@@ -239,8 +240,25 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
         if not float(here.slope @ solved) <= _CONTRACTION * decrease:
             solved = None
             span.renew(hessian, here.point)
-            solve, fresh = Secant(span_solver(span.regularised(hessian.matrix))), True
+            solve, fresh = Secant(span.solver(hessian)), True
     return span.leave(best.here)
+
+
+def descend_to(
+    span: Span, point: SpanPoint, tolerance: float, wanted: float, hessian: SpanHessian
+) -> SpanPoint:
+    """:func:`descend` where less is left than was known before: further, to a share of that.
+
+    Parameters
+    ----------
+    span, point, tolerance, hessian
+        As of :func:`descend`.
+    wanted : float
+        Of the objective, the share that may be left where that is less than the tolerance.
+    """
+    point = descend(span, point, tolerance, hessian)
+    enough = wanted * abs(span.value_at(point))
+    return descend(span, point, enough, hessian) if 0.0 < enough < tolerance else point
 
 
 def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
@@ -408,6 +426,10 @@ class Span:
             flat = not full[0, 0] > 0.0
             full[0, 0] += (1.0 if flat else 1e-14) * self.problem.total_weight
         return full
+
+    def solver(self, hessian: SpanHessian) -> Callable[[np.ndarray], np.ndarray]:
+        """What Newton's method divides a slope by."""
+        return span_solver(self.regularised(hessian.matrix))
 
     def gap_share(self, here: Here) -> float:
         """What the coefficients' slope adds to the duality gap."""

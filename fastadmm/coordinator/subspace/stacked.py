@@ -19,8 +19,9 @@ from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_ro
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.subspace.row_ascent import Ascent, ascend, may_ascend
+from fastadmm.coordinator.subspace.row_kernel import minimise_over_rows
 from fastadmm.coordinator.subspace.sampled_start import sampled_start
-from fastadmm.coordinator.subspace.span import SpanPoint, descend
+from fastadmm.coordinator.subspace.span import SpanPoint, descend_to
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
@@ -133,6 +134,16 @@ class StackedRows:
         assert isinstance(rows, CSRBlock)
         return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, self.engine)
 
+    def by_kernel(self, tolerance: float, accuracy: float) -> SpanPoint | None:
+        """The best weights by the products of rows with each other; None where that fails."""
+        problem, engine = self.problem, self.engine
+        kernel = sum(block.kernel_gram() for block in self.blocks)
+        found = minimise_over_rows(problem, kernel, tolerance, accuracy, engine)
+        if found is None:
+            return None
+        c = np.concatenate([block.transposed_product(found[0], engine) for block in self.blocks])
+        return SpanPoint(c, found[1], self.product(c))
+
     def most_products(self) -> int:
         """Of a round."""
         row = sum(block.shape[1] * block.density for block in self.blocks)
@@ -144,6 +155,8 @@ class StackedRows:
 
     def product(self, c: Array) -> Array:
         """Sum of all messages, of shape (N,), for weights of all parties."""
+        if self.how == "kernel":
+            return sum(block.product(own, self.engine) for block, own in zip(self.blocks, self.parted(c)))
         return self.span(self.problem).combined(c)
 
     def weights(self, method: SubspaceMethod) -> Array:
@@ -168,7 +181,8 @@ class StackedRows:
         most : int
             No further step after so many products.
         accuracy : float
-            With products, as of :func:`minimise_by_products`.
+            Or less than the tolerance, where this share of the objective is: as of
+            :func:`fastadmm.coordinator.subspace.span.descend_to`.
         """
         span = self.span(problem)
         if self.how == "gram":
@@ -177,7 +191,7 @@ class StackedRows:
                 start = sampled_start(problem, span.rows, point, hessian, self.engine)
                 if start is not point:
                     point = span.at_weights(start.coefficients, start.intercept).point
-            return descend(span, point, tolerance, hessian), 0
+            return descend_to(span, point, tolerance, accuracy, hessian), 0
         return minimise_by_products(span, point, tolerance, accuracy, most)
 
 
@@ -318,6 +332,13 @@ class StackedSubspaceMethod(OverStackedRows):
         if ascent is not None:
             self.stand_at(ascent.point)
             self._ask_about(ascent.dual)
+            return
+        if self.rows.how == "kernel":
+            solved = None if start.coefficients.any() else self.rows.by_kernel(tolerance, accuracy)
+            if solved is None:
+                self.leave()
+                return
+            self.stand_at(solved)
             return
         if self.rows.how == "rows":
             self.leave()

@@ -1,0 +1,105 @@
+r"""The best weights of few rows: Newton's method over the products of rows with each other.
+
+The optimum is a combination of rows, :math:`x = D^\top a`, and of the columns, however many, it needs
+:math:`K = D D^\top` alone (Schölkopf, Herbrich and Smola 2001). With :math:`K = U^\top U` and :math:`c = U a`
+the problem is one over c, whose messages are the rows of U. Of its Hessian :math:`U H U^\top + \lambda W` no
+more is made than the factor of
+
+.. math:: B = \lambda W + H^{1/2} K H^{1/2}
+
+(Rasmussen and Williams 2006, section 3.4): with :math:`Q = U H^{1/2} B^{-1}` the inverse is
+:math:`(1 - Q H^{1/2} U^\top) / (\lambda W)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint, descend_to
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["minimise_over_rows"]
+
+Array = np.ndarray
+
+#: A row's rounding of K, as a share of its largest diagonal entry.
+_ROUNDING = 1e-15
+
+
+class _RowSpan(Span):
+    """The span of all rows, in coordinates c."""
+
+    def __init__(self, problem: Problem, kernel: Array, factor: Array, engine: Engine) -> None:
+        super().__init__(problem, factor, engine)
+        self.kernel = kernel
+
+    def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
+        return self.refreshed(point, hessian)
+
+    def refreshed(self, point: SpanPoint, hessian: SpanHessian) -> Here:
+        self.renew(hessian, point)
+        assert point.gradient is not None
+        return self.here(point, self.messages @ point.gradient)
+
+    def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
+        hessian.reference = self.curvature(point)
+
+    def solver(self, hessian: SpanHessian) -> Callable[[Array], Array]:
+        from scipy.linalg.lapack import dpotrf, dpotrs
+
+        assert hessian.reference is not None
+        root, factor, lead, scale = np.sqrt(hessian.reference), self.messages, self.lead, self.scale
+        system = self.kernel * root
+        system *= root[:, np.newaxis]
+        system.reshape(-1)[:: len(root) + 1] += scale
+        lower, _ = dpotrf(system.T, lower=True, overwrite_a=True, clean=False)
+
+        def inverse(v: Array) -> Array:
+            image: Array = dpotrs(lower, root * v, lower=True)[0]
+            return root * image
+
+        ones = inverse(np.ones(len(root)))
+        border = factor @ ones
+
+        def solve(slope: Array) -> Array:
+            own = slope[lead:]
+            step = (own - factor @ inverse(own @ factor)) / scale
+            if not lead:
+                return step
+            total = scale * float(ones.sum())
+            rise = (float(slope[0]) - float(border @ own)) / total if total > 0.0 else 0.0
+            return np.append(rise, step - rise * border)
+
+        return solve
+
+
+def minimise_over_rows(
+    problem: Problem, kernel: Array, tolerance: float, wanted: float, engine: Engine
+) -> tuple[Array, float] | None:
+    """Coefficients of rows, of shape (N,), and intercept; None where K has no factor.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a smooth convex loss and one predictor per sample.
+    kernel : ndarray of shape (N, N)
+        K; changed.
+    tolerance : float
+        As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
+    engine : Engine
+    """
+    from scipy.linalg.lapack import dpotrf, dtrtrs
+
+    n = len(kernel)
+    kernel[np.diag_indices(n)] += _ROUNDING * n * float(kernel.diagonal().max())
+    factor, failed = dpotrf(kernel, lower=False, clean=True)
+    if failed:
+        return None
+    span = _RowSpan(problem, kernel, np.ascontiguousarray(factor), engine)
+    start = span.evaluated(SpanPoint(np.zeros(n), 0.0, np.zeros(n)))
+    point = descend_to(span, start, tolerance, wanted, SpanHessian(problem.fit_intercept))
+    return dtrtrs(factor, point.coefficients)[0], point.intercept
