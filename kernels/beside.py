@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 from fastadmm.kernels.blas import add_columns
-from fastadmm.kernels.dense_products import add_rows
+from fastadmm.kernels.dense_products import add_rows, dense_column_squares
 from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.policy import kernel, spliced
 
 __all__ = [
     "beside_blocks",
+    "beside_column_squares",
     "beside_gram",
+    "beside_hessian_product",
     "beside_move",
     "beside_product",
     "beside_slopes",
@@ -24,6 +26,9 @@ __all__ = [
 
 #: Rows whose products stay in the first-level cache; numbers that stay in the second with room to spare.
 _ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 128, 1 << 15
+
+#: The fewest rows of a block where nothing but products are made of it.
+_FEWEST_OF_PRODUCTS = 8
 
 
 @spliced
@@ -115,6 +120,40 @@ def beside_transposed(matrices, vector, out, start, stop):
     ``matrices``, ``vector``, ``out``, ``start`` and ``stop`` as there.
     """
     beside_slopes(matrices, vector, out, start, stop)
+
+
+@kernel
+def beside_hessian_product(matrices, x, weight, out, start, stop):
+    """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (K,).
+
+    Parameters
+    ----------
+    matrices : tuple of ndarray of shape (N, d_m)
+    x : ndarray of shape (K,)
+    weight : ndarray of shape (N,)
+    out : ndarray of shape (K,)
+    start, stop : int
+        Row range.
+    """
+    size, product = min(max(_FEWEST_OF_PRODUCTS, _NUMBERS_PER_BLOCK // max(1, len(x))), _ROWS), np.empty(stop)
+    for begin in range(start, stop, size):
+        end = min(begin + size, stop)
+        for i in range(begin, end):
+            product[i] = 0.0
+        _add_products(matrices, x, product, begin, end)
+        for i in range(begin, end):
+            product[i] *= weight[i]
+        beside_slopes(matrices, product, out, begin, end)
+
+
+@kernel
+def beside_column_squares(matrices, out, start, stop):
+    """Add the squared norms of the columns of a range of rows to ``out`` of shape (K,)."""
+    first = 0
+    for matrix in matrices:
+        last = first + matrix.shape[1]
+        dense_column_squares(matrix, out[first:last], start, stop)
+        first = last
 
 
 @kernel

@@ -13,11 +13,69 @@ end nothing pulls.
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.pieces import call_kernel
-from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.policy import inline, kernel, spliced
 from fastadmm.kernels.shuffle import shuffle
+from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["ascend_rows", "square_rows"]
+__all__ = ["ascend_dense_rows", "ascend_rows", "square_dense_rows", "square_rows"]
+
+
+@inline
+def _csr_product(rows, i, x, room):
+    indptr, indices, data = rows
+    total = 0.0
+    for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+        total += data[k] * x[indices[k]]  # groups of eight would wait for what the row before wrote
+    return total
+
+
+@inline
+def _add_csr(rows, i, step, x):
+    indptr, indices, data = rows
+    for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+        x[indices[k]] += data[k] * step
+
+
+@inline
+def _dense_product(rows, i, x, room):
+    total, first = 0.0, 0
+    for matrix in rows:
+        last = first + matrix.shape[1]
+        total += dot(matrix[i], x[first:last], room)
+        first = last
+    return total
+
+
+@inline
+def _add_dense(rows, i, step, x):
+    first = 0
+    for matrix in rows:
+        own, out = matrix[i], x[first : first + matrix.shape[1]]
+        for j in range(len(own)):
+            out[j] = fma(own[j], step, out[j])
+        first += len(own)
+
+
+@spliced
+def _ascend(product, add, about, scale, lead, seed, order, u, x, intercept):
+    prox, extra, rows, squares, labels = about
+    target, weight, base = labels
+    found, room, rise = np.zeros(1), np.empty(LANES), 0.0
+    shuffle(order, len(order), np.uint64(seed))
+    for i in order:
+        here = product(rows, i, x, room) + (base[i] + intercept)
+        penalty = scale / squares[i]
+        call_kernel(prox, (here + u[i] / penalty, here, target[i], weight[i], *extra, penalty, found))
+        change = found[0] - u[i]
+        if change != 0.0:
+            u[i] = found[0]
+            rise += 0.5 * change * change / penalty
+            step = -change / scale
+            intercept += lead * step
+            add(rows, i, step, x)
+    return rise, intercept
 
 
 @kernel
@@ -54,26 +112,15 @@ def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u,
         What the pass added to the dual objective at least.
     intercept : float
     """
-    indptr, indices, data = rows
-    target, weight, base = labels
-    found, rise = np.zeros(1), 0.0
-    shuffle(order, len(order), np.uint64(seed))
-    for i in order:
-        begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-        here = base[i] + intercept
-        for k in range(begin, end):  # plain loops: groups of eight wait for what the row before wrote
-            here += data[k] * x[indices[k]]
-        penalty = scale / squares[i]
-        call_kernel(prox, (here + u[i] / penalty, here, target[i], weight[i], *extra, penalty, found))
-        change = found[0] - u[i]
-        if change != 0.0:
-            u[i] = found[0]
-            rise += 0.5 * change * change / penalty
-            step = -change / scale
-            intercept += lead * step
-            for k in range(begin, end):
-                x[indices[k]] += data[k] * step
-    return rise, intercept
+    about = prox, extra, rows, squares, labels
+    return _ascend(_csr_product, _add_csr, about, scale, lead, seed, order, u, x, intercept)
+
+
+@kernel
+def ascend_dense_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
+    """As :func:`ascend_rows` for the matrices of :mod:`fastadmm.kernels.beside`, a tuple of them."""
+    about = prox, extra, rows, squares, labels
+    return _ascend(_dense_product, _add_dense, about, scale, lead, seed, order, u, x, intercept)
 
 
 @kernel
@@ -83,4 +130,15 @@ def square_rows(indptr, data, out, start, stop):
         total = 0.0
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             total += data[k] * data[k]
+        out[i] = total
+
+
+@kernel
+def square_dense_rows(matrices, out, start, stop):
+    """As :func:`square_rows` for a tuple of matrices."""
+    room = np.empty(LANES)
+    for i in range(start, stop):
+        total = 0.0
+        for matrix in matrices:
+            total += dot(matrix[i], matrix[i], room)
         out[i] = total

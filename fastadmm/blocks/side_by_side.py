@@ -8,7 +8,7 @@ import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.engine.engine import Engine
+from fastadmm.engine.engine import Engine, Ranges
 
 __all__ = ["Beside", "can_stand_side_by_side", "mean_row_square", "side_by_side", "some_rows"]
 
@@ -77,9 +77,27 @@ class Beside:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
         from fastadmm.kernels.beside import beside_transposed
 
+        leaves = self._leaves(engine)
+        return engine.sum_over_rows(beside_transposed, leaves, (self.shape[1],), self.matrices, v)
+
+    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
+        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
+        from fastadmm.kernels.beside import beside_hessian_product
+
+        given = self.matrices, x, weight
+        return engine.sum_over_rows(beside_hessian_product, self._leaves(engine), (len(x),), *given)
+
+    def column_squares(self, engine: Engine) -> Array:
+        """Diagonal of the Gram matrix, of shape (d,)."""
+        from fastadmm.kernels.beside import beside_column_squares
+
+        return engine.sum_over_rows(
+            beside_column_squares, self._leaves(engine), (self.shape[1],), self.matrices
+        )
+
+    def _leaves(self, engine: Engine) -> Ranges:
         n, d = self.shape
-        leaves = engine.leaves(n, engine.all_rows(n) * d, engine.all_rows(n))
-        return engine.sum_over_rows(beside_transposed, leaves, (d,), self.matrices, v)
+        return engine.leaves(n, engine.all_rows(n) * d, engine.all_rows(n))
 
     def gram(self, engine: Engine, weight: Array) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,)."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.blocks.side_by_side import can_stand_side_by_side
+from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side
 from fastadmm.coordinator.certificate import inner, primal_value
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.whole_span import rows_may_ascend
@@ -75,14 +75,14 @@ def may_ascend(problem: Problem, engine: Engine, most: int) -> bool:
     return rows_may_ascend(problem.n_samples, *shapes, most)
 
 
-def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, engine: Engine) -> Ascent | None:
+def ascend(problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: float, engine: Engine) -> Ascent | None:
     """Passes over the rows, from zero, until the gap is closed or Newton's method is nearer to that.
 
     Parameters
     ----------
     problem : Problem
         Of which :func:`may_ascend`.
-    rows : CSRBlock, of shape (N, d)
+    rows : CSRBlock or Beside, of shape (N, d)
     point : SpanPoint
         Weights that are zero, with their best intercept.
     wanted : float
@@ -95,7 +95,7 @@ def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, en
         None where that is further. Newton's method then begins anew: weights of few passes are no better a
         start for it than zero.
     """
-    from fastadmm.kernels.row_ascent import ascend_rows
+    from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows
 
     n, d = rows.shape
     scale, loss = problem.regularization, problem.loss
@@ -111,8 +111,10 @@ def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, en
     extra, found = loss.kernel_arguments(), np.empty(1)
     row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
     prox = address_of(loss.kernels().prox_of_row, row)
-    arrays = rows.indptr, rows.indices, rows.data
-    entries = float(len(rows.data))
+    if isinstance(rows, Beside):
+        kernel, arrays, entries = ascend_dense_rows, rows.matrices, float(n * d)
+    else:
+        kernel, arrays, entries = ascend_rows, (rows.indptr, rows.indices, rows.data), float(len(rows.data))
     each = _ENTRY * entries + _ROW * n
     most = (_NEWTON_ENTRY * entries + _NEWTON_ROW * n + _NEWTON_COLUMN * d) / each
     number, check, rises = 0, _FIRST_PASSES, [math.inf]
@@ -120,7 +122,7 @@ def ascend(problem: Problem, rows: CSRBlock, point: SpanPoint, wanted: float, en
         if lead:
             intercept -= lead / scale * float(u.sum())
         given = prox, extra, arrays, squares, labels, scale, lead, number, order, u, x, intercept
-        rise, intercept = ascend_rows(*given)
+        rise, intercept = kernel(*given)
         number, rises = number + 1, [*rises, rise]
         if number < check:
             continue
@@ -165,10 +167,14 @@ def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, e
         u -= h * (engine.total(u) / float(bend))
 
 
-def _row_squares(rows: CSRBlock, engine: Engine) -> Array:
+def _row_squares(rows: CSRBlock | Beside, engine: Engine) -> Array:
     """Squared length of every row."""
-    from fastadmm.kernels.row_ascent import square_rows
+    from fastadmm.kernels.row_ascent import square_dense_rows, square_rows
 
     out = np.empty(rows.shape[0])
-    engine.over_rows(square_rows, engine.leaves(len(out)), rows.indptr, rows.data, out)
+    leaves = engine.leaves(len(out))
+    if isinstance(rows, Beside):
+        engine.over_rows(square_dense_rows, leaves, rows.matrices, out)
+    else:
+        engine.over_rows(square_rows, leaves, rows.indptr, rows.data, out)
     return out

@@ -131,7 +131,6 @@ class StackedRows:
         rows = self.span(self.problem).rows
         if not (self.ascends and wanted > 0.0) or point.coefficients.any():
             return None
-        assert isinstance(rows, CSRBlock)
         return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, self.engine)
 
     def by_kernel(self, tolerance: float, accuracy: float) -> SpanPoint | None:

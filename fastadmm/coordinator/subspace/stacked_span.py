@@ -89,7 +89,6 @@ class StackedSpan(Span):
 
     def _mean_squares(self) -> Array:
         """Mean over rows of the columns' squares."""
-        assert isinstance(self.rows, CSRBlock)
         if self._squares is None:  # no cached property: that locks out workers which are threads
             self._squares = self.rows.column_squares(self.engine) / self.engine.all_rows(self.rows.shape[0])
         return self._squares
@@ -100,7 +99,6 @@ class StackedSpan(Span):
         Both of shape (d,), or with an intercept (d + 1,).
         """
         lead, engine, rows, h = self.lead, self.engine, self.rows, np.empty(len(point.total))
-        assert isinstance(rows, CSRBlock)
         there = self.problem.offset, point.total, point.intercept, self.problem.y, self.problem.weight
         ((sum_of_all, _),) = engine.together(self.problem.loss.curvature_parts(*there, h, engine))
         total = float(sum_of_all)
