@@ -2,7 +2,8 @@ r"""Newton's method over the weights of all parties by products with the Hessian
 
 A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as far as it will be
 worth it (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008), each of which
-reads every row once. The columns' sizes precondition them.
+reads every row once. The columns' sizes precondition them. An intercept is eliminated: where columns are far
+from their means' zero, a weight's slope says little while the intercept has one.
 """
 
 from __future__ import annotations
@@ -53,14 +54,20 @@ def minimise_by_products(
     products : int
     """
     here, products = span.at(span.evaluated(point) if point.gradient is None else point), 0
-    best = Best(span, here, _MOST_IDLE)
+    best, hessian = Best(span, here, _MOST_IDLE), None
     for _ in range(_MAX_STEPS):
-        share = span.gap_share(here)
+        # The intercept's slope counts as what it does to the others' once it is at its minimum.
+        left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
+        share = float(left @ left) / (2.0 * span.scale)
         enough = max(tolerance, accuracy * (here.value - share))
         if share <= enough or products >= most:
             break
-        step, spent = _direction(span, here, enough)
-        products += spent
+        hessian = span.hessian_at(here.point)
+        target = -hessian.without_intercept(here.slope)
+        found, spent = _conjugate_gradients(
+            hessian.product, hessian.sizes, target, _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
+        )
+        step, products = hessian.with_intercept(found, here.slope), products + spent
         decrease = -float(here.slope @ step)
         if not decrease > 0.0:
             break
@@ -68,7 +75,7 @@ def minimise_by_products(
         if trial is None:
             break
         here = trial
-        if best.take(here, decrease, enough):
+        if best.take(here, decrease, 0.0):
             break
     return best.here.point, products
 
@@ -85,15 +92,8 @@ def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
     return None
 
 
-def _direction(span: StackedSpan, here: Here, tolerance: float) -> tuple[Array, int]:
-    """Newton's direction, about, and how many products that took."""
-    product, sizes = span.hessian_at(here.point)
-    lead, enough = span.lead, _SHARE_OF_ACCURACY * tolerance * 2.0 * span.scale
-    return _conjugate_gradients(product, sizes, -here.slope, lead, enough)
-
-
 def _conjugate_gradients(
-    product: Callable[[Array], Array], sizes: Array, target: Array, lead: int, enough: float
+    product: Callable[[Array], Array], sizes: Array, target: Array, enough: float
 ) -> tuple[Array, int]:
     """Solve a positive definite system about.
 
@@ -104,10 +104,8 @@ def _conjugate_gradients(
     sizes : ndarray of shape (K,)
         Of its diagonal.
     target : ndarray of shape (K,)
-    lead : int
-        Unknowns before the coefficients.
     enough : float
-        Squared length of the coefficients' residual that is small enough.
+        Squared length of the residual that is small enough.
     """
     x, residual = np.zeros(len(target)), target.copy()
     scaled = residual / sizes
@@ -124,7 +122,7 @@ def _conjugate_gradients(
         residual -= np.multiply(image, share, out=room)
         np.divide(residual, sizes, out=scaled)
         after = float(residual @ scaled)
-        if after <= _FORCING**2 * first or float(residual[lead:] @ residual[lead:]) <= enough:
+        if after <= _FORCING**2 * first or float(residual @ residual) <= enough:
             break
         direction *= after / length
         direction += scaled

@@ -6,7 +6,7 @@ row, and a step their number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,59 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["StackedSpan"]
+__all__ = ["HessianOfRows", "StackedSpan"]
 
 Array = np.ndarray
+
+
+#: Share of a column's square that is rounding.
+_ROUNDING = 1e-12
+
+
+class HessianOfRows(NamedTuple):
+    """A Hessian over all weights, which is never formed; the intercept is eliminated from it.
+
+    Attributes
+    ----------
+    rows : CSRBlock or Beside, of shape (N, d)
+    bend : ndarray of shape (N,)
+        Second derivatives of the loss.
+    engine : Engine
+    scale : float
+        The regulariser's.
+    sizes : ndarray of shape (d,)
+        About how large the diagonal is.
+    border : ndarray of shape (d,) or None
+        Derivatives in a weight and the intercept; None without one.
+    total : float
+        Second derivative in the intercept.
+    """
+
+    rows: CSRBlock | Beside
+    bend: Array
+    engine: Engine
+    scale: float
+    sizes: Array
+    border: Array | None
+    total: float
+
+    def product(self, v: Array) -> Array:
+        """With a vector of shape (d,)."""
+        image = self.rows.hessian_product(v, self.bend, self.engine)
+        image += self.scale * v
+        if self.border is not None:
+            image -= (float(self.border @ v) / self.total) * self.border
+        return image
+
+    def without_intercept(self, slope: Array) -> Array:
+        """A slope of shape (d,), or (d + 1,) with an intercept, where that has gone to its minimum."""
+        return slope if self.border is None else slope[1:] - (float(slope[0]) / self.total) * self.border
+
+    def with_intercept(self, step: Array, slope: Array) -> Array:
+        """A step of shape (d,), and that of the intercept before it."""
+        if self.border is None:
+            return step
+        return np.append(-(float(slope[0]) + float(self.border @ step)) / self.total, step)
 
 
 class StackedSpan(Span):
@@ -93,29 +143,21 @@ class StackedSpan(Span):
             self._squares = self.rows.column_squares(self.engine) / self.engine.all_rows(self.rows.shape[0])
         return self._squares
 
-    def hessian_at(self, point: SpanPoint) -> tuple[Callable[[Array], Array], Array]:
-        """Products with the Hessian of loss and regulariser at a point, and about how large its diagonal is.
-
-        Both of shape (d,), or with an intercept (d + 1,).
-        """
+    def hessian_at(self, point: SpanPoint) -> HessianOfRows:
+        """The Hessian of loss and regulariser at a point, by its products."""
         lead, engine, rows, h = self.lead, self.engine, self.rows, np.empty(len(point.total))
         there = self.problem.offset, point.total, point.intercept, self.problem.y, self.problem.weight
         ((sum_of_all, _),) = engine.together(self.problem.loss.curvature_parts(*there, h, engine))
         total = float(sum_of_all)
+        sizes = total * self._mean_squares()
+        if not lead:
+            return HessianOfRows(rows, h, engine, self.scale, sizes + self.scale, None, 1.0)
         # Where all rows are on flat pieces nothing else would hold the intercept.
-        sizes = np.append(np.full(lead, total or self.problem.total_weight), total * self._mean_squares())
-        sizes[lead:] += self.scale
-        border = rows.transposed_product(h, engine) if lead else np.empty(0)
-
-        def product(v: Array) -> Array:
-            image = rows.hessian_product(v[lead:], h, engine)
-            image += self.scale * v[lead:]
-            if not lead:
-                return image
-            image += float(v[0]) * border
-            return np.append(float(border @ v[1:]) + sizes[0] * float(v[0]), image)
-
-        return product, sizes
+        total = total or self.problem.total_weight
+        border = rows.transposed_product(h, engine)
+        # Of a column as of ones the intercept leaves nothing but rounding.
+        left = np.maximum(sizes - border * (border / total), _ROUNDING * sizes)
+        return HessianOfRows(rows, h, engine, self.scale, left + self.scale, border, total)
 
     def combined(self, c: Array) -> Array:
         return self.rows.product(c, self.engine)
