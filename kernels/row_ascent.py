@@ -22,6 +22,10 @@ from fastadmm.kernels.vectors import LANES, dot
 __all__ = ["ascend_dense_rows", "ascend_rows", "square_dense_rows", "square_rows"]
 
 
+#: Neighbours that stay together in every order: rows that come from memory one by one take twice as long.
+_GROUP = 8
+
+
 @inline
 def _csr_product(rows, i, x, room):
     indptr, indices, data = rows
@@ -63,18 +67,20 @@ def _ascend(product, add, about, scale, lead, seed, order, u, x, intercept):
     prox, extra, rows, squares, labels = about
     target, weight, base = labels
     found, room, rise = np.zeros(1), np.empty(LANES), 0.0
-    shuffle(order, len(order), np.uint64(seed))
-    for i in order:
-        here = product(rows, i, x, room) + (base[i] + intercept)
-        penalty = scale / squares[i]
-        call_kernel(prox, (here + u[i] / penalty, here, target[i], weight[i], *extra, penalty, found))
-        change = found[0] - u[i]
-        if change != 0.0:
-            u[i] = found[0]
-            rise += 0.5 * change * change / penalty
-            step = -change / scale
-            intercept += lead * step
-            add(rows, i, step, x)
+    groups = np.arange(-(-len(order) // _GROUP))
+    shuffle(groups, len(groups), np.uint64(seed))
+    for group in groups:
+        for i in order[group * _GROUP : (group + 1) * _GROUP]:
+            here = product(rows, i, x, room) + (base[i] + intercept)
+            penalty = scale / squares[i]
+            call_kernel(prox, (here + u[i] / penalty, here, target[i], weight[i], *extra, penalty, found))
+            change = found[0] - u[i]
+            if change != 0.0:
+                u[i] = found[0]
+                rise += 0.5 * change * change / penalty
+                step = -change / scale
+                intercept += lead * step
+                add(rows, i, step, x)
     return rise, intercept
 
 
@@ -101,7 +107,7 @@ def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u,
     seed : int
         Of the order.
     order : ndarray of int64
-        The rows to be visited; shuffled.
+        The rows to be visited, in groups of neighbours.
     u, x : ndarray of shape (N,), (d,)
         Dual vector and weights; changed.
     intercept : float

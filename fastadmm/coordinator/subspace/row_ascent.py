@@ -14,20 +14,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side
+from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square
 from fastadmm.coordinator.certificate import inner, primal_value
 from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.whole_span import rows_may_ascend
+from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Ascent", "ascend", "may_ascend"]
+__all__ = ["Ascent", "ascend", "passes_worth_a_try"]
 
 Array = np.ndarray
 
-#: Passes before the gap is measured for the first time, and the most of all.
-_FIRST_PASSES, _MOST_PASSES = 3, 1000
+#: Passes at most.
+_MOST_PASSES = 1000
 
 #: The gap after a pass, as a share of what that gained, beside what later ones will.
 _OF_RISE = 0.2
@@ -35,10 +35,6 @@ _OF_RISE = 0.2
 #: A row of the intercept's column has this share of a row's squared length, over their number: so it is as long
 #: as some rows together, and multipliers find their way about as fast as rows.
 _OF_INTERCEPT = 20.0
-
-#: Nanoseconds of an entry and a row in a pass; and of Newton's method, in all.
-_ENTRY, _ROW = 2.5, 100.0
-_NEWTON_ENTRY, _NEWTON_ROW, _NEWTON_COLUMN = 64.0, 270.0, 180.0
 
 
 class Ascent(NamedTuple):
@@ -56,8 +52,8 @@ class Ascent(NamedTuple):
     dual: Array
 
 
-def may_ascend(problem: Problem, engine: Engine, most: int) -> bool:
-    """Whether a few passes are worth a try.
+def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
+    """Passes that may take as long as other ways do; 0 where none are worth a try.
 
     Parameters
     ----------
@@ -68,25 +64,30 @@ def may_ascend(problem: Problem, engine: Engine, most: int) -> bool:
     """
     blocks, loss = problem.blocks, problem.loss
     if engine.shares_rows or not (problem.convex and problem.n_outputs == 1):
-        return False
+        return 0.0
     if loss.kernels().prox_of_row is None or not can_stand_side_by_side(blocks):
-        return False
+        return 0.0
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
-    return rows_may_ascend(problem.n_samples, *shapes, most)
+    square = mean_row_square(blocks, engine)
+    return limit_of_ascent(problem.n_samples, *shapes, square, most, loss.name == "squared")
 
 
-def ascend(problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: float, engine: Engine) -> Ascent | None:
+def ascend(
+    problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: float, most: float, engine: Engine
+) -> Ascent | None:
     """Passes over the rows, from zero, until the gap is closed or Newton's method is nearer to that.
 
     Parameters
     ----------
     problem : Problem
-        Of which :func:`may_ascend`.
+        With a loss that has a ``prox_of_row``.
     rows : CSRBlock or Beside, of shape (N, d)
     point : SpanPoint
         Weights that are zero, with their best intercept.
     wanted : float
         Relative gap that ends the run.
+    most : float
+        Passes that are left may not be more.
     engine : Engine
 
     Returns
@@ -112,43 +113,38 @@ def ascend(problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: 
     row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
     prox = address_of(loss.kernels().prox_of_row, row)
     if isinstance(rows, Beside):
-        kernel, arrays, entries = ascend_dense_rows, rows.matrices, float(n * d)
+        kernel, arrays = ascend_dense_rows, rows.matrices
     else:
-        kernel, arrays, entries = ascend_rows, (rows.indptr, rows.indices, rows.data), float(len(rows.data))
-    each = _ENTRY * entries + _ROW * n
-    most = (_NEWTON_ENTRY * entries + _NEWTON_ROW * n + _NEWTON_COLUMN * d) / each
-    number, check, rises = 0, _FIRST_PASSES, [math.inf]
+        kernel, arrays = ascend_rows, (rows.indptr, rows.indices, rows.data)
+    number, before, size, excess = 0, math.inf, 0.0, 1.0
     while True:
         if lead:
             intercept -= lead / scale * float(u.sum())
         given = prox, extra, arrays, squares, labels, scale, lead, number, order, u, x, intercept
         rise, intercept = kernel(*given)
-        number, rises = number + 1, [*rises, rise]
-        if number < check:
+        rate, before, number, size = rise / before if before > 0.0 else 0.0, rise, number + 1, size + rise
+        if number == 1:
             continue
-        rate = min(rises[-1] / rises[-2], 1.0) if rises[-2] > 0.0 else 0.0
-        if number == _FIRST_PASSES:
-            gap = rise * (_OF_RISE + rate / (1.0 - rate)) if rate < 1.0 else math.inf
-            left = _passes(gap / (wanted * sum(rises[1:])), rate)
-            if 0.0 < left <= most:
-                check = number + math.ceil(left)
-                continue
+        about = excess * rise * (_OF_RISE + rate / (1.0 - rate)) if rate < 1.0 else math.inf
+        left = _passes(about / (wanted * size), rate)
+        if not left <= most or number + left > _MOST_PASSES:
+            return None
+        if left > 0.0:
+            continue
         if lead:
             _make_sum_zero(problem, u, rows.product(x, engine), intercept, engine)
             x = rows.transposed_product(u, engine)
             x *= -1.0 / scale
         total = rows.product(x, engine)
         primal = primal_value(problem, total, intercept, engine)
-        value = primal.loss + 0.5 * scale * float(x @ x)
+        size = abs(primal.loss + 0.5 * scale * float(x @ x))
         bent = loss.conjugate(u, problem.y, problem.weight, engine)
         gap = primal.loss + bent - inner(u, problem.offset + total + primal.intercept, engine)
-        here = SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums)
-        if gap <= wanted * abs(value):
-            return Ascent(here, u)
-        left = _passes(gap / (wanted * abs(value)), rate)
-        if not left <= most or number + left > _MOST_PASSES:
-            return None
-        check = number + max(1, math.ceil(left))
+        if gap <= wanted * size:
+            return Ascent(
+                SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums), u
+            )
+        excess *= gap / about if about > 0.0 else 2.0
 
 
 def _passes(excess: float, rate: float) -> float:

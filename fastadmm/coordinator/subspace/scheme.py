@@ -104,18 +104,13 @@ class Subspace(Scheme):
         if history is None and cheap and not few:
             shapes = [block.whole_shape for block in problem.blocks]
             history = _worth(shapes[0][0], [d for _, d in shapes], [b.density for b in problem.blocks])
-        from fastadmm.coordinator.metric_limits import directions_for_few_rows
-        from fastadmm.coordinator.subspace.row_ascent import may_ascend
-        from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod, goes_by_stacked_rows
+        from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
 
-        how, ascends = "", False
+        how, passes = "", 0.0
         if cheap and options.history is None:
-            most = directions_for_few_rows(problem.n_parties, problem.n_samples) if few else history
-            assert most is not None
-            how = "kernel" if few and not engine.shares_rows else goes_by_stacked_rows(problem, engine, most)
-            ascends = may_ascend(problem, engine, most)
-        if how or ascends:
-            made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history, ascends)
+            how, passes = _all_rows(problem, engine, history)
+        if how or passes:
+            made: SubspaceMethod = StackedSubspaceMethod(how, problem, engine, history, passes)
         else:
             made = SubspaceMethod(problem, engine, history, both)
         made.coordinator.at_hand = cheap
@@ -246,6 +241,22 @@ class Subspace(Scheme):
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all messages."""
         return 2.0 * shape.n_samples * float(_kept(shape, history)) ** 2
+
+
+def _all_rows(problem: Problem, engine: Engine, history: int | None) -> tuple[str, float]:
+    """How the columns of all parties are best read, and passes of coordinate ascent before that.
+
+    ``history``: messages that a party may keep; None where rows are few.
+    """
+    from fastadmm.coordinator.metric_limits import directions_for_few_rows
+    from fastadmm.coordinator.subspace.row_ascent import passes_worth_a_try
+    from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows, of_few_rows
+
+    if history is not None:
+        how = goes_by_stacked_rows(problem, engine, history)
+        return how, passes_worth_a_try(problem, engine, history)
+    most = directions_for_few_rows(problem.n_parties, problem.n_samples)
+    return of_few_rows(problem, engine), passes_worth_a_try(problem, engine, most)
 
 
 def _of_kinks(problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method | None:

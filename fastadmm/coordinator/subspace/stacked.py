@@ -18,7 +18,7 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
-from fastadmm.coordinator.subspace.row_ascent import Ascent, ascend, may_ascend
+from fastadmm.coordinator.subspace.row_ascent import Ascent, ascend
 from fastadmm.coordinator.subspace.row_kernel import minimise_over_rows
 from fastadmm.coordinator.subspace.sampled_start import sampled_start
 from fastadmm.coordinator.subspace.span import SpanPoint, descend_to
@@ -32,6 +32,7 @@ from fastadmm.coordinator.subspace.whole_span import (
     Rounds,
     dense_rows_pay,
     hessian_fits,
+    kernel_pays,
     stacked_rows_pay,
 )
 from fastadmm.engine.engine import Engine
@@ -44,6 +45,7 @@ __all__ = [
     "StackedRows",
     "StackedSubspaceMethod",
     "goes_by_stacked_rows",
+    "of_few_rows",
 ]
 
 Array = np.ndarray
@@ -94,23 +96,44 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds)
 
 
+def of_few_rows(problem: Problem, engine: Engine) -> str:
+    """How the columns of all parties of this process are best read where rows are few.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of which :func:`fastadmm.coordinator.subspace.few_rows.has_few_rows`.
+    engine : Engine
+
+    Returns
+    -------
+    {"kernel", "products", ""}
+        By the products of rows with each other or with a Hessian.
+    """
+    blocks = problem.blocks
+    if engine.shares_rows or not (problem.convex and can_stand_side_by_side(blocks)):
+        return ""
+    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
+    return "kernel" if kernel_pays(problem.n_samples, *shapes) else "products"
+
+
 class StackedRows:
     """The columns of all parties of this process side by side, and the best weights for them.
 
     Parameters
     ----------
-    how : {"gram", "products", "rows", ""}
-        As of :func:`goes_by_stacked_rows`; ``rows`` for coordinate ascent or directions, empty where they are
-        not read any more.
+    how : {"gram", "products", "kernel", "rows", ""}
+        As of :func:`goes_by_stacked_rows` and :func:`of_few_rows`; ``rows`` for coordinate ascent or
+        directions, empty where they are not read any more.
     problem : Problem
     engine : Engine
-    ascends : bool
-        Whether coordinate ascent is tried.
+    passes : float
+        That coordinate ascent may take; none by default.
     """
 
-    def __init__(self, how: str, problem: Problem, engine: Engine, ascends: bool = False) -> None:
+    def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
-        self.ascends = ascends
+        self.passes = passes
         self._rows: CSRBlock | Beside | None = None
         self._span: StackedSpan | None = None
 
@@ -129,9 +152,9 @@ class StackedRows:
     def ascend(self, point: SpanPoint, wanted: float) -> Ascent | None:
         """Coordinate ascent on the rows, from weights of all parties that are zero; None where it does not pay."""
         rows = self.span(self.problem).rows
-        if not (self.ascends and wanted > 0.0) or point.coefficients.any():
+        if not (self.passes and wanted > 0.0) or point.coefficients.any():
             return None
-        return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, self.engine)
+        return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, self.passes, self.engine)
 
     def by_kernel(self, tolerance: float, accuracy: float) -> SpanPoint | None:
         """The best weights by the products of rows with each other; None where that fails."""
@@ -285,19 +308,19 @@ class StackedSubspaceMethod(OverStackedRows):
 
     Parameters
     ----------
-    how : {"gram", "products", ""}
-        As of :func:`goes_by_stacked_rows`.
+    how : {"gram", "products", "kernel", ""}
+        As of :func:`goes_by_stacked_rows` and :func:`of_few_rows`.
     problem, engine, directions
         As of the method that this extends.
-    ascends : bool
-        Whether coordinate ascent on rows is tried before.
+    passes : float
+        That coordinate ascent on rows may take before.
     """
 
     def __init__(
-        self, how: str, problem: Problem, engine: Engine, directions: int | None, ascends: bool = False
+        self, how: str, problem: Problem, engine: Engine, directions: int | None, passes: float = 0.0
     ) -> None:
         super().__init__(problem, engine, directions)
-        self.rows = StackedRows(how or "rows", problem, engine, ascends)
+        self.rows = StackedRows(how or "rows", problem, engine, passes)
 
     def round(self) -> Talk[Measured]:
         if self.rows.how:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fastadmm.coordinator.subspace.few_rows import has_few_rows
 from fastadmm.coordinator.subspace.row_samples import strides
 
 __all__ = [
@@ -24,7 +25,8 @@ __all__ = [
     "bytes_side_by_side",
     "dense_rows_pay",
     "hessian_fits",
-    "rows_may_ascend",
+    "kernel_pays",
+    "limit_of_ascent",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
@@ -97,8 +99,16 @@ _STEADIER = 1.3
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
 
-#: With so many columns to a row coordinate ascent on rows is tried.
-_COLUMNS_PER_ROW = 4
+#: Of a pass of coordinate ascent on rows: an entry of sparse rows and of dense ones, and a row. It is tried
+#: with so many columns to a row, or with some where two passes are little: beside what may take so many.
+_ASCENT, _DENSE_ASCENT, _ASCENT_ROW = 2.5, 0.7, 100.0
+_MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
+
+#: Of few rows: a product of two rows, an entry, and the factors of their matrix; products with a Hessian, and a
+#: column in all of them; what may be so many times as much as these, for they take more where columns depend on
+#: each other.
+_ROW_PAIR, _ROW_CUBE, _SOME_PRODUCTS, _SOME_COLUMNS_PRODUCTS = 0.03, 0.2, 40.0, 180.0
+_KERNEL_IS_STEADIER = 2.0
 
 #: Share of entries from which on columns are not sparse.
 MOSTLY = 0.5
@@ -166,27 +176,10 @@ def stacked_rows_pay(
         with them coordinates descend on columns.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
-    kept = sum(min(most, width) for width in widths)
     faces = rounds.sweeps > 0.0
-    messages = _NUMBER_BYTES * n_samples * kept
-    held, limit = (_COLUMN_BYTES, _MANY_BYTES) if faces else (_ENTRY_BYTES, _FEW_BYTES)
-    if held * n_samples * entries > max(messages, limit):
+    if not _fits_side_by_side(n_samples, widths, densities, most, faces):
         return ""
-    pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
-    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
-    solved = _SQUARE * columns**2 + _FACTOR * columns**3
-    far = _FROM_MEMORY if _ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
-    step = (_ENTRY + far) * entries + _ROW
-    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
-    by_gram += rounds.sweeps * columns**2 / n_samples
-    if not hessian_fits(n_samples, widths, most):
-        by_gram = math.inf
-    if faces:
-        otherwise = _PASSES * _PASS_ENTRY * entries
-    else:
-        entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
-        each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
-        otherwise = _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+    by_gram, otherwise = _of_all_rows(n_samples, widths, densities, row_square, most, quadratic, rounds)
     least = min(by_gram, otherwise)
     at_once = _at_once(columns, quadratic) + rounds.sweeps * columns**2 / n_samples
     if max(widths) <= most and at_once < least:
@@ -199,6 +192,43 @@ def stacked_rows_pay(
     if by_gram <= otherwise:
         return "gram"
     return "coordinates" if faces else "products"
+
+
+def _fits_side_by_side(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int, faces: bool = False
+) -> bool:
+    """Whether rows side by side take no more memory than messages, or little."""
+    entries = sum(width * density for width, density in zip(widths, densities))
+    messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
+    held, limit = (_COLUMN_BYTES, _MANY_BYTES) if faces else (_ENTRY_BYTES, _FEW_BYTES)
+    return held * n_samples * entries <= max(messages, limit)
+
+
+def _of_all_rows(
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    row_square: float,
+    most: int,
+    quadratic: bool,
+    rounds: Rounds,
+) -> tuple[float, float]:
+    """Nanoseconds of a row in Newton's method with a Gram matrix, and by products or coordinates."""
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
+    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
+    solved = _SQUARE * columns**2 + _FACTOR * columns**3
+    far = _FROM_MEMORY if _ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
+    step = (_ENTRY + far) * entries + _ROW
+    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
+    by_gram += rounds.sweeps * columns**2 / n_samples
+    if not hessian_fits(n_samples, widths, most):
+        by_gram = math.inf
+    if rounds.sweeps > 0.0:
+        return by_gram, _PASSES * _PASS_ENTRY * entries
+    entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
+    each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+    return by_gram, _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
 
 
 def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> bool:
@@ -224,18 +254,52 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     return at_once <= known * _by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
 
 
-def rows_may_ascend(n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int) -> bool:
-    """Whether a few passes of coordinate ascent on sparse rows are worth a try: there are far more columns.
+def limit_of_ascent(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], row_square: float, most: int, quadratic: bool
+) -> float:
+    """What coordinate ascent on rows may cost, in passes; 0 where it is not worth a try.
 
     Parameters
     ----------
-    n_samples, widths, densities, most
-        As of :func:`whole_span_pays`.
+    n_samples, widths, densities, row_square, most, quadratic
+        As of :func:`stacked_rows_pay`.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
-    messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
-    fits = _ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
-    return _COLUMNS_PER_ROW * n_samples <= columns and entries <= MOSTLY * columns and fits
+    if not _fits_side_by_side(n_samples, widths, densities, most):
+        return 0.0
+    dense = min(densities) == 1.0
+    otherwise = _by_directions(n_samples, widths, densities, SPAN if dense else SPARSE_SPAN)
+    if has_few_rows(n_samples, columns):
+        otherwise = min(_of_few_rows(n_samples, columns, entries))
+    elif not dense:
+        shapes = n_samples, widths, densities, row_square, most, quadratic, SPARSE_SPAN
+        otherwise = min(otherwise, *_of_all_rows(*shapes))
+    passes = otherwise / ((_DENSE_ASCENT if dense else _ASCENT) * entries + _ASCENT_ROW)
+    if columns >= _MANY_COLUMNS * n_samples or (
+        columns >= _SOME_COLUMNS * n_samples and passes >= _PASSES_OF_TRIAL
+    ):
+        return passes
+    return 0.0
+
+
+def kernel_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
+    """Whether few rows are less work by their products with each other than by products with a Hessian.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As of :func:`whole_span_pays`.
+    """
+    entries = sum(width * density for width, density in zip(widths, densities))
+    by_kernel, by_products = _of_few_rows(n_samples, sum(widths), entries)
+    return by_kernel <= _KERNEL_IS_STEADIER * by_products
+
+
+def _of_few_rows(n_samples: int, columns: int, entries: float) -> tuple[float, float]:
+    """Nanoseconds of a row by the products of rows with each other, and with a Hessian."""
+    by_kernel = (_ROW_PAIR * entries + _ROW_CUBE * n_samples) * n_samples
+    by_products = _SOME_PRODUCTS * (entries + _PRODUCT_ROW) + _SOME_COLUMNS_PRODUCTS * columns / n_samples
+    return by_kernel, by_products
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
