@@ -15,7 +15,7 @@ import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square
-from fastadmm.coordinator.certificate import inner, primal_value
+from fastadmm.coordinator.certificate import inner, penalty_unit, primal_value
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
 from fastadmm.engine.engine import Engine
@@ -26,15 +26,16 @@ __all__ = ["Ascent", "ascend", "passes_worth_a_try"]
 
 Array = np.ndarray
 
-#: Passes at most.
-_MOST_PASSES = 1000
+#: Passes at most; and so many times as many are left to them as other ways are expected to take, for these
+#: take more where passes do.
+_MOST_PASSES, _PATIENCE = 1000, 1.5
 
 #: The gap after a pass, as a share of what that gained, beside what later ones will.
 _OF_RISE = 0.2
 
-#: A row of the intercept's column has this share of a row's squared length, over their number: so it is as long
-#: as some rows together, and multipliers find their way about as fast as rows.
-_OF_INTERCEPT = 20.0
+#: The intercept's column: all of it is as long as so many rows with what the loss bends, and this share of
+#: the mean row. Then multipliers find their way about as fast as rows.
+_OF_INTERCEPT, _OF_MEAN_ROW = 20.0, 0.2
 
 
 class Ascent(NamedTuple):
@@ -101,7 +102,7 @@ def ascend(
     n, d = rows.shape
     scale, loss = problem.regularization, problem.loss
     squares = _row_squares(rows, engine)
-    lead = _OF_INTERCEPT * float(squares.mean()) / n if problem.fit_intercept else 0.0
+    lead = _lead(problem, rows, squares, engine) if problem.fit_intercept else 0.0
     squares += lead
     order = np.flatnonzero((squares > 0.0) & (problem.weight > 0.0))
     u, x, intercept = np.zeros(n), np.zeros(d), point.intercept
@@ -127,7 +128,7 @@ def ascend(
             continue
         about = excess * rise * (_OF_RISE + rate / (1.0 - rate)) if rate < 1.0 else math.inf
         left = _passes(about / (wanted * size), rate)
-        if not left <= most or number + left > _MOST_PASSES:
+        if not left <= _PATIENCE * most or number + left > _MOST_PASSES:
             return None
         if left > 0.0:
             continue
@@ -152,6 +153,15 @@ def _passes(excess: float, rate: float) -> float:
     if excess <= 1.0 or rate <= 0.0:
         return 0.0
     return math.log(excess) / -math.log(rate) if rate < 1.0 else math.inf
+
+
+def _lead(problem: Problem, rows: CSRBlock | Beside, squares: Array, engine: Engine) -> float:
+    """Square of what the intercept's column has for every row."""
+    n = len(squares)
+    bend = penalty_unit(problem, engine) * problem.total_weight / n
+    mean = rows.transposed_product(np.full(n, 1.0 / n), engine)
+    own = (float(squares.mean()) + problem.regularization / bend) / n
+    return _OF_INTERCEPT * own + _OF_MEAN_ROW * float(mean @ mean)
 
 
 def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, engine: Engine) -> None:

@@ -101,7 +101,7 @@ _PASSES, _PASS_ENTRY = 60.0, 2.2
 
 #: Of a pass of coordinate ascent on rows: an entry of sparse rows and of dense ones, and a row. It is tried
 #: with so many columns to a row, or with some where two passes are little: beside what may take so many.
-_ASCENT, _DENSE_ASCENT, _ASCENT_ROW = 2.5, 0.7, 100.0
+_ASCENT, _DENSE_ASCENT, _ASCENT_ROW = 2.5, 0.5, 100.0
 _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 
 #: Of few rows: a product of two rows, an entry, and the factors of their matrix; products with a Hessian, and a
