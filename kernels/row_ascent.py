@@ -1,13 +1,13 @@
-r"""Coordinate ascent on the dual problem of squared l2: each step solves for one row (Shalev-Shwartz and Zhang 2013).
+r"""Coordinate ascent on the dual problem of squared l2: a step solves for one row.
 
-The dual vector u keeps the weights at :math:`x = -D^\top u / (\lambda W)`. A step puts the best number for one
-row in its place, the others fixed: with :math:`q = \|d_i\|^2 / (\lambda W)` that is the gradient at the
-proximal point of :math:`s_i \ell` about :math:`d_i^\top x + q u_i`, with penalty :math:`1 / q`. A row costs
-its entries twice.
+The dual vector u keeps the weights at :math:`x = -D^\top u / (\lambda W)` (Shalev-Shwartz and Zhang 2013). A
+step puts the best number for one row in its place, the others fixed: with
+:math:`q = \|d_i\|^2 / (\lambda W)` that is the gradient at the proximal point of :math:`s_i \ell` about
+:math:`d_i^\top x + q u_i`, with penalty :math:`1 / q`. A row costs its entries twice.
 
-An intercept is a weight of a column of equal numbers, which pulls at it as at any other; but what it pulls to is
-moved to where the intercept is before each pass. These are multipliers for :math:`\sum_i u_i = 0`, and in the
-end nothing pulls.
+An intercept is the weight of one more column, with the same number in every row. What pulls at it is moved to
+where it is before each pass, so that in the end nothing does: these are multipliers for
+:math:`\sum_i u_i = 0`, and the column's length says how fast they move.
 """
 
 from __future__ import annotations

@@ -477,3 +477,13 @@ def numbered_words(words: Sequence[str]) -> tuple[list[int], list[int]]:
     seen: dict[str, int] = {}
     codes = [seen.setdefault(word, len(seen)) for word in words]
     return codes, [words.index(word) for word in seen]
+
+
+def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
+    """Numbers in groups of neighbours, which a linear congruential generator shuffles (Fisher and Yates)."""
+    groups, state = list(range(-(-count // size))), seed
+    for place in range(len(groups) - 1, 0, -1):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        other = (state >> 33) % (place + 1)
+        groups[place], groups[other] = groups[other], groups[place]
+    return [i for group in groups for i in range(group * size, min((group + 1) * size, count))]

@@ -237,15 +237,24 @@ def test_a_hessian_by_products_is_that_of_the_loss(intercept: bool) -> None:
         span = StackedSpan(given, side_by_side(given.blocks, engine), engine)
         d = span.n_messages
         point = span.evaluated(SpanPoint(c := rng.normal(size=d), 0.2 * intercept, span.combined(c)))
-        product, sizes = span.hessian_at(point)
+        found = span.hessian_at(point)
         dense, h = span.rows.to_scipy().toarray(), span.curvature(point)
         columns = np.column_stack([np.ones((N, int(intercept))), dense])
         ridge = np.append(np.zeros(int(intercept)), np.full(d, given.regularization))
         whole = columns.T @ (h[:, np.newaxis] * columns) + np.diag(ridge)
-        v = rng.normal(size=d + intercept)
-        np.testing.assert_allclose(product(v), whole @ v, rtol=1e-9, atol=1e-9)
-        mean = h.sum() * (columns**2).mean(axis=0) + ridge
-        np.testing.assert_allclose(sizes, mean, rtol=1e-9)
+        own = whole
+        if intercept:  # eliminated: the Schur complement of its diagonal entry
+            own = whole[1:, 1:] - np.outer(whole[1:, 0], whole[0, 1:]) / whole[0, 0]
+        v, slope = rng.normal(size=d), rng.normal(size=d + intercept)
+        np.testing.assert_allclose(found.product(v), own @ v, rtol=1e-9, atol=1e-9)
+        mean = h.sum() * (dense**2).mean(axis=0)
+        mean -= (whole[1:, 0] ** 2 / whole[0, 0]) if intercept else 0.0
+        # Of a constant column a trillionth is kept, whose products are in the thousands.
+        np.testing.assert_allclose(found.sizes, mean + given.regularization, rtol=1e-9, atol=1e-8)
+        step = np.linalg.solve(own, -found.without_intercept(slope))
+        np.testing.assert_allclose(
+            found.with_intercept(step, slope), np.linalg.solve(whole, -slope), rtol=1e-6, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -8,7 +8,8 @@ import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.engine.engine import Engine, Ranges
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.tree import Ranges
 
 __all__ = ["Beside", "can_stand_side_by_side", "mean_row_square", "side_by_side", "some_rows"]
 

@@ -1,14 +1,13 @@
-r"""Where all rows are at hand, and as many columns: coordinate ascent on the dual problem, row by row.
+r"""Coordinate ascent on the dual problem where all rows are at hand: the weights of all parties, row by row.
 
-One pass (:mod:`fastadmm.kernels.row_ascent`) costs what two products of Newton's method do, and where rows have
-little in common a few passes are all. How far they still have to go is told by how much they gain, from pass to
-pass: where that is further than by Newton's method, this goes on from their weights.
+One pass (:mod:`fastadmm.kernels.row_ascent`) costs what two products of Newton's method do, and where rows
+have little in common a few passes are all. How many are left is told by how much less each gains than the one
+before it: where that is more work than other ways are, they were in vain.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ _OF_RISE = 0.2
 
 #: The intercept's column: all of it is as long as so many rows with what the loss bends, and this share of
 #: the mean row. Then multipliers find their way about as fast as rows.
-_OF_INTERCEPT, _OF_MEAN_ROW = 20.0, 0.2
+_OF_INTERCEPT, _OF_MEAN_ROW = 10.0, 0.2
 
 
 class Ascent(NamedTuple):
@@ -117,15 +116,16 @@ def ascend(
         kernel, arrays = ascend_dense_rows, rows.matrices
     else:
         kernel, arrays = ascend_rows, (rows.indptr, rows.indices, rows.data)
-    number, before, size, excess = 0, math.inf, 0.0, 1.0
+    number, rises, size, excess = 0, [math.inf], 0.0, 1.0
     while True:
         if lead:
             intercept -= lead / scale * float(u.sum())
         given = prox, extra, arrays, squares, labels, scale, lead, number, order, u, x, intercept
         rise, intercept = kernel(*given)
-        rate, before, number, size = rise / before if before > 0.0 else 0.0, rise, number + 1, size + rise
+        number, rises, size = number + 1, [*rises[-2:], rise], size + rise
         if number == 1:
             continue
+        rate = _rate(rises)
         about = excess * rise * (_OF_RISE + rate / (1.0 - rate)) if rate < 1.0 else math.inf
         left = _passes(about / (wanted * size), rate)
         if not left <= _PATIENCE * most or number + left > _MOST_PASSES:
@@ -142,10 +142,15 @@ def ascend(
         bent = loss.conjugate(u, problem.y, problem.weight, engine)
         gap = primal.loss + bent - inner(u, problem.offset + total + primal.intercept, engine)
         if gap <= wanted * size:
-            return Ascent(
-                SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums), u
-            )
+            return Ascent(SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums), u)
         excess *= gap / about if about > 0.0 else 2.0
+
+
+def _rate(rises: list[float]) -> float:
+    """Share that is left of what a pass gains in the next: of the last two where both are known."""
+    before = rises[0] if math.isfinite(rises[0]) else rises[-2]
+    share = rises[-1] / before if before > 0.0 else 0.0
+    return math.sqrt(share) if math.isfinite(rises[0]) else share
 
 
 def _passes(excess: float, rate: float) -> float:

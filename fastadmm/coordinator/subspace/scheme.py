@@ -185,13 +185,21 @@ class Subspace(Scheme):
         ``shape`` as of the method that this overrides.
         """
         from fastadmm.coordinator.metric_limits import directions_for_kinks
-        from fastadmm.coordinator.subspace.whole_span import BENDS, SPARSE_SPAN, bytes_side_by_side
+        from fastadmm.coordinator.subspace.whole_span import (
+            BENDS,
+            SPARSE_SPAN,
+            bytes_of_few_rows,
+            bytes_side_by_side,
+        )
 
         n, traits = shape.n_samples, shape.traits
         if not shape.as_they_are or not traits.convex or traits.log_sum or shape.n_outputs > 1:
             return None
         if _few_rows(n, shape.widths):
-            return None
+            if not traits.smooth:
+                return None
+            own = bytes_of_few_rows(n, shape.widths, shape.densities)
+            return own + 8 * (shape.n_parties + _WORK) * n
         most, rounds = directions_for_kinks(shape.n_parties, n), BENDS
         if traits.smooth:
             most, rounds = _worth(n, shape.widths, shape.densities), SPARSE_SPAN

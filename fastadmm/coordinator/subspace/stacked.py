@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class StackedRows:
         return self._span
 
     def ascend(self, point: SpanPoint, wanted: float) -> Ascent | None:
-        """Coordinate ascent on the rows, from weights of all parties that are zero; None where it does not pay."""
+        """Coordinate ascent on the rows, from zero weights of all parties; None where it does not pay."""
         rows = self.span(self.problem).rows
         if not (self.passes and wanted > 0.0) or point.coefficients.any():
             return None
@@ -159,7 +160,7 @@ class StackedRows:
     def by_kernel(self, tolerance: float, accuracy: float) -> SpanPoint | None:
         """The best weights by the products of rows with each other; None where that fails."""
         problem, engine = self.problem, self.engine
-        kernel = sum(block.kernel_gram() for block in self.blocks)
+        kernel = reduce(np.add, [block.kernel_gram() for block in self.blocks])
         found = minimise_over_rows(problem, kernel, tolerance, accuracy, engine)
         if found is None:
             return None
@@ -178,7 +179,8 @@ class StackedRows:
     def product(self, c: Array) -> Array:
         """Sum of all messages, of shape (N,), for weights of all parties."""
         if self.how == "kernel":
-            return sum(block.product(own, self.engine) for block, own in zip(self.blocks, self.parted(c)))
+            own = zip(self.blocks, self.parted(c))
+            return reduce(np.add, [block.product(x, self.engine) for block, x in own])
         return self.span(self.problem).combined(c)
 
     def weights(self, method: SubspaceMethod) -> Array:

@@ -22,6 +22,7 @@ __all__ = [
     "SPAN",
     "SPARSE_SPAN",
     "Rounds",
+    "bytes_of_few_rows",
     "bytes_side_by_side",
     "dense_rows_pay",
     "hessian_fits",
@@ -100,13 +101,13 @@ _STEADIER = 1.3
 _PASSES, _PASS_ENTRY = 60.0, 2.2
 
 #: Of a pass of coordinate ascent on rows: an entry of sparse rows and of dense ones, and a row. It is tried
-#: with so many columns to a row, or with some where two passes are little: beside what may take so many.
+#: with many columns to a row, or with some where two passes are little: beside what takes as long as so many.
 _ASCENT, _DENSE_ASCENT, _ASCENT_ROW = 2.5, 0.5, 100.0
 _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 
-#: Of few rows: a product of two rows, an entry, and the factors of their matrix; products with a Hessian, and a
-#: column in all of them; what may be so many times as much as these, for they take more where columns depend on
-#: each other.
+#: Of few rows: an entry in the products of rows with each other, and the factors of these; products with a
+#: Hessian, and a column in all of them. The former may be so many times as much: the latter are more where
+#: columns depend on each other.
 _ROW_PAIR, _ROW_CUBE, _SOME_PRODUCTS, _SOME_COLUMNS_PRODUCTS = 0.03, 0.2, 40.0, 180.0
 _KERNEL_IS_STEADIER = 2.0
 
@@ -115,6 +116,9 @@ MOSTLY = 0.5
 
 #: Hessians with their factors and parts, at a time.
 _HESSIANS_HELD = 6.0
+
+#: Matrices of products of rows at a time: itself, its factor, and a system with its copy.
+_KERNELS_HELD = 4.0
 
 #: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
 #: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
@@ -255,7 +259,12 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
 
 
 def limit_of_ascent(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], row_square: float, most: int, quadratic: bool
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    row_square: float,
+    most: int,
+    quadratic: bool,
 ) -> float:
     """What coordinate ascent on rows may cost, in passes; 0 where it is not worth a try.
 
@@ -265,9 +274,9 @@ def limit_of_ascent(
         As of :func:`stacked_rows_pay`.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
-    if not _fits_side_by_side(n_samples, widths, densities, most):
+    dense = min(densities) == 1.0  # and not copied
+    if not (dense or _fits_side_by_side(n_samples, widths, densities, most)):
         return 0.0
-    dense = min(densities) == 1.0
     otherwise = _by_directions(n_samples, widths, densities, SPAN if dense else SPARSE_SPAN)
     if has_few_rows(n_samples, columns):
         otherwise = min(_of_few_rows(n_samples, columns, entries))
@@ -330,25 +339,47 @@ def bytes_side_by_side(
         As of :func:`stacked_rows_pay`, for rows whose numbers of entries differ by chance.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
+    ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
         if not dense_rows_pay(n_samples, widths, most, quadratic):
-            return None
+            return 0 if ascends else None
         samples = strides(n_samples, columns, quadratic)
         rows = n_samples / samples[-1] if samples else 0.0
         return math.ceil(_NUMBER_BYTES * columns * (_HESSIANS_HELD * columns + 2.0 * rows))
     if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
         return None
-    square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
     way = stacked_rows_pay(n_samples, widths, densities, square, most, quadratic, rounds)
-    if not way:
+    if not (way or ascends):
         return None
     if way == "coordinates":
         return math.ceil(_COLUMN_BYTES * n_samples * entries)
-    apart = len(widths) > 1 or min(densities) == 1.0
-    index = 2.0 if columns <= 1 << 16 else 4.0
-    copy = ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0
+    copy = _copy_bytes(n_samples, widths, densities)
     hessian = _HESSIANS_HELD * _NUMBER_BYTES * columns**2 if way == "gram" else 0.0
     return math.ceil(copy + hessian)
+
+
+def bytes_of_few_rows(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
+    """The same of few rows: with their products with each other, or side by side.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As of :func:`kernel_pays`.
+    """
+    kernel = (
+        _KERNELS_HELD * _NUMBER_BYTES * n_samples**2 if kernel_pays(n_samples, widths, densities) else 0.0
+    )
+    copy = 0.0 if min(densities) == 1.0 else _copy_bytes(n_samples, widths, densities)
+    return math.ceil(max(kernel, copy))
+
+
+def _copy_bytes(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> float:
+    """Of sparse rows side by side; a single party's are there."""
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    index = 2.0 if columns <= 1 << 16 else 4.0
+    apart = len(widths) > 1 or min(densities) == 1.0
+    return ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0
 
 
 def _by_directions(

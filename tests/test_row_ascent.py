@@ -1,0 +1,197 @@
+"""Coordinate ascent on rows: the weights of all parties of this process, where columns are many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import naive
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import SolverOptions, make_problem, solve
+from fastadmm.blocks.side_by_side import side_by_side
+from fastadmm.coordinator.subspace import row_ascent
+from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
+from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.losses import get_loss
+from fastadmm.problem.problem import Problem
+from fastadmm.solver.solver import Solver
+
+from resumed import assert_resumed_is_the_same
+
+N, WIDTHS = 150, (500, 300, 200)
+LOSSES = ("logistic", "squared", "huber", "squared_hinge", "smoothed_hinge")
+
+
+def problem(loss: str = "logistic", dense: bool = False, lam: float = 1e-2, **more: Any) -> Problem:
+    rng = np.random.default_rng(7)
+    blocks: list[Any] = [sp.random_array((N, d), density=0.1, rng=rng, format="csr") for d in WIDTHS]
+    if dense:
+        blocks = [rng.normal(size=(N, d)) + 0.3 for d in WIDTHS]
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.normal(size=N)
+    y = z if loss in ("squared", "huber") else (z > 0) * 1.0
+    return make_problem(blocks, y, loss=loss, lam=lam, **more)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, passes: float | None = None) -> list[bool]:
+    """Whether each ascent ended with a dual vector; ``passes`` that it may take, if not the usual ones."""
+    found: list[bool] = []
+    exact = row_ascent.ascend
+
+    def ascend(*given: Any) -> Any:
+        end = exact(*given)
+        found.append(end is not None)
+        return end
+
+    monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.ascend", ascend)
+    if passes is not None:
+        monkeypatch.setattr(row_ascent, "passes_worth_a_try", lambda *_: passes)
+    return found
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_round_finds_and_proves_the_optimum(
+    loss: str, intercept: bool, dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = counted(monkeypatch, 100.0)
+    weight = np.random.default_rng(3).uniform(0.0, 2.0, size=N)
+    given = problem(loss, dense, sample_weight=np.where(weight < 0.1, 0.0, weight), fit_intercept=intercept)
+    found = solve(given, SolverOptions(gap=1e-7))
+    assert ends == [True]
+    assert found.certified
+    assert len(found.history) == 1
+    exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
+    assert exact.certified
+    assert -1e-10 <= found.objective / exact.objective - 1.0 <= 1e-7
+    x, best = np.concatenate(found.weights), np.concatenate(exact.weights)
+    # Strong convexity: half lambda times the squared distance is at most what is above the optimum.
+    assert 0.5 * given.lam * float((x - best) @ (x - best)) <= 4e-7 * exact.objective
+
+
+def test_a_pass_is_that_of_single_rows() -> None:
+    from fastadmm.engine.rows import address_of
+    from fastadmm.kernels.logistic import logistic_prox_of_row
+    from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows, square_dense_rows, square_rows
+
+    rng = np.random.default_rng(2)
+    sparse, dense = sp.random_array((40, 60), density=0.2, rng=rng, format="csr"), rng.normal(size=(40, 30))
+    cases = (
+        (
+            ascend_rows,
+            square_rows,
+            (sparse.indptr.astype(np.int64), sparse.indices, sparse.data),
+            sparse.toarray(),
+        ),
+        (ascend_dense_rows, square_dense_rows, (dense[:, :10].copy(), dense[:, 10:].copy()), dense),
+    )
+    y, s, base = rng.integers(0, 2, 40) * 1.0, rng.uniform(0.5, 2.0, 40), rng.normal(size=40)
+    prox = address_of(logistic_prox_of_row, (0.0, 0.0, 1.0, 1.0, 1.0, np.empty(1)))
+    for ascend, square, rows, matrix in cases:
+        squares = np.empty(40)
+        square(*(rows[::2] if ascend is ascend_rows else (rows,)), squares, 0, 40)
+        np.testing.assert_allclose(squares, (matrix**2).sum(axis=1), rtol=1e-13)
+        u, x, lead, scale, order = np.zeros(40), np.zeros(matrix.shape[1]), 0.5, 0.3, np.arange(40)
+        own, weights, b, rises = u.copy(), x.copy(), 0.1, 0.0
+        rise, intercept = ascend(prox, (), rows, squares + lead, (y, s, base), scale, lead, 5, order, u, x, b)
+        for i in naive.shuffled_groups(40, 8, 5):
+            here, q = matrix[i] @ weights + base[i] + b, (squares[i] + lead) / scale
+            _, g = naive.exact_logistic_prox(here + q * own[i], 0.0, y[i], s[i], 1.0 / q)
+            change = g - own[i]
+            own[i], b, rises = g, b - lead * change / scale, rises + 0.5 * q * change**2
+            weights -= change / scale * matrix[i]
+        np.testing.assert_allclose(
+            u, own, rtol=1e-6, atol=1e-9
+        )  # a step of the iteration is cubic, not exact
+        np.testing.assert_allclose(x, weights, rtol=1e-6, atol=1e-9)
+        assert (rise, intercept) == pytest.approx((rises, b), rel=1e-6)
+        if ascend is ascend_rows:
+            np.testing.assert_allclose(x, -(matrix.T @ u) / scale, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_prox_of_a_row_is_that_of_all(loss: str) -> None:
+    rng, n = np.random.default_rng(4), 300
+    own = get_loss(loss)
+    y = rng.normal(size=n) if own.task == "regression" else rng.integers(0, 2, n) * 1.0
+    weight, v, extra = rng.uniform(0.0, 3.0, n), 5.0 * rng.normal(size=n), own.kernel_arguments()
+    kernels, found, gradient, z = own.kernels(), np.empty(1), np.empty(n), v.copy()
+    for penalty in (1e-4, 0.1, 1.0, 1e3):
+        kernels.prox(v, np.zeros(n), y, weight, *extra, penalty, z, gradient, 0, n)
+        for i in range(n):  # from where it is: a second time it stays
+            kernels.prox_of_row(v[i], z[i], y[i], weight[i], *extra, penalty, found)
+            assert found[0] == pytest.approx(gradient[i], rel=1e-9, abs=1e-13)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_threads_do_not_change_a_bit(dense: bool) -> None:
+    given, found = problem(dense=dense, fit_intercept=True), []
+    for threads in (1, 2):
+        result = solve(given, SolverOptions(gap=1e-8, n_threads=threads))
+        found.append(np.concatenate([*result.weights, [result.intercept]]))
+    np.testing.assert_array_equal(*found)
+
+
+def test_it_gives_up_where_columns_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, rng = counted(monkeypatch), np.random.default_rng(1)
+    rows = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 1500)) + 0.05 * rng.normal(size=(300, 1500))
+    y = (rows[:, 0] + rng.normal(size=300) > 0) * 1.0
+    given = make_problem([rows[:, :700], rows[:, 700:]], y, lam=1e-4, fit_intercept=True)
+    found = solve(given, SolverOptions(gap=1e-7))
+    assert ends == [False]
+    assert found.certified
+    exact = solve(given, SolverOptions(gap=1e-9, directions="one"))
+    assert found.objective == pytest.approx(exact.objective, rel=2e-7)
+
+
+def test_rows_without_entries_and_offsets() -> None:
+    rng = np.random.default_rng(8)
+    rows = sp.random_array((N, 900), density=0.02, rng=rng, format="lil")
+    rows[:5] = 0.0
+    y, offset = rng.integers(0, 2, N) * 1.0, rng.normal(size=N)
+    for intercept in (False, True):
+        given = make_problem([rows.tocsr()], y, lam=1e-3, offset=offset, fit_intercept=intercept)
+        found = solve(given, SolverOptions(gap=1e-8))
+        exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
+        assert found.certified
+        assert found.objective == pytest.approx(exact.objective, rel=2e-8)
+
+
+def test_runs_resume(tmp_path: Any) -> None:
+    given = problem(lam=1e-4, fit_intercept=True)
+    assert isinstance(Solver(given, SolverOptions(gap=1e-9)).method, StackedSubspaceMethod)
+    assert_resumed_is_the_same(given, SolverOptions(gap=0.0, max_rounds=4), 2)
+
+
+def test_it_is_not_tried_where_it_could_only_cost() -> None:
+    # Few columns; rows that are sparse, and so large that a copy would be more than messages.
+    assert limit_of_ascent(100_000, [50, 50], [0.1, 0.1], 25.0, 60, quadratic=False) == 0.0
+    assert limit_of_ascent(200_000, [10**6], [1e-3], 1e6, 60, quadratic=False) == 0.0
+    assert limit_of_ascent(2000, [10**4, 10**4], [1e-3, 1e-3], 400.0, 60, quadratic=False) > 0.0
+    assert limit_of_ascent(2000, [10**4], [1.0], 1e8, 60, quadratic=False) > 0.0
+
+
+def test_without_a_gap_that_ends_the_run_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = counted(monkeypatch)
+    solve(problem(), SolverOptions(gap=0.0, max_rounds=3))
+    assert not ends
+
+
+def test_the_rows_of_a_column_of_ones_are_not_sums() -> None:
+    """The dual vector sums to zero although its rows pull the intercept one by one."""
+    given = problem(fit_intercept=True)
+    with Engine(1) as engine:
+        rows = side_by_side(given.blocks, engine)
+        method = StackedSubspaceMethod("", given, engine, None, 100.0)
+        primal = method.coordinator.start()
+        point = method.coordinator.point
+        point.coefficients = np.zeros(sum(WIDTHS))
+        end = row_ascent.ascend(given, rows, point, 1e-7, 100.0, engine)
+        assert end is not None
+        assert primal.loss > end.point.loss
+        assert abs(end.dual.sum()) <= 1e-12 * np.abs(end.dual).sum()
+        np.testing.assert_allclose(
+            end.point.coefficients, -(rows.to_scipy().T @ end.dual) / given.regularization, atol=1e-12
+        )
