@@ -124,7 +124,11 @@ def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u,
 
 @kernel
 def ascend_dense_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
-    """As :func:`ascend_rows` for the matrices of :mod:`fastadmm.kernels.beside`, a tuple of them."""
+    """As :func:`ascend_rows`, where ``rows`` is a tuple of matrices as in :mod:`fastadmm.kernels.beside`.
+
+    ``prox``, ``extra``, ``squares``, ``labels``, ``scale``, ``lead``, ``seed``, ``order``, ``u``, ``x`` and
+    ``intercept`` as there.
+    """
     about = prox, extra, rows, squares, labels
     return _ascend(_dense_product, _add_dense, about, scale, lead, seed, order, u, x, intercept)
 

@@ -74,7 +74,11 @@ def squared_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
 
 @kernel
 def squared_prox_of_row(centre, start, target, weight, penalty, found):
-    """As :func:`fastadmm.kernels.logistic.logistic_prox_of_row`."""
+    """In closed form.
+
+    ``centre``, ``start``, ``target``, ``weight``, ``penalty`` and ``found`` as of
+    :func:`fastadmm.kernels.logistic.logistic_prox_of_row`.
+    """
     found[0] = penalty * weight / (penalty + weight) * (centre - target)
 
 

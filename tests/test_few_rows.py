@@ -29,7 +29,8 @@ def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds
     rng = np.random.default_rng(0)
     n = len(party_kernels[0])
     problem = make_problem(party_kernels, rng.normal(size=n), lam=1e-3, loss="squared")
-    solver = Solver(problem, SolverOptions(scheme="subspace", history=directions, gap=0.0, n_threads=1))
+    options = SolverOptions(scheme="subspace", history=directions, directions="one", gap=0.0, n_threads=1)
+    solver = Solver(problem, options)
     for _ in range(rounds):
         solver.round()
     return solver

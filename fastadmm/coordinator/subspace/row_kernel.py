@@ -90,6 +90,8 @@ def minimise_over_rows(
         K; changed.
     tolerance : float
         As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
+    wanted : float
+        As of :func:`fastadmm.coordinator.subspace.span.descend_to`.
     engine : Engine
     """
     from scipy.linalg.lapack import dpotrf, dtrtrs
