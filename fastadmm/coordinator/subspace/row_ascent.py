@@ -8,6 +8,7 @@ before it: where that is more work than other ways are, they were in vain.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square
 from fastadmm.coordinator.certificate import inner, penalty_unit, primal_value
+from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
 from fastadmm.engine.engine import Engine
@@ -28,6 +30,9 @@ Array = np.ndarray
 #: Passes at most; and so many times as many are left to them as other ways are expected to take, for these
 #: take more where passes do.
 _MOST_PASSES, _PATIENCE = 1000, 1.5
+
+#: A rate that is as good as none.
+_SLOWEST = 0.97
 
 #: The gap after a pass, as a share of what that gained, beside what later ones will.
 _OF_RISE = 0.2
@@ -83,7 +88,7 @@ def ascend(
         With a loss that has a ``prox_of_row``.
     rows : CSRBlock or Beside, of shape (N, d)
     point : SpanPoint
-        Weights that are zero, with their best intercept.
+        With weights that are zero, and their best intercept.
     wanted : float
         Relative gap that ends the run.
     most : float
@@ -105,9 +110,9 @@ def ascend(
     squares += lead
     order = np.flatnonzero((squares > 0.0) & (problem.weight > 0.0))
     u, x, intercept = np.zeros(n), np.zeros(d), point.intercept
-    if len(order) < n:  # what nothing moves
-        start = point.gradient if point.gradient is not None else np.zeros(n)
-        u = np.where(squares > 0.0, 0.0, start)
+    if not squares.all():  # rows without entries, which no weight moves
+        problem.loss.evaluate(problem.offset, problem.y, problem.weight, u, engine)
+        u[squares > 0.0] = 0.0
     labels = problem.y, problem.weight, problem.offset
     extra, found = loss.kernel_arguments(), np.empty(1)
     row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
@@ -126,7 +131,7 @@ def ascend(
         if number == 1:
             continue
         rate = _rate(rises)
-        about = excess * rise * (_OF_RISE + rate / (1.0 - rate)) if rate < 1.0 else math.inf
+        about = excess * rise * (_OF_RISE + rate / (1.0 - rate))
         left = _passes(about / (wanted * size), rate)
         if not left <= _PATIENCE * most or number + left > _MOST_PASSES:
             return None
@@ -147,17 +152,20 @@ def ascend(
 
 
 def _rate(rises: list[float]) -> float:
-    """Share that is left of what a pass gains in the next: of the last two where both are known."""
+    """Share that is left of what a pass gains in the next: of the last two where both are known.
+
+    Single passes may gain more than the one before.
+    """
     before = rises[0] if math.isfinite(rises[0]) else rises[-2]
     share = rises[-1] / before if before > 0.0 else 0.0
-    return math.sqrt(share) if math.isfinite(rises[0]) else share
+    return min(math.sqrt(share) if math.isfinite(rises[0]) else share, _SLOWEST)
 
 
 def _passes(excess: float, rate: float) -> float:
     """How many it takes at a rate until what is so many times too much is little enough."""
     if excess <= 1.0 or rate <= 0.0:
         return 0.0
-    return math.log(excess) / -math.log(rate) if rate < 1.0 else math.inf
+    return math.log(excess) / -math.log(rate)
 
 
 def _lead(problem: Problem, rows: CSRBlock | Beside, squares: Array, engine: Engine) -> float:
@@ -170,12 +178,25 @@ def _lead(problem: Problem, rows: CSRBlock | Beside, squares: Array, engine: Eng
 
 
 def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, engine: Engine) -> None:
-    """Take from a dual vector what it adds up to, where the loss bends; in place."""
-    h = np.empty(len(u))
-    there = problem.offset, total, intercept, problem.y, problem.weight
-    ((bend, _),) = engine.together(problem.loss.curvature_parts(*there, h, engine))
-    if bend > 0.0:
-        u -= h * (engine.total(u) / float(bend))
+    """Take from a dual vector what it adds up to, where there is room for it; in place."""
+    excess, h = engine.total(u), np.empty(len(u))
+    if problem.loss.smooth:
+        there = problem.offset, total, intercept, problem.y, problem.weight
+        ((room, _),) = engine.together(problem.loss.curvature_parts(*there, h, engine))
+    else:
+        least, most = _slopes(problem, engine)
+        h = np.maximum(u - least if excess > 0.0 else most - u, 0.0)
+        room = engine.total(h)
+    if room > 0.0:
+        u -= h * (excess / float(room))
+
+
+def _slopes(problem: Problem, engine: Engine) -> tuple[Array, Array]:
+    """Least and most slope of a loss with a kink for each row, summed scaling."""
+    smoothed = problem.loss.smoothed(1.0)
+    assert smoothed is not None
+    lines = Lines.of(replace(problem, loss=smoothed), engine)
+    return lines.least, lines.most
 
 
 def _row_squares(rows: CSRBlock | Beside, engine: Engine) -> Array:
