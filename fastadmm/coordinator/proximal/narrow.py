@@ -36,6 +36,7 @@ __all__ = [
     "goes_by_all_columns",
     "most_columns",
     "penalty_is_a_sum",
+    "same_sum_over_weights",
 ]
 
 Array = np.ndarray
@@ -54,9 +55,14 @@ _UNWANTED = 1e-12
 
 
 def penalty_is_a_sum(problem: Problem) -> bool:
-    """Whether the loss is smooth, and regulariser and set are the same sum over weights at every party."""
+    """Whether the loss is smooth, and :func:`same_sum_over_weights`."""
     if not (problem.loss.smooth and problem.convex):
         return False
+    return same_sum_over_weights(problem)
+
+
+def same_sum_over_weights(problem: Problem) -> bool:
+    """Whether regulariser and set are the same sum over weights at every party, and zero is in the set."""
     penalties = {(r.shares, c.bounds) for r, c in zip(problem.party_regularizers, problem.party_constraints)}
     sums = all(r.separable for r in problem.party_regularizers)
     sets = all(

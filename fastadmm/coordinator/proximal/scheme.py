@@ -55,10 +55,16 @@ class Proximal(Scheme):
 
             if goes_by_columns(problem, engine):
                 return WideProximalMethod(problem, engine)
+            from fastadmm.coordinator.proximal.kinked_columns import (
+                KinkedColumnsMethod,
+                goes_by_interior_points,
+            )
             from fastadmm.coordinator.proximal.narrow import NarrowProximalMethod, goes_by_all_columns
             from fastadmm.coordinator.proximal.narrow_classes import NarrowClassesMethod
             from fastadmm.coordinator.proximal.stacked import StackedProximalMethod, goes_by_sparse_columns
 
+            if goes_by_interior_points(problem, engine):
+                return KinkedColumnsMethod(problem, engine, options.gap)
             if way := goes_by_sparse_columns(problem, engine):
                 return StackedProximalMethod(way, problem, engine, options.gap)
             if goes_by_all_columns(problem, engine):
