@@ -34,6 +34,7 @@ def a_run(regularizer: str, constraint: str, loss: str, rounds: int, lam: float 
         constraint=constraint,
     )
     solver = Solver(problem, SolverOptions(n_threads=1, scheme="proximal"))
+    solver.method.keep_to_directions()
     for _ in range(rounds):
         solver.round()
     return solver

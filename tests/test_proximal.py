@@ -144,6 +144,7 @@ def test_a_round_takes_three_exchanges_where_the_gap_falls(
 ) -> None:
     problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
     solver = Solver(problem, SolverOptions(n_threads=1))
+    solver.method.keep_to_directions()
     asked: list[str] = []
     carry = solver.driver.carry
 

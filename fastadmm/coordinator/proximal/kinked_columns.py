@@ -28,7 +28,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["KinkedColumnsMethod", "goes_by_interior_points", "most_together"]
+__all__ = ["KinkedColumnsMethod", "bytes_beside_messages", "goes_by_interior_points", "most_together"]
 
 Array = np.ndarray
 
@@ -37,6 +37,9 @@ _FIRST, _GROWTH = 128, 1.0
 
 #: Relative gap among some columns, while many others are to join: more than this share of them.
 _ROUGH, _MANY = 1e-2, 0.1
+
+#: Columns that pull nearly as much as the norm holds may be next.
+_NEARLY = 0.95
 
 #: Times that columns join.
 _MOST_PASSES = 30
@@ -55,6 +58,28 @@ def most_together(n_samples: int, n_parties: int) -> int:
     """Columns whose system takes no more memory than messages, or little."""
     messages = 8 * n_samples * n_parties * (directions_for_faces(n_parties, n_samples, False) + 2)
     return math.isqrt(max(messages, _FEW_BYTES) // 8)
+
+
+def bytes_beside_messages(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], kept: int
+) -> int:
+    """What columns and their system may take more than messages, which there are none of then.
+
+    Parameters
+    ----------
+    n_samples : int
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored.
+    kept : int
+        Messages that a plan counts.
+    """
+    entries = n_samples * sum(width * density for width, density in zip(widths, densities))
+    columns = min(sum(widths), most_together(n_samples, len(widths)))
+    # Beside the system what a sum of its parts takes.
+    own, messages = 2 * 8 * columns**2 + math.ceil(12 * entries), 8 * n_samples * kept
+    return max(own - messages, 0) if 12 * entries <= max(messages, _FEW_BYTES) else 0
 
 
 def goes_by_interior_points(problem: Problem, engine: Engine) -> bool:
@@ -176,7 +201,12 @@ class KinkedColumnsMethod(ProximalMethod):
             found = find_saddle(problem, penalty, rows, accuracy, engine)
             if found is None or len(numbers) == d:
                 break
-            pull = _pull(self._slopes(found.gradient), first, low, high)
+            slope = self._slopes(found.gradient)
+            share = DualShare.proved(penalty, -slope)
+            lower = bound_from_shares(problem, found.gradient, [share], engine)
+            if found.value - lower <= self.wanted * lower:
+                break
+            pull = _pull(slope, _NEARLY * first, low, high)
             pull[numbers] = 0.0
             more = np.flatnonzero(pull > 0.0)
             if not many and len(more) == 0:

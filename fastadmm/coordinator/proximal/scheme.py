@@ -119,6 +119,7 @@ class Proximal(Scheme):
 
         ``shape`` as of the method that this overrides.
         """
+        from fastadmm.coordinator.proximal import kinked_columns
         from fastadmm.coordinator.proximal.narrow import most_columns
         from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
         from fastadmm.coordinator.subspace.whole_span import FACES, bytes_side_by_side
@@ -129,10 +130,13 @@ class Proximal(Scheme):
         if shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
             many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)
             return 8 * (4 * many + shape.n_parties + _WORK) * n
-        if not (traits.smooth and shape.penalty_is_a_sum):
+        if not (traits.convex and shape.penalty_is_a_sum):
             return None
-        most = most_columns(n, shape.widths)
-        taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, FACES)
+        if traits.smooth:
+            most = most_columns(n, shape.widths)
+            taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, FACES)
+        else:
+            taken = kinked_columns.bytes_of_columns(n, shape.widths, shape.densities)
         return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:

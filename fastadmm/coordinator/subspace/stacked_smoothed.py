@@ -2,7 +2,8 @@
 
 As :mod:`fastadmm.coordinator.subspace.smoothed`, but each smoothed problem is solved over the weights of all
 parties (:mod:`fastadmm.coordinator.subspace.stacked`). With that as exact as it is wanted, a few centres are
-enough, and most rows are on a flat piece of the smoothed loss, which costs nothing.
+enough, and most rows are on a flat piece of the smoothed loss, which costs nothing. Where centres gain
+little, an interior point method takes the rest (:mod:`fastadmm.coordinator.proximal.interior_point`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.proximal.interior_point import find_saddle
+from fastadmm.coordinator.proximal.kinked_columns import most_together
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.stacked import SHARE_OF_WANTED, OverStackedRows, StackedRows
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["StackedSmoothedMethod"]
@@ -50,18 +54,25 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         The gap where the last round began.
     idle : int
         Rounds in a row that were in vain.
+    dual : ndarray of shape (N,) or None
+        What the next round sends instead of the gradient.
     """
+
+    row_keys = (*SmoothedSubspaceMethod.row_keys, "dual")
 
     def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
         super().__init__(problem, engine, directions)
         self.rows = StackedRows(how, problem, engine)
         self.proved, self.idle = math.inf, 0
+        self.dual: Array | None = None
 
     def round(self) -> Talk[Measured]:
         if not self.rows.how:
             return (yield from super().round())
         coordinator, problem = self.coordinator, self.problem
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        if self.dual is not None:
+            start, self.dual = replace(start, gradient=self.dual), None
         squared = yield from coordinator.squared_residuals(start.gradient)
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         gaps = sum(squared) / (2.0 * problem.regularization)
@@ -73,6 +84,9 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             self.proved = self.gap
             if self.idle == _MOST_IN_VAIN:
                 self.leave()
+            elif self.idle > 0 and self._few_columns():
+                self._pass_between(wanted)
+                objective = self._objective(coordinator.point.total, coordinator.regulariser())
             else:
                 self._descend(wanted)
                 objective = self._objective(coordinator.point.total, coordinator.regulariser())
@@ -93,6 +107,33 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         self._intercept = primal.intercept
         self.gap = max(primal.loss + regulariser - self.bound, 0.0)
         return primal.loss + regulariser
+
+    def _few_columns(self) -> bool:
+        """Whether a system of all columns takes no more memory than messages, or little."""
+        columns = sum(block.shape[1] for block in self.problem.blocks)
+        most = most_together(self.problem.n_samples, self.problem.n_parties)
+        return columns <= most and not self.engine.shares_rows
+
+    def _pass_between(self, wanted: float) -> None:
+        """Go to the best weights between all kinks, if they are better; the gradient there is sent next."""
+        problem, coordinator = self.problem, self.coordinator
+        own = problem.party_regularizers[0], problem.party_constraints[0], problem.regularization
+        rows = self.rows.span(coordinator.problem).rows
+        found = find_saddle(problem, PartyPenalty(*own), rows, SHARE_OF_WANTED * wanted, self.engine)
+        if found is None:
+            return
+        if found.value < self.gap + self.bound:
+            x = found.weights
+            self._stand_at(SpanPoint(x, found.intercept, self.rows.product(x)))
+        self.dual = found.gradient
+
+    def _stand_at(self, point: SpanPoint) -> None:
+        """Make a point the beginning of the next round, with the smoothing as it is."""
+        kept = self.smoothing.width, self.smoothing.centre
+        self.stand_at(point)
+        self.smoothing.width, self.smoothing.centre = kept
+        self.coordinator.set_problem(self.smoothing.smoothed())
+        self.coordinator.start(point.intercept)
 
     def _descend(self, wanted: float) -> None:
         """Solve for some centres, and begin the next round where the last one ended."""
@@ -123,15 +164,13 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             self.smoothing.move(u, _NARROWER)
             coordinator.set_problem(self.smoothing.smoothed())
             here = SpanPoint(c, here.intercept, here.total)  # of another loss
-        kept = self.smoothing.width, self.smoothing.centre
-        self.stand_at(SpanPoint(here.coefficients, here.intercept, here.total))
-        self.smoothing.width, self.smoothing.centre = kept
-        coordinator.set_problem(self.smoothing.smoothed())
-        coordinator.start(here.intercept)
+        self._stand_at(SpanPoint(here.coefficients, here.intercept, here.total))
 
     def export(self) -> dict[str, Any]:
-        return {**super().export(), "proved": self.proved, "in_vain": self.idle}
+        own = {} if self.dual is None else {"dual": self.dual}
+        return {**super().export(), **own, "proved": self.proved, "in_vain": self.idle}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
         self.proved, self.idle = float(saved.get("proved", math.inf)), int(saved.get("in_vain", 0))
+        self.dual = np.array(saved["dual"], dtype=np.float64) if "dual" in saved else None
