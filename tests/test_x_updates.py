@@ -231,3 +231,32 @@ def test_large_faces_with_more_weights_than_rows_are_not_factorised(regularizer,
         again = update.minimise(right, 1e-4, x, engine)
     assert max(sizes, default=0) <= 512
     assert value(again) <= value(x) < value(start)
+
+
+def test_newton_steps_of_an_answer_are_limited(monkeypatch):
+    """A start with all weights off their kinks took hundreds of steps, minutes where weights were many."""
+    rng = np.random.default_rng(11)
+    D = rng.normal(size=(200, 150)) * 0.05 + rng.normal(size=(200, 1))
+    update, engine = GramDescent(as_block(D), L1(), get_constraint("all")), Engine(1)
+    works = []
+
+    def watched(system):
+        works.append(float(len(system)) ** 3)
+        return scaled_solver(system)
+
+    monkeypatch.setattr("fastadmm.parties.xupdate.gram_descent.scaled_solver", watched)
+    monkeypatch.setattr("fastadmm.parties.xupdate.gram_descent._MAX_PASSES", 2)
+    right, start = D.T @ rng.normal(size=200), rng.normal(size=150)
+
+    def value(x):
+        return 0.5 * float((D @ x) @ (D @ x)) - float(right @ x) + 3e-1 * float(np.abs(x).sum())
+
+    with engine.limited():
+        update.prepare(engine)
+        whole = update.minimise(right, 3e-1, start, engine)
+        assert sum(works) > 2e7
+        monkeypatch.setattr("fastadmm.parties.xupdate.gram_descent._MOST_WORK", 1e7)
+        works.clear()
+        short = update.minimise(right, 3e-1, start, engine)
+    assert sum(works) <= 1e7 + 150.0**3
+    assert value(whole) <= value(short) < value(start)

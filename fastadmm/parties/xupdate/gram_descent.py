@@ -29,6 +29,10 @@ _MAX_NEWTON = 30
 #: Weights over which a Newton step takes some milliseconds at most.
 _SMALL_FACE = 512
 
+#: Cubes of their numbers of weights that Newton steps of one answer may sum up to: about a second. A start
+#: with many weights off their kinks may need hundreds of steps, of which each lets go of a few.
+_MOST_WORK = 3e10
+
 
 class GramDescent(PenalisedUpdate):
     r"""Cyclic coordinate descent with passes over the moving weights, for sums over columns.
@@ -118,16 +122,17 @@ def minimise_on_gram(
     # Over more weights than rows the Gram matrix is singular, and a step leads nowhere in particular.
     # Where many such steps would take long, as far as the passes led is an answer; the next begins there.
     most = max(n_samples, _SMALL_FACE)
-    x, gradient = start.copy(), np.empty_like(start)
+    x, gradient, work = start.copy(), np.empty_like(start), 0.0
     for attempt in range(_MAX_NEWTON):
         if gram_descent(gram, slope, origin, *scale, x, gradient, tolerance, _MAX_PASSES):
             break
         free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
-        if len(free) > most:
+        if len(free) > most or work > _MOST_WORK:
             break
         for _ in range(2**attempt):
-            if len(free) == 0:
+            if len(free) == 0 or work > _MOST_WORK:
                 break
+            work += float(len(free)) ** 3
             free = _newton(gram, x, free, gradient, scale)
     return x
 
