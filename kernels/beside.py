@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 from fastadmm.kernels.blas import add_columns
-from fastadmm.kernels.dense_products import add_rows, dense_column_squares
+from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.policy import kernel, spliced
 
 __all__ = [
     "beside_blocks",
-    "beside_column_squares",
     "beside_gram",
     "beside_hessian_product",
     "beside_move",
@@ -144,16 +143,6 @@ def beside_hessian_product(matrices, x, weight, out, start, stop):
         for i in range(begin, end):
             product[i] *= weight[i]
         beside_slopes(matrices, product, out, begin, end)
-
-
-@kernel
-def beside_column_squares(matrices, out, start, stop):
-    """Add the squared norms of the columns of a range of rows to ``out`` of shape (K,)."""
-    first = 0
-    for matrix in matrices:
-        last = first + matrix.shape[1]
-        dense_column_squares(matrix, out[first:last], start, stop)
-        first = last
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,13 @@ from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.coordinator.proximal.interior_point import find_saddle
 from fastadmm.coordinator.proximal.kinked_columns import KinkedColumnsMethod
+from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns, columns_pay, work_of_saddle
+from fastadmm.coordinator.proximal.scheme import Proximal
+from fastadmm.coordinator.scheme import Shape
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
+from fastadmm.problem.traits import Traits
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from scipy.optimize import linprog
@@ -146,6 +151,60 @@ def test_where_nothing_is_found_directions_follow(monkeypatch: pytest.MonkeyPatc
     result = solve(problem(lam=2e-2), SolverOptions(gap=1e-4, max_rounds=200))
     assert result.certified
     assert len(result.history) > 3
+
+
+def test_a_round_ends_after_a_while_and_a_run_goes_on_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastadmm.coordinator.proximal import kinked_columns
+
+    monkeypatch.setattr(kinked_columns, "_WORK_OF_ROUND", 0.0)
+    given = problem(lam=3e-4)
+    straight = Solver(given, SolverOptions(gap=1e-6))
+    records = [straight.round()]
+    resumed = Solver(given, SolverOptions(gap=1e-6))
+    resumed.restore(straight.export(), straight.export_parties())
+    while records[-1].gap > 1e-6 and len(records) < 20:
+        a, b = straight.round(), resumed.round()
+        assert (a.objective, a.gap) == (b.objective, b.gap)
+        records.append(a)
+    assert records[-1].gap <= 1e-6
+    assert len(records) >= 3
+    assert isinstance(straight.method, KinkedColumnsMethod)
+    assert straight.method.whole
+    objectives = [record.objective for record in records]
+    assert objectives == sorted(objectives, reverse=True)
+
+
+def test_more_columns_than_pay_go_by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From weights that are no worse than those found before."""
+    from fastadmm.coordinator.proximal import kinked_columns
+
+    monkeypatch.setattr(kinked_columns, "columns_pay", lambda n, widths, densities, columns: columns <= 128)
+    solver = Solver(problem(lam=3e-4), SolverOptions(gap=1e-6))
+    objectives = [solver.round().objective for _ in range(8)]
+    assert isinstance(solver.method, KinkedColumnsMethod)
+    assert not solver.method.whole
+    assert objectives == sorted(objectives, reverse=True)
+
+
+def test_what_columns_take_is_known_before() -> None:
+    table = 20_000, (3000, 3000), (0.01, 0.01)
+    works = [work_of_saddle(*table, columns) for columns in (100, 1000, 6000)]
+    assert works == sorted(works)
+    assert columns_pay(*table, 128)
+    assert not columns_pay(*table, 6000)  # a system of 288 MB
+    assert columns_pay(32_561, (61, 62), (1.0, 1.0), 123)
+    assert not columns_pay(100, (50_000,), (1.0,), 50_000)
+    held, free = bytes_of_columns(*table, held=True), bytes_of_columns(*table, held=False)
+    assert held is not None
+    assert free is None
+    assert held >= 8 * 128**2
+    traits = Traits(smooth=False, ridge=False, convex=True, vector=False)
+    kinds = {"as_they_are": True, "kinks_at_zero": True, "penalty_is_a_sum": True}
+    shape = Shape(traits, table[0], 1, *table[1:], 1, **kinds)
+    planned = Proximal().columns_bytes(shape)
+    assert planned is not None
+    assert planned > held
+    assert Proximal().columns_bytes(replace(shape, as_they_are=False)) is None
 
 
 @pytest.mark.parametrize("intercept", [False, True])

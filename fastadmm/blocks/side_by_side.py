@@ -88,17 +88,13 @@ class Beside:
         given = self.matrices, x, weight
         return engine.sum_over_rows(beside_hessian_product, self._leaves(engine), (len(x),), *given)
 
-    def column_squares(self, engine: Engine) -> Array:
-        """Diagonal of the Gram matrix, of shape (d,)."""
-        from fastadmm.kernels.beside import beside_column_squares
-
-        return engine.sum_over_rows(
-            beside_column_squares, self._leaves(engine), (self.shape[1],), self.matrices
-        )
-
     def _leaves(self, engine: Engine) -> Ranges:
         n, d = self.shape
         return engine.leaves(n, engine.all_rows(n) * d, engine.all_rows(n))
+
+    def column_squares(self, engine: Engine) -> Array:
+        """Diagonal of the Gram matrix, of shape (d,)."""
+        return np.concatenate([DenseBlock(own).column_squares(engine) for own in self.matrices if own.size])
 
     def gram(self, engine: Engine, weight: Array) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,)."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.side_by_side import Beside
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.subspace.bent_rows import Lines
@@ -29,7 +30,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Saddle", "find_saddle"]
+__all__ = ["Saddle", "better", "find_saddle"]
 
 Array = np.ndarray
 
@@ -130,7 +131,9 @@ class _Box:
 class _Program:
     """The saddle of one problem over some columns."""
 
-    def __init__(self, problem: Problem, penalty: PartyPenalty, rows: FeatureBlock, engine: Engine) -> None:
+    def __init__(
+        self, problem: Problem, penalty: PartyPenalty, rows: FeatureBlock | Beside, engine: Engine
+    ) -> None:
         self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
         n, d = rows.shape
         lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
@@ -306,8 +309,17 @@ def _farthest(box: _Box, change: tuple[Array, Array, Array]) -> tuple[float, flo
     )
 
 
+def better(one: Saddle | None, other: Saddle) -> Saddle:
+    """The weights of less value of two, with the gradient that proves more."""
+    if one is None:
+        return other
+    low = other if other.value < one.value else one
+    dual = other if other.lower > one.lower else one
+    return Saddle(low.weights, low.intercept, dual.gradient, low.value, dual.lower)
+
+
 def find_saddle(
-    problem: Problem, penalty: PartyPenalty, rows: FeatureBlock, wanted: float, engine: Engine
+    problem: Problem, penalty: PartyPenalty, rows: FeatureBlock | Beside, wanted: float, engine: Engine
 ) -> Saddle | None:
     """Minimise over the weights of some columns.
 
@@ -317,7 +329,7 @@ def find_saddle(
         With a convex loss whose slopes jump between two ends, at one kink.
     penalty : PartyPenalty
         Of every column: a sum over weights, with an inside.
-    rows : FeatureBlock of shape (N, d)
+    rows : FeatureBlock or Beside, of shape (N, d)
     wanted : float
         Relative gap to end at, among models of these columns.
     engine : Engine
@@ -335,13 +347,9 @@ def find_saddle(
         x, value = program.x.place, program.value(program.x.place, program.z)
         if not (math.isfinite(value) and math.isfinite(mean)):
             break
-        idle += 1
-        if best is None or value < best.value or lower > best.lower:
-            idle = 0
-            here = Saddle(x, program.b, gradient, value, lower)
-            low = here if best is None or value < best.value else best
-            dual = here if best is None or lower > best.lower else best
-            best = Saddle(low.weights, low.intercept, dual.gradient, low.value, dual.lower)
+        after = better(best, Saddle(x, program.b, gradient, value, lower))
+        same = best is not None and (after.value, after.lower) == (best.value, best.lower)
+        best, idle = after, idle + 1 if same else 0
         if not program.factorise() or idle == _MOST_IDLE:
             break
         if best.value - best.lower <= wanted * best.lower:

@@ -119,7 +119,7 @@ class Proximal(Scheme):
 
         ``shape`` as of the method that this overrides.
         """
-        from fastadmm.coordinator.proximal import kinked_columns
+        from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns
         from fastadmm.coordinator.proximal.narrow import most_columns
         from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
         from fastadmm.coordinator.subspace.whole_span import FACES, bytes_side_by_side
@@ -136,7 +136,7 @@ class Proximal(Scheme):
             most = most_columns(n, shape.widths)
             taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, FACES)
         else:
-            taken = kinked_columns.bytes_of_columns(n, shape.widths, shape.densities)
+            taken = bytes_of_columns(n, shape.widths, shape.densities, shape.kinks_at_zero)
         return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:

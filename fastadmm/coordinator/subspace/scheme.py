@@ -185,6 +185,7 @@ class Subspace(Scheme):
         ``shape`` as of the method that this overrides.
         """
         from fastadmm.coordinator.metric_limits import directions_for_kinks
+        from fastadmm.coordinator.proximal.kinked_work import bytes_of_system, columns_pay
         from fastadmm.coordinator.subspace.whole_span import (
             BENDS,
             SPARSE_SPAN,
@@ -204,7 +205,11 @@ class Subspace(Scheme):
         if traits.smooth:
             most, rounds = _worth(n, shape.widths, shape.densities), SPARSE_SPAN
         taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, rounds)
-        return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
+        if taken is None:
+            return None
+        if not traits.smooth and columns_pay(n, shape.widths, shape.densities, sum(shape.widths)):
+            taken += bytes_of_system(n, sum(shape.widths))  # an interior point method goes on
+        return taken + 8 * (shape.n_parties + _WORK) * n
 
     def models_few_rows(self, shape: Shape) -> bool:
         """Whether the coordinator keeps a model with all columns."""

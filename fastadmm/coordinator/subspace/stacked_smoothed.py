@@ -18,7 +18,7 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.proximal.interior_point import find_saddle
-from fastadmm.coordinator.proximal.kinked_columns import most_together
+from fastadmm.coordinator.proximal.kinked_work import columns_pay
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.stacked import SHARE_OF_WANTED, OverStackedRows, StackedRows
@@ -109,10 +109,10 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         return primal.loss + regulariser
 
     def _few_columns(self) -> bool:
-        """Whether a system of all columns takes no more memory than messages, or little."""
-        columns = sum(block.shape[1] for block in self.problem.blocks)
-        most = most_together(self.problem.n_samples, self.problem.n_parties)
-        return columns <= most and not self.engine.shares_rows
+        """Whether a system of all columns is not too dear."""
+        widths, densities = zip(*[(block.shape[1], block.density) for block in self.problem.blocks])
+        pays = columns_pay(self.problem.n_samples, widths, densities, sum(widths))
+        return pays and not self.engine.shares_rows
 
     def _pass_between(self, wanted: float) -> None:
         """Go to the best weights between all kinks, if they are better; the gradient there is sent next."""
