@@ -275,19 +275,20 @@ def _all_rows(problem: Problem, engine: Engine, history: int | None) -> tuple[st
 def _of_kinks(problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method | None:
     """For losses with kinks, where columns are best read side by side; else None."""
     from fastadmm.coordinator.metric_limits import directions_for_kinks
+    from fastadmm.coordinator.subspace.row_ascent import passes_worth_a_try
     from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
     from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
     from fastadmm.coordinator.subspace.whole_span import BENDS
 
     if not _at_hand(options, elsewhere) or options.history is not None:
         return None
-    if _few_rows(problem.n_samples, [block.shape[1] for block in problem.blocks]):
-        return None
     most = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
-    how = goes_by_stacked_rows(problem, engine, most, BENDS)
-    if not how:
+    few = _few_rows(problem.n_samples, [block.shape[1] for block in problem.blocks])
+    how = "" if few else goes_by_stacked_rows(problem, engine, most, BENDS)
+    passes = passes_worth_a_try(problem, engine, most)
+    if not (how or passes):
         return None
-    made = StackedSmoothedMethod(how, problem, engine, options.history)
+    made = StackedSmoothedMethod(how, problem, engine, options.history, passes)
     made.coordinator.at_hand, made.coordinator.forecast.wanted = True, options.gap
     return made
 

@@ -45,7 +45,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
 
     Parameters
     ----------
-    how, problem, engine, directions
+    how, problem, engine, directions, passes
         As of :class:`fastadmm.coordinator.subspace.stacked.StackedSubspaceMethod`.
 
     Attributes
@@ -60,13 +60,17 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
 
     row_keys = (*SmoothedSubspaceMethod.row_keys, "dual")
 
-    def __init__(self, how: str, problem: Problem, engine: Engine, directions: int | None) -> None:
+    def __init__(
+        self, how: str, problem: Problem, engine: Engine, directions: int | None, passes: float = 0.0
+    ) -> None:
         super().__init__(problem, engine, directions)
-        self.rows = StackedRows(how, problem, engine)
+        self.rows = StackedRows(how or "rows", problem, engine, passes)
         self.proved, self.idle = math.inf, 0
         self.dual: Array | None = None
 
     def round(self) -> Talk[Measured]:
+        if self.rows.how and self.rows.passes:
+            self._ascend()
         if not self.rows.how:
             return (yield from super().round())
         coordinator, problem = self.coordinator, self.problem
@@ -82,7 +86,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         if not self.gap <= wanted * self.bound:
             self.idle = self.idle + 1 if self.gap > _IN_VAIN * self.proved else 0
             self.proved = self.gap
-            if self.idle == _MOST_IN_VAIN:
+            if self.idle == _MOST_IN_VAIN or self.rows.how == "rows":
                 self.leave()
             elif self.idle > 0 and self._few_columns():
                 self._pass_between(wanted)
@@ -100,6 +104,17 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             penalty=None,
             accelerated=False,
         )
+
+    def _ascend(self) -> None:
+        """Try coordinate ascent on the loss itself, once."""
+        point, weights = self.coordinator.point, self.rows.weights(self)
+        start = SpanPoint(weights, self._intercept, point.total)
+        found, self.rows.passes = self.rows.ascend(start, self.coordinator.forecast.wanted), 0.0
+        if found is not None:
+            self._stand_at(found.point)
+            self.dual = found.dual
+        elif self.rows.how == "rows":
+            self.leave()
 
     def _objective(self, total: Array, regulariser: float) -> float:
         """Of the loss itself with its best intercept; the gap with it."""

@@ -265,6 +265,7 @@ def limit_of_ascent(
     row_square: float,
     most: int,
     quadratic: bool,
+    rounds: Rounds | None = None,
 ) -> float:
     """What coordinate ascent on rows may cost, in passes; 0 where it is not worth a try.
 
@@ -272,15 +273,17 @@ def limit_of_ascent(
     ----------
     n_samples, widths, densities, row_square, most, quadratic
         As of :func:`stacked_rows_pay`.
+    rounds : Rounds, optional
+        What directions cost, where the loss has kinks.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     dense = min(densities) == 1.0  # and not copied
     if not (dense or _fits_side_by_side(n_samples, widths, densities, most)):
         return 0.0
-    otherwise = _by_directions(n_samples, widths, densities, SPAN if dense else SPARSE_SPAN)
-    if has_few_rows(n_samples, columns):
+    otherwise = _by_directions(n_samples, widths, densities, rounds or (SPAN if dense else SPARSE_SPAN))
+    if rounds is None and has_few_rows(n_samples, columns):
         otherwise = min(_of_few_rows(n_samples, columns, entries))
-    elif not dense:
+    elif rounds is None and not dense:
         shapes = n_samples, widths, densities, row_square, most, quadratic, SPARSE_SPAN
         otherwise = min(otherwise, *_of_all_rows(*shapes))
     passes = otherwise / ((_DENSE_ASCENT if dense else _ASCENT) * entries + _ASCENT_ROW)
