@@ -105,6 +105,9 @@ _PASSES, _PASS_ENTRY = 60.0, 2.2
 _ASCENT, _DENSE_ASCENT, _ASCENT_ROW = 2.5, 0.5, 100.0
 _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 
+#: Of rounds by directions, what all columns take where the loss has kinks.
+_OF_KINKS = 0.4
+
 #: Of few rows: an entry in the products of rows with each other, and the factors of these; products with a
 #: Hessian, and a column in all of them. The former may be so many times as much: the latter are more where
 #: columns depend on each other.
@@ -281,9 +284,12 @@ def limit_of_ascent(
     if not (dense or _fits_side_by_side(n_samples, widths, densities, most)):
         return 0.0
     otherwise = _by_directions(n_samples, widths, densities, rounds or (SPAN if dense else SPARSE_SPAN))
-    if rounds is None and has_few_rows(n_samples, columns):
+    few = has_few_rows(n_samples, columns)
+    if rounds is not None:
+        otherwise *= 1.0 if few else _OF_KINKS
+    elif few:
         otherwise = min(_of_few_rows(n_samples, columns, entries))
-    elif rounds is None and not dense:
+    elif not dense:
         shapes = n_samples, widths, densities, row_square, most, quadratic, SPARSE_SPAN
         otherwise = min(otherwise, *_of_all_rows(*shapes))
     passes = otherwise / ((_DENSE_ASCENT if dense else _ASCENT) * entries + _ASCENT_ROW)
