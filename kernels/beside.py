@@ -20,6 +20,7 @@ __all__ = [
     "beside_hessian_product",
     "beside_move",
     "beside_product",
+    "beside_rows",
     "beside_slopes",
     "beside_transposed",
 ]
@@ -154,6 +155,18 @@ def beside_column_squares(matrices, out, start, stop):
         last = first + matrix.shape[1]
         dense_column_squares(matrix, out[first:last], start, stop)
         first = last
+
+
+@kernel
+def beside_rows(matrices, numbers, out, start, stop):
+    """Write the rows with numbers of shape (n,), from ``start`` to ``stop``, to ``out`` of shape (n, K)."""
+    for i in range(start, stop):
+        row, first = numbers[i], 0
+        for matrix in matrices:
+            columns = matrix.shape[1]
+            for j in range(columns):
+                out[i, first + j] = matrix[row, j]
+            first += columns
 
 
 @kernel

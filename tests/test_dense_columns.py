@@ -17,7 +17,13 @@ from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.whole_span import dense_rows_pay
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_transposed
+from fastadmm.kernels.beside import (
+    beside_blocks,
+    beside_gram,
+    beside_product,
+    beside_rows,
+    beside_transposed,
+)
 from fastadmm.kernels.blas import routine
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
@@ -58,6 +64,11 @@ def test_kernels(widths: tuple[int, ...]) -> None:
     np.testing.assert_allclose(images, 1.0 + own.T @ v[start:stop], rtol=0, atol=1e-11)
     expected = 1.0 + naive.gram(own, v[start:stop] ** 2)
     np.testing.assert_allclose(np.triu(gram), np.triu(expected), rtol=0, atol=1e-10)
+    numbers, chosen = np.sort(rng.choice(n, size=90, replace=False)), np.full((90, sum(widths)), np.nan)
+    beside_rows(matrices, numbers, chosen, 20, 80)
+    np.testing.assert_array_equal(chosen[20:80], whole[numbers[20:80]])
+    assert np.isnan(chosen[:20]).all()
+    assert np.isnan(chosen[80:]).all()
     blocks = beside_blocks(len(x), start, stop)
     assert [rows for block in blocks for rows in range(*block)] == list(range(start, stop))
 

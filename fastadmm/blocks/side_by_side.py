@@ -59,9 +59,13 @@ class Beside:
         nothing = np.empty((n, 0))
         self.matrices = (*matrices, *[nothing] * ((1 << (count - 1).bit_length()) - count))
 
-    def some_rows(self, numbers: Array) -> Beside:
-        """A copy of the rows with numbers of shape (n,)."""
-        return Beside([np.concatenate([matrix[numbers] for matrix in self.matrices], axis=1)])
+    def some_rows(self, numbers: Array, engine: Engine) -> Beside:
+        """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
+        from fastadmm.kernels.beside import beside_rows
+
+        out = np.empty((len(numbers), self.shape[1]))
+        engine.over_rows(beside_rows, engine.leaves(len(numbers)), self.matrices, numbers, out)
+        return Beside([out])
 
     def product(self, x: Array, engine: Engine) -> Array:
         """``D x`` of shape (N,) for x of shape (d,)."""

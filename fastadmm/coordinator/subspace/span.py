@@ -117,9 +117,14 @@ class SomeRows:
     fit_intercept: bool
 
     @classmethod
-    def of(cls, problem: Problem, rows: np.ndarray) -> SomeRows:
-        """The rows with numbers of shape (n,)."""
-        y, weight, offset = (vector[rows] for vector in (problem.y, problem.weight, problem.offset))
+    def of(cls, problem: Problem, rows: np.ndarray, engine: Engine) -> SomeRows:
+        """The rows with numbers of shape (n,); ``engine``: of these rows."""
+        from fastadmm.kernels.vectors import chosen
+
+        found = np.empty((3, len(rows)))
+        vectors = problem.y, problem.weight, problem.offset
+        engine.over_rows(chosen, engine.leaves(len(rows)), vectors, rows, found)
+        y, weight, offset = found
         whole = problem.regularization, problem.total_weight, problem.fit_intercept
         return cls(problem.loss, y, weight, offset, *whole)
 
