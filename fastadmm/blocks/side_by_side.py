@@ -104,14 +104,17 @@ class Beside:
         n, d = self.shape
         return engine.leaves(n, engine.all_rows(n) * d, engine.all_rows(n))
 
-    def gram(self, engine: Engine, weight: Array) -> Array:
-        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,)."""
+    def gram(self, engine: Engine, weight: Array, lead: int = 0) -> Array:
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,).
+
+        ``lead``: 1 for a column of ones before the others.
+        """
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
 
         n, d = self.shape
-        leaves, told = gram_leaves((n, d), float(d), engine), (tile_rows(d), routine("dsyrk"))
-        found = engine.sum_over_rows(beside_gram, leaves, (d, d), self.matrices, weight, *told)
+        leaves, told = gram_leaves((n, d), float(d), engine), (weight, tile_rows(d), routine("dsyrk"))
+        found = engine.sum_over_rows(beside_gram, leaves, (lead + d, lead + d), self.matrices, lead, *told)
         return mirrored(found)
 
 

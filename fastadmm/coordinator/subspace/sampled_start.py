@@ -49,7 +49,7 @@ def sampled_start(
     """
     n, d = rows.shape
     for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
-        numbers = chosen_rows(engine.first_row, engine.first_row + n, stride)
+        numbers = chosen_rows(n, stride, engine)
         own = SomeRowsEngine(engine, numbers, n)
         part = rows.some_rows(numbers, own) if isinstance(rows, Beside) else some_rows(rows, numbers, own)
         some = SomeRows.of(problem, numbers, own)
