@@ -72,7 +72,7 @@ class Beside:
         from fastadmm.kernels.beside import beside_product
 
         n, d = self.shape
-        out = np.empty(n)
+        out = engine.vector(n)
         engine.over_rows(
             beside_product, engine.leaves(n, engine.all_rows(n) * float(d)), self.matrices, x, out
         )

@@ -128,13 +128,10 @@ class StackedSpan(Span):
         if not isinstance(self.rows, Beside):
             return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
         problem, n = self.problem, self.rows.shape[0]
-        if len(self._z) != n:
-            self._z = self.engine.vector(n)
-        total, gradient = self.engine.vector(n), self.engine.vector(n)
-        given = problem.offset, intercept, problem.y, problem.weight, total, self._z, gradient, self.engine
+        total, z, gradient = (self.engine.vector(n) for _ in range(3))
+        given = problem.offset, intercept, problem.y, problem.weight, total, z, gradient, self.engine
         loss, products, sums = problem.loss.advance(self.rows.matrices, c, np.empty(0), *given)
         point = SpanPoint(c, intercept, total, loss, gradient, sums)
-        self._made.append(point)
         return self.here(point, products)
 
     def _mean_squares(self) -> Array:
