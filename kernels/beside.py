@@ -19,6 +19,7 @@ __all__ = [
     "beside_hessian_product",
     "beside_move",
     "beside_product",
+    "beside_rows",
     "beside_slopes",
     "beside_transposed",
 ]
@@ -71,13 +72,19 @@ def beside_move(matrices, step, origin, base, intercept, total, z, start, stop):
     ----------
     matrices : tuple of ndarray of shape (N, d_m)
     step : ndarray of shape (K,)
-    origin, base, intercept, total, z, start, stop
+    origin : ndarray of shape (N,) or (0,)
+        Without numbers, zeros.
+    base, intercept, total, z, start, stop
         As of :func:`fastadmm.kernels.span.span_move`.
     """
-    own_total, own_z = total[start:stop], z[start:stop]
-    own_origin, own_base = origin[start:stop], base[start:stop]
-    for i in range(stop - start):
-        own_total[i] = own_origin[i]
+    own_total, own_z, own_base = total[start:stop], z[start:stop], base[start:stop]
+    if len(origin) != 0:
+        own_origin = origin[start:stop]
+        for i in range(stop - start):
+            own_total[i] = own_origin[i]
+    else:
+        for i in range(stop - start):
+            own_total[i] = 0.0
     _add_products(matrices, step, total, start, stop)
     for i in range(stop - start):
         own_z[i] = (own_base[i] + own_total[i]) + intercept
@@ -146,12 +153,26 @@ def beside_hessian_product(matrices, x, weight, out, start, stop):
 
 
 @kernel
-def beside_gram(matrices, weight, tile, syrk, out, start, stop):
+def beside_rows(matrices, numbers, out, start, stop):
+    """Write the rows with numbers of shape (n,), from ``start`` to ``stop``, to ``out`` of shape (n, K)."""
+    for i in range(start, stop):
+        row, first = numbers[i], 0
+        for matrix in matrices:
+            columns = matrix.shape[1]
+            for j in range(columns):
+                out[i, first + j] = matrix[row, j]
+            first += columns
+
+
+@kernel
+def beside_gram(matrices, lead, weight, tile, syrk, out, start, stop):
     """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
 
     Parameters
     ----------
     matrices : tuple of ndarray of shape (N, d_m)
+    lead : int
+        1 where a column of ones stands before the others, 0 where none does.
     weight : ndarray of shape (N,)
         Not negative.
     tile : int
@@ -164,7 +185,10 @@ def beside_gram(matrices, weight, tile, syrk, out, start, stop):
     """
     scaled = np.empty((min(tile, stop - start), len(out)))
     for begin in range(start, stop, tile):
-        end, first = min(begin + tile, stop), 0
+        end, first = min(begin + tile, stop), lead
+        for i in range(begin, end):
+            for j in range(lead):
+                scaled[i - begin, j] = np.sqrt(weight[i])
         for matrix in matrices:
             columns = matrix.shape[1]
             for i in range(begin, end):

@@ -14,6 +14,7 @@ from fastadmm.kernels.policy import inline, kernel
 __all__ = [
     "LANES",
     "add_by_halves",
+    "chosen",
     "clear",
     "combine_by_class",
     "copy",
@@ -113,6 +114,15 @@ def copy(v, out, start, stop):
     own, out = v[start:stop], out[start:stop]
     for k in range(stop - start):
         out[k] = own[k]
+
+
+@kernel
+def chosen(vectors, numbers, out, start, stop):
+    """Write the numbers with places ``numbers`` of each vector to a row of ``out``, of shape (vectors, n)."""
+    for k, v in enumerate(vectors):
+        own = out[k]
+        for i in range(start, stop):
+            own[i] = v[numbers[i]]
 
 
 @kernel

@@ -17,7 +17,13 @@ from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.whole_span import dense_rows_pay
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_transposed
+from fastadmm.kernels.beside import (
+    beside_blocks,
+    beside_gram,
+    beside_product,
+    beside_rows,
+    beside_transposed,
+)
 from fastadmm.kernels.blas import routine
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
@@ -51,13 +57,23 @@ def test_kernels(widths: tuple[int, ...]) -> None:
     beside_product(matrices, x, product, start, stop)
     beside_transposed(matrices, v, images, start, stop)
     gram = np.ones((len(x), len(x)))
-    beside_gram(matrices, v * v, 64, routine("dsyrk"), gram, start, stop)
+    beside_gram(matrices, 0, v * v, 64, routine("dsyrk"), gram, start, stop)
+    led = np.ones((1 + len(x), 1 + len(x)))
+    beside_gram(matrices, 1, v * v, 64, routine("dsyrk"), led, start, stop)
     own = whole[start:stop]
     np.testing.assert_allclose(product[start:stop], own @ x, rtol=0, atol=1e-12)
     assert np.isnan(product[:start]).all()
     np.testing.assert_allclose(images, 1.0 + own.T @ v[start:stop], rtol=0, atol=1e-11)
     expected = 1.0 + naive.gram(own, v[start:stop] ** 2)
     np.testing.assert_allclose(np.triu(gram), np.triu(expected), rtol=0, atol=1e-10)
+    with_ones = np.hstack([np.ones((len(own), 1)), own])
+    expected = 1.0 + naive.gram(with_ones, v[start:stop] ** 2)
+    np.testing.assert_allclose(np.triu(led), np.triu(expected), rtol=0, atol=1e-10)
+    numbers, chosen = np.sort(rng.choice(n, size=90, replace=False)), np.full((90, sum(widths)), np.nan)
+    beside_rows(matrices, numbers, chosen, 20, 80)
+    np.testing.assert_array_equal(chosen[20:80], whole[numbers[20:80]])
+    assert np.isnan(chosen[:20]).all()
+    assert np.isnan(chosen[80:]).all()
     blocks = beside_blocks(len(x), start, stop)
     assert [rows for block in blocks for rows in range(*block)] == list(range(start, stop))
 
@@ -86,13 +102,15 @@ def test_samples_have_one_row_of_every_few() -> None:
     assert strides(100_000, 20, quadratic=False) == [97, 12]
     assert strides(100_000, 20, quadratic=True) == []
     assert strides(20_000, 100, quadratic=False) == []
-    rows = chosen_rows(0, 100_000, 12)
+    with Engine(1) as engine:
+        rows, parts = chosen_rows(100_000, 12, engine), []
+        for engine.first_row, stop in ((0, 31_111), (31_111, 31_115), (31_115, 100_000)):
+            parts.append(chosen_rows(stop - engine.first_row, 12, engine) + engine.first_row)
     assert len(rows) == pytest.approx(100_000 / 12, abs=1)
     np.testing.assert_array_equal(rows // 12, np.arange(len(rows)))
     counts = np.bincount(rows % 12)
     assert counts.min() > 0.8 * counts.mean()  # a table with a period of twelve is seen as it is
     # Whoever holds some of the rows chooses the same.
-    parts = [chosen_rows(a, b, 12) + a for a, b in [(0, 31_111), (31_111, 31_115), (31_115, 100_000)]]
     np.testing.assert_array_equal(np.concatenate(parts), rows)
 
 

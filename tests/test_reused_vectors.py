@@ -40,22 +40,30 @@ def test_curvature_in_one_pass_is_that_of_several(name):
     assert found[0] == found[1]
 
 
-def test_memory_that_is_given_back_is_used_again():
+def test_memory_that_nobody_knows_is_used_again():
     with Engine(1) as engine:
         first = engine.vector(LARGE)
-        engine.give_back(first)
+        place = first.ctypes.data
+        part = first[5:].reshape(-1, 1)
+        del first
         second = engine.vector(LARGE)
-        assert second is not first
-        assert second.ctypes.data == first.ctypes.data
-        assert second.shape == (LARGE,)
-        assert engine.vector(LARGE).ctypes.data != second.ctypes.data
+        assert second.ctypes.data != place  # a view knows the memory
+        del part
+        third = engine.vector(LARGE)
+        assert third.ctypes.data == place
+        assert third.shape == (LARGE,)
+        assert third.flags.writeable
         assert engine.vector(LARGE - 1).shape == (LARGE - 1,)
-        few = engine.vector(100)
-        engine.give_back(few, np.empty((2, LARGE))[0])  # too small; part of something else
-        assert not any(engine._vectors.values())
-        engine.give_back(*(np.empty(LARGE) for _ in range(9)))
-        assert len(engine._vectors[LARGE]) == 4
-    assert not engine._vectors
+        assert engine.vector(100).flags.owndata  # too small to be worth it
+        kept = engine._vectors.kept
+        several = [engine.vector(LARGE) for _ in range(11)]
+        del several
+        assert len(kept[LARGE]) == 8
+        third[:] = 7.0
+    assert not engine._vectors.kept
+    assert (third == 7.0).all()
+    del third  # comes back to nobody
+    assert sum(memory.nbytes for memory in kept.get(LARGE, ())) == 0
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber", "squared_hinge", "hinge"])
@@ -66,7 +74,7 @@ def test_fits_do_not_depend_on_memory_that_is_used_again(loss, monkeypatch):
     problem = make_problem([X[:, :2].copy(), X[:, 2:].copy()], y, loss=loss, lam=1e-4)
     for threads, keeps in ((1, True), (2, True), (1, False)):
         if not keeps:
-            monkeypatch.setattr(Engine, "give_back", lambda self, *vectors: None)
+            monkeypatch.setattr(Engine, "vector", lambda self, size: np.full(size, np.nan))
         result = solve(problem, SolverOptions(gap=1e-5, n_threads=threads, max_rounds=40))
         records = [(record.objective, record.gap) for record in result.history]
         found.append((records, result.intercept, *(own.tobytes() for own in result.weights)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.kernels.vectors import (
+    chosen,
     clear,
     combine_by_class,
     largest,
@@ -150,3 +153,36 @@ def test_zeros_and_touched_memory_of_an_engine() -> None:
         rows = np.ones((3, 300_000))
         engine.touch(rows)
         assert rows.all()
+
+
+def test_numbers_are_chosen() -> None:
+    vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
+    out = np.full((2, 5), np.nan)
+    chosen(vectors, places, out, 1, 4)
+    for v, own in zip(vectors, out):
+        assert np.array_equal(own[1:4], v[places[1:4]])
+        assert np.isnan(own[[0, 4]]).all()
+
+
+def test_an_engine_of_some_rows_has_the_other_do_its_work() -> None:
+    rows, asked = np.arange(0, 70_000, 3), list[str]()
+
+    class Whole(Engine):
+        def over_rows(self, *given: Any) -> None:
+            asked.append("rows")
+            super().over_rows(*given)
+
+        def _into_leaves(self, *given: Any) -> None:
+            asked.append("sums")
+            super()._into_leaves(*given)
+
+    v, found = np.random.default_rng(0).normal(size=len(rows)), []
+    for threads in (1, 2, 3):
+        with Whole(threads) as whole:
+            some = SomeRowsEngine(whole, rows, 70_000)
+            doubled = some.plus(v, v)
+            found.append(some.total(doubled))
+        assert np.array_equal(doubled, 2.0 * v)
+        assert asked == ["rows", "sums"]
+        asked.clear()
+    assert found[0] == found[1] == found[2]

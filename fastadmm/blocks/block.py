@@ -97,7 +97,7 @@ class FeatureBlock(ABC):
 
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
-        out = np.empty(self.shape[0])
+        out = engine.vector(self.shape[0])
         self.product_into(x, out, engine)
         return out
 

@@ -59,16 +59,20 @@ class Beside:
         nothing = np.empty((n, 0))
         self.matrices = (*matrices, *[nothing] * ((1 << (count - 1).bit_length()) - count))
 
-    def some_rows(self, numbers: Array) -> Beside:
-        """A copy of the rows with numbers of shape (n,)."""
-        return Beside([np.concatenate([matrix[numbers] for matrix in self.matrices], axis=1)])
+    def some_rows(self, numbers: Array, engine: Engine) -> Beside:
+        """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
+        from fastadmm.kernels.beside import beside_rows
+
+        out = np.empty((len(numbers), self.shape[1]))
+        engine.over_rows(beside_rows, engine.leaves(len(numbers)), self.matrices, numbers, out)
+        return Beside([out])
 
     def product(self, x: Array, engine: Engine) -> Array:
         """``D x`` of shape (N,) for x of shape (d,)."""
         from fastadmm.kernels.beside import beside_product
 
         n, d = self.shape
-        out = np.empty(n)
+        out = engine.vector(n)
         engine.over_rows(
             beside_product, engine.leaves(n, engine.all_rows(n) * float(d)), self.matrices, x, out
         )
@@ -96,14 +100,17 @@ class Beside:
         """Diagonal of the Gram matrix, of shape (d,)."""
         return np.concatenate([DenseBlock(own).column_squares(engine) for own in self.matrices if own.size])
 
-    def gram(self, engine: Engine, weight: Array) -> Array:
-        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,)."""
+    def gram(self, engine: Engine, weight: Array, lead: int = 0) -> Array:
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,).
+
+        ``lead``: 1 for a column of ones before the others.
+        """
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
 
         n, d = self.shape
-        leaves, told = gram_leaves((n, d), float(d), engine), (tile_rows(d), routine("dsyrk"))
-        found = engine.sum_over_rows(beside_gram, leaves, (d, d), self.matrices, weight, *told)
+        leaves, told = gram_leaves((n, d), float(d), engine), (weight, tile_rows(d), routine("dsyrk"))
+        found = engine.sum_over_rows(beside_gram, leaves, (lead + d, lead + d), self.matrices, lead, *told)
         return mirrored(found)
 
 

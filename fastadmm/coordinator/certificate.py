@@ -102,7 +102,7 @@ def primal_value(
     loss, y, weight = problem.loss, problem.y, problem.weight
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
         return near
-    gradient, value, sums = np.empty_like(total), math.nan, None
+    gradient, value, sums = engine.vector(len(total)), math.nan, None
     if not problem.convex:
         # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
         value = loss.evaluate(engine.plus(problem.offset, total, intercept), y, weight, gradient, engine)
@@ -138,7 +138,6 @@ def primal_value(
         z = engine.plus(problem.offset, total, intercept, out=z)
         value = loss.evaluate(z, y, weight, gradient, engine)
     feasible = make_feasible(problem, z, gradient, engine, sums)
-    engine.give_back(z, bend)
     return PrimalValue(float(value), gradient, intercept, feasible, sums if feasible else None)
 
 
@@ -163,7 +162,6 @@ def _from_nearby(
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
         if abs(excess) <= _TIGHT_FEASIBILITY * size:
-            engine.give_back(z, bend)
             return PrimalValue(value, gradient, intercept, True, sums)
         if attempt == _NEARBY_STEPS:
             break

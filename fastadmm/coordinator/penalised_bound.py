@@ -127,7 +127,7 @@ def _dual_value(problem: Problem, u: np.ndarray, scale: float, parts: float, eng
     """The dual at a scaled vector, where the parties' conjugates are at most ``parts``."""
     if not scale > 0.0:
         return -math.inf
-    scaled = np.empty_like(u)
+    scaled = engine.vector(len(u))
     for own, out in zip(*(v.reshape(problem.n_outputs, -1) for v in (u, scaled))):
         engine.plus(own, own, factor=0.0, scale=scale, out=out)
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)

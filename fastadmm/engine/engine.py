@@ -21,6 +21,7 @@ import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.job import Job
+from fastadmm.engine.lent import Vectors
 from fastadmm.engine.process import OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
@@ -50,9 +51,6 @@ _KEPT_SUMS = 2 * 2**20
 
 #: Bytes of the largest pages that memory comes in.
 _PAGE = 1 << 21
-
-#: Vectors of a length that are kept, given back.
-_MOST_VECTORS = 4
 
 #: Pieces of a job that Python hands over, where there are leaves for more but not threads.
 _FEW_PIECES = 32
@@ -190,7 +188,7 @@ class Engine(VectorWork):
         self._pool: ThreadPoolExecutor | None = None
         self._inside = threading.local()
         self._room: list[np.ndarray] = []  # for sums of leaves, not in use
-        self._vectors: dict[int, list[np.ndarray]] = {}  # given back, by their length
+        self._vectors = Vectors()
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """Apply ``function`` to every item, in parallel; results in the order of the items.
@@ -408,23 +406,8 @@ class Engine(VectorWork):
             return np.empty(numbers)
         return memory if memory.size >= numbers else np.empty(numbers)
 
-    def vector(self, n_rows: int) -> np.ndarray:
-        """Room for a number of every row: pages that were written to before, if some were given back."""
-        try:
-            return self._vectors[n_rows].pop()[:]  # another object: who knows the last one knows what it was
-        except (KeyError, IndexError):
-            return np.empty(n_rows)
-
-    def give_back(self, *vectors: np.ndarray) -> None:
-        """Keep the memory of vectors that nobody reads any more for :meth:`vector`.
-
-        The system takes back large ones, and sets pages to zero for the next, while all threads wait.
-        """
-        for v in vectors:
-            own = v if v.base is None else v.base
-            kept = self._vectors.setdefault(len(v), [])
-            if own.shape == v.shape and own.nbytes >= _PAGE and len(kept) < _MOST_VECTORS:
-                kept.append(own)
+    def vector(self, size: int) -> np.ndarray:
+        return self._vectors.lend(size)
 
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
@@ -611,7 +594,7 @@ class Engine(VectorWork):
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
         self._room.clear()
-        self._vectors.clear()
+        self._vectors.forget()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +33,7 @@ class SomeRowsEngine(Engine):
     def __init__(self, whole: Engine, rows: np.ndarray, n_rows: int) -> None:
         super().__init__(whole.n_threads)
         self._whole, self._inside, self._n = whole, whole._inside, len(rows)
+        self._room, self._vectors = whole._room, whole._vectors
         leaves = whole.leaves(n_rows)
         ends = np.searchsorted(rows, [stop for _, stop in leaves]).tolist()
         self._leaves = tuple(zip([0, *ends[:-1]], ends))
@@ -58,6 +59,18 @@ class SomeRowsEngine(Engine):
 
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         return self._whole._shared(function, items, parallel)
+
+    def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
+        self._whole.over_rows(kernel, ranges, *arguments)
+
+    def _into_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
+        self._whole._into_leaves(kernel, leaves, own, *arguments)
+
+    def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
+        self._whole._returns_of_leaves(kernel, leaves, own, *arguments)
+
+    def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
+        return self._whole._threads_for(ranges)
 
     def _nodes(self, leaves: Ranges) -> list[Ranges]:
         return self._whole._nodes(leaves)

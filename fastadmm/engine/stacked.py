@@ -51,7 +51,7 @@ class StackedRows:
 
         n, weights, weighed = self.n_rows, list[float](), v
         if isinstance(sections[0][1], np.ndarray):
-            weighed = np.empty_like(v)
+            weighed = self.engine.vector(len(v))
         for part, weight in sections:
             for begin in range(part.start, part.stop, n):
                 weights.append(weight if weighed is v else 1.0)
@@ -68,7 +68,7 @@ class StackedRows:
         """``u - v``, of shape (size,)."""
         from fastadmm.kernels.vectors import shifted_sum
 
-        out = np.empty(len(u))
+        out = self.engine.vector(len(u))
         self.everywhere(shifted_sum, u, -1.0, v, 0.0, 1.0, out)
         return out
 

@@ -42,6 +42,10 @@ class VectorWork(ABC):
         """How many rows there are in all where so many are here."""
 
     @abstractmethod
+    def vector(self, size: int) -> np.ndarray:
+        """Room for so many numbers, whatever stands there: memory that was lent before, if there is some."""
+
+    @abstractmethod
     def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
         """Call ``kernel(*arguments, start, stop)`` for each range of rows."""
 
@@ -111,7 +115,7 @@ class VectorWork(ABC):
         """``(first + factor * second + shift) * scale``, of shape (N,); ``out`` may be one of them."""
         from fastadmm.kernels.vectors import shifted_sum
 
-        out = np.empty(len(first)) if out is None else out
+        out = self.vector(len(first)) if out is None else out
         given = first, float(factor), second, float(shift), float(scale), out
         self.over_rows(shifted_sum, self._light(first), *given)
         return out
@@ -133,7 +137,7 @@ class VectorWork(ABC):
         ranges = halved(len(vectors[0]), 1 << max(0, (len(vectors[0]) // _EACH_ROWS).bit_length() - 1))
         if len(ranges) == 1 and out is None:
             return function(*vectors)
-        out = np.empty(len(vectors[0])) if out is None else out
+        out = self.vector(len(vectors[0])) if out is None else out
 
         def piece(rows: tuple[int, int]) -> None:
             part = slice(*rows)
@@ -146,7 +150,7 @@ class VectorWork(ABC):
         """Products of two vectors' numbers, of shape (N,); ``out`` may be one of them."""
         from fastadmm.kernels.vectors import multiply
 
-        out = np.empty(len(first)) if out is None else out
+        out = self.vector(len(first)) if out is None else out
         self.over_rows(multiply, self._light(first), first, second, out)
         return out
 
@@ -154,7 +158,7 @@ class VectorWork(ABC):
         """Zeros of shape (N,): memory that is new lies where its threads are."""
         from fastadmm.kernels.vectors import clear
 
-        out = np.empty(n_rows)
+        out = self.vector(n_rows)
         self.over_rows(clear, self._light(out), out)
         return out
 
@@ -168,7 +172,7 @@ class VectorWork(ABC):
         """Square roots of v, of shape (N,)."""
         from fastadmm.kernels.vectors import square_root
 
-        out = np.empty(len(v))
+        out = self.vector(len(v))
         self.over_rows(square_root, self._light(v), v, out)
         return out
 
@@ -230,7 +234,8 @@ class VectorWork(ABC):
 
     def combine(self, c: np.ndarray, rows: np.ndarray, chosen: Any = slice(None)) -> np.ndarray:
         """``c @ rows[chosen]`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
-        out = np.empty((*c.shape[:-1], rows.shape[1]))
+        shape = *c.shape[:-1], rows.shape[1]
+        out = self.vector(math.prod(shape)).reshape(shape)
 
         def piece(part: tuple[int, int]) -> None:
             out[..., part[0] : part[1]] = c @ rows[chosen, part[0] : part[1]]

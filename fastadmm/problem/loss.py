@@ -287,7 +287,7 @@ class Loss(ABC):
         base, total, intercept, y, weight, gradient, engine
             As of :meth:`advance`.
         """
-        z = np.empty(len(total))
+        z = engine.vector(len(total))
         parts = self.measure_parts(base, total, intercept, y, weight, z, gradient, engine)
         return float(engine.together(parts)[0][0])
 

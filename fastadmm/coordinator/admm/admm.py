@@ -254,7 +254,7 @@ class AdmmMethod(Method):
         problem, coordinator = self.problem, self.coordinator
         # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
         z = self.engine.plus(coordinator.last.z, problem.offset, coordinator.intercept)
-        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        return problem.loss.evaluate(z, problem.y, problem.weight, self.engine.vector(len(z)), self.engine)
 
     @property
     def intercept(self) -> Any:

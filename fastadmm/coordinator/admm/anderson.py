@@ -114,7 +114,7 @@ class Anderson:
         if not np.isfinite(weights).all() or np.abs(weights).sum() > _MAX_WEIGHT:
             return None
         self.weights = weights
-        out = np.empty(len(image))
+        out = self.rows.engine.vector(len(image))
         self.rows.everywhere(less_combination, image, weights, self.images[:n], out)
         return out
 

@@ -196,14 +196,14 @@ class Coordinator:
         from fastadmm.kernels.sharing import pull_and_squares
 
         problem, state, r = self.problem, self.state, self.penalty
-        new = state.empty_like()
+        new = state.like(self.engine.vector(len(state.vector)))
         stepped = yield from self._step(new, known)
         total = stepped.total
         self.engine.copy(state.z, new.z)  # warm start of the z-update
         self.intercept = update_z_u(
             problem, stepped.relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
         )
-        pull = np.empty(len(total))
+        pull = self.engine.vector(len(total))
         given = total, new.z, new.u, *penalty_terms(r, self.metric), pull
         cross, pressed, pulled, square = self._sums(pull_and_squares, 4, *given)
         outcome = RoundOutcome(
@@ -227,7 +227,9 @@ class Coordinator:
     def _step(self, new: Any, known: bool) -> Talk[Stepped]:
         """Every party's x-update; the new state's messages are filled in, relaxed."""
         state, relaxes = self.state, self.relaxation != 1.0
-        answers = np.empty_like(new.messages) if relaxes else new.messages
+        answers = new.messages
+        if relaxes:
+            answers = self.engine.vector(answers.size).reshape(answers.shape)
         stepped = yield from collect_messages(
             self.order, state, self.penalty, answers, self.engine, self.metric, known
         )
@@ -268,10 +270,9 @@ class Coordinator:
     def _reweight(self, total: np.ndarray) -> Talk[None]:
         """Let the penalty follow the curvature of the loss at the model."""
         problem = self.problem
-        z = self.engine.plus(total, problem.offset, self.intercept)
-        found = CurvatureRule.metric(
-            problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine), self.engine
-        )
+        z, bend = self.engine.plus(total, problem.offset, self.intercept), self.engine.vector(len(total))
+        problem.loss.curvature(z, problem.y, problem.weight, bend, self.engine)
+        found = CurvatureRule.metric(bend, self.engine)
         if found is None:
             return
         self.metric, self.penalty = found

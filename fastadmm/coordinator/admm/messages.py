@@ -52,7 +52,7 @@ def correction(
     """
     from fastadmm.kernels.sharing import shift_of_targets
 
-    out, tau = np.empty(len(state.z)), float(order.tau(len(state.messages)))
+    out, tau = engine.vector(len(state.z)), float(order.tau(len(state.messages)))
     given = state.messages, state.z, state.u, *penalty_terms(penalty, metric), tau, out
     engine.over_rows(shift_of_targets, engine.leaves(len(out)), *given)
     return out
@@ -94,7 +94,7 @@ def relax(
     """
     from fastadmm.kernels.sharing import relax_messages
 
-    total, relaxed = np.empty(len(old.z)), np.empty(len(old.z))
+    total, relaxed = engine.vector(len(old.z)), engine.vector(len(old.z))
     given = old.messages, old.z, messages, float(relaxation), out, total, relaxed
     engine.over_rows(relax_messages, engine.leaves(len(total)), *given)
     return total, relaxed

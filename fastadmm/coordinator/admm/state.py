@@ -36,11 +36,6 @@ class SharedState:
         self.z = self.vector[m * n : (m + 1) * n]
         self.u = self.vector[(m + 1) * n :]
 
-    def empty_like(self) -> SharedState:
-        """A state of the same shape with undefined values."""
-        m, n = self.messages.shape
-        return SharedState(m, n, np.empty_like(self.vector))
-
     def like(self, vector: np.ndarray) -> SharedState:
         """A state of the same shape with given values."""
         return SharedState(*self.messages.shape, vector)

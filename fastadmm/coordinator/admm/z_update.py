@@ -70,7 +70,7 @@ def update_z_u(
     if metric is None:
         centre, weight = engine.plus(total, u_before, factor=1.0 / penalty), problem.weight
     else:  # A sample with r omega has the z of one with r and its weight over omega.
-        centre, weight = np.empty(len(total)), np.empty(len(total))
+        centre, weight = engine.vector(len(total)), engine.vector(len(total))
         leaves, given = engine.leaves(len(total)), (total, u_before, problem.weight, float(penalty), metric)
         engine.over_rows(centres_in_metric, leaves, *given, centre, weight)
 

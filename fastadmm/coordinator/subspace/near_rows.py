@@ -132,8 +132,9 @@ def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple
     problem, point, engine = span.problem, here.point, span.engine
     assert point.gradient is not None
     assert isinstance(problem, Problem)
-    some, few = SomeRows.of(problem, rows), _columns(span.messages, rows, engine)
+    few = _columns(span.messages, rows, engine)
     engine = SomeRowsEngine(engine, rows, len(point.total))
+    some = SomeRows.of(problem, rows, engine)
     near = Span(some, few, engine)
     own = near.evaluated(SpanPoint(point.coefficients, point.intercept, point.total[rows]))
     assert own.gradient is not None

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine, row_ranges
+
 __all__ = ["chosen_rows", "strides"]
 
 Array = np.ndarray
@@ -45,12 +47,15 @@ def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
     return found
 
 
-def chosen_rows(first: int, stop: int, stride: int) -> Array:
-    """Increasing numbers of the rows of a sample, from ``first`` on and before ``stop``, less ``first``.
+def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
+    """Increasing numbers of the rows of a sample, of ``n_rows`` that are here.
 
     One of every ``stride`` rows; which one differs, for tables may have periods.
     """
-    windows = np.arange(first // stride, -(-stop // stride), dtype=np.uint64)
-    inside = (windows * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(33)) % np.uint64(stride)
-    rows = (windows * np.uint64(stride) + inside).astype(np.int64)
-    return rows[(rows >= first) & (rows < stop)] - first
+    from fastadmm.kernels.windows import row_of_each
+
+    begin, end = engine.first_row // stride, -(-(engine.first_row + n_rows) // stride)
+    rows = np.empty(end - begin, dtype=np.int64)
+    engine.over_rows(row_of_each, row_ranges(len(rows)), begin, stride, engine.first_row, rows)
+    # Rows of the first window and of the last may be elsewhere.
+    return rows[int(rows[0] < 0) : len(rows) - int(rows[-1] >= n_rows)]

@@ -49,10 +49,10 @@ def sampled_start(
     """
     n, d = rows.shape
     for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
-        numbers = chosen_rows(engine.first_row, engine.first_row + n, stride)
+        numbers = chosen_rows(n, stride, engine)
         own = SomeRowsEngine(engine, numbers, n)
-        part = rows.some_rows(numbers) if isinstance(rows, Beside) else some_rows(rows, numbers, own)
-        some = SomeRows.of(problem, numbers)
+        part = rows.some_rows(numbers, own) if isinstance(rows, Beside) else some_rows(rows, numbers, own)
+        some = SomeRows.of(problem, numbers, own)
         span = StackedSpan(replace(some, weight=stride * some.weight), part, own)
         begin = span.at_weights(point.coefficients, point.intercept).point
         tolerance = _ACCURACY * stride * d / engine.all_rows(n) * begin.loss

@@ -117,9 +117,14 @@ class SomeRows:
     fit_intercept: bool
 
     @classmethod
-    def of(cls, problem: Problem, rows: np.ndarray) -> SomeRows:
-        """The rows with numbers of shape (n,)."""
-        y, weight, offset = (vector[rows] for vector in (problem.y, problem.weight, problem.offset))
+    def of(cls, problem: Problem, rows: np.ndarray, engine: Engine) -> SomeRows:
+        """The rows with numbers of shape (n,); ``engine``: of these rows."""
+        from fastadmm.kernels.vectors import chosen
+
+        found = np.empty((3, len(rows)))
+        vectors = problem.y, problem.weight, problem.offset
+        engine.over_rows(chosen, engine.leaves(len(rows)), vectors, rows, found)
+        y, weight, offset = found
         whole = problem.regularization, problem.total_weight, problem.fit_intercept
         return cls(problem.loss, y, weight, offset, *whole)
 
@@ -211,7 +216,6 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
     solved: np.ndarray | None = None  # for the slope here
     best = Best(span, here, _MOST_IDLE)
     for _ in range(_MAX_STEPS):
-        span.let_go(here, best.here)
         step = -(solve(here.slope) if solved is None else solved)
         solved = None
         decrease = -float(here.slope @ step)
@@ -226,7 +230,6 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
             if decrease <= _FLAT * abs(here.value):
                 break
             step = step * span.best_length(here, step, trial)
-            span.let_go(here, best.here)
             trial = span.advance(here, step)
             if not trial.value < here.value:
                 break
@@ -241,7 +244,7 @@ def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
             solved = None
             span.renew(hessian, here.point)
             solve, fresh = Secant(span.solver(hessian)), True
-    return span.leave(best.here)
+    return best.here.point
 
 
 def descend_to(
@@ -333,8 +336,6 @@ class Span:
             tilt = np.append(np.zeros(self.lead), tilt)
         self.tilt = tilt
         self.scale = problem.regularization
-        self._z = np.empty(0)  # scratch, from step to step
-        self._made: list[SpanPoint] = []  # here, and nowhere else
 
     @property
     def n_messages(self) -> int:
@@ -343,7 +344,8 @@ class Span:
 
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
-        problem, z, gradient = self.problem, np.empty(len(point.total)), np.empty(len(point.total))
+        problem, n = self.problem, len(point.total)
+        z, gradient = self.engine.vector(n), self.engine.vector(n)
         here = problem.offset, point.total, point.intercept, problem.y, problem.weight
         (sums,) = self.engine.together(problem.loss.measure_parts(*here, z, gradient, self.engine))
         loss, total, size = sums.tolist()
@@ -353,24 +355,9 @@ class Span:
         """Weighted second derivatives of the loss; their square roots go to ``root``, of shape (N,)."""
         problem, n = self.problem, len(point.total)
         there = problem.offset, point.total, point.intercept, problem.y, problem.weight
-        h = np.empty(n)
+        h = self.engine.vector(n)
         problem.loss.curvature_parts(*there, h, self.engine, root)  # nobody asks for its sum
         return h
-
-    def let_go(self, *kept: Here) -> None:
-        """Give back the memory of points that :meth:`advance` made, but for those that are kept."""
-        own = [here.point for here in kept]
-        for point in self._made:
-            if not any(point is other for other in own) and point.gradient is not None:
-                self.engine.give_back(point.total, point.gradient)
-        self._made = [point for point in self._made if any(point is other for other in own)]
-
-    def leave(self, kept: Here) -> SpanPoint:
-        """Give back all memory but a point's; that point."""
-        self.let_go(kept)
-        self.engine.give_back(self._z)
-        self._z, self._made = np.empty(0), []
-        return kept.point
 
     def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
         """Take new messages into the Hessian; the same pass gives the slope."""
@@ -389,9 +376,7 @@ class Span:
     def _moved(self, hessian: SpanHessian, point: SpanPoint, gradient: np.ndarray | None) -> np.ndarray:
         root = self.engine.vector(len(point.total))
         h = self.curvature(point, root)
-        products = hessian.refresh(self.messages, h, self.engine, gradient, root)
-        self.engine.give_back(root)
-        return products
+        return hessian.refresh(self.messages, h, self.engine, gradient, root)
 
     def here(self, point: SpanPoint, products: np.ndarray) -> Here:
         """A point with its loss and gradient, whose products with the messages have shape (K,)."""
@@ -441,10 +426,7 @@ class Span:
         problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         move, n = step[lead:], len(old.total)
-        total, gradient = self.engine.vector(n), self.engine.vector(n)
-        if len(self._z) != n:
-            self._z = self.engine.vector(n)
-
+        total, z, gradient = (self.engine.vector(n) for _ in range(3))
         loss, products, sums = problem.loss.advance(
             messages,
             move,
@@ -454,12 +436,11 @@ class Span:
             problem.y,
             problem.weight,
             total,
-            self._z,
+            z,
             gradient,
             self.engine,
         )
         point = SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums)
-        self._made.append(point)
         return self.here(point, products)
 
     def combined(self, c: np.ndarray) -> np.ndarray:

@@ -370,11 +370,12 @@ class StackedSubspaceMethod(OverStackedRows):
         found, _ = self.rows.best(self.problem, start, tolerance, most, accuracy)
         self.stand_at(found)
         assert coordinator.primal is not None
-        # Unless the intercept moved the gradient on, its products with all columns are known.
-        same = coordinator.primal.gradient is found.gradient and coordinator.point.sums == found.sums
-        if found.products is not None and same:
-            images, own = self.rows.parted(found.products), coordinator.each_coefficients()
-            for party, c, image in zip(self.parties, own, images):
-                party.know(coordinator.primal.gradient, c, image)
+        # Unless the intercept moved the gradient on, its products with all columns are known; else one pass
+        # over all of them is less than one for every party.
+        gradient, products = coordinator.primal.gradient, found.products
+        if products is None or gradient is not found.gradient or coordinator.point.sums != found.sums:
+            products = self.rows.span(self.problem).rows.transposed_product(gradient, self.engine)
+        for party, c, image in zip(self.parties, coordinator.each_coefficients(), self.rows.parted(products)):
+            party.know(gradient, c, image)
         if before - (coordinator.primal.loss + coordinator.regulariser()) <= NOTHING * abs(before):
             self.leave()

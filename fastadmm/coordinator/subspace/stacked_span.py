@@ -86,7 +86,6 @@ class StackedSpan(Span):
     def __init__(self, problem: Problem | SomeRows, rows: CSRBlock | Beside, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)
         self.rows = rows
-        self._nothing: Array | None = None
         self._squares: Array | None = None
 
     @property
@@ -109,8 +108,11 @@ class StackedSpan(Span):
 
     def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
         h, lead, engine = self.curvature(point), self.lead, self.engine
-        gram = self.rows.gram(engine, h)
-        hessian.reference, hessian.matrix = h, gram
+        hessian.reference = h
+        if isinstance(self.rows, Beside):
+            hessian.matrix = self.rows.gram(engine, h, lead)
+            return
+        hessian.matrix = gram = self.rows.gram(engine, h)
         if lead:
             hessian.matrix = np.empty((1 + len(gram), 1 + len(gram)))
             hessian.matrix[1:, 1:], hessian.matrix[0, 0] = gram, engine.total_and_size(h)[0]
@@ -126,15 +128,10 @@ class StackedSpan(Span):
         if not isinstance(self.rows, Beside):
             return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
         problem, n = self.problem, self.rows.shape[0]
-        if self._nothing is None:
-            self._nothing = self.engine.zeros(n)
-        if len(self._z) != n:
-            self._z = self.engine.vector(n)
-        total, gradient = self.engine.vector(n), self.engine.vector(n)
-        given = problem.offset, intercept, problem.y, problem.weight, total, self._z, gradient, self.engine
-        loss, products, sums = problem.loss.advance(self.rows.matrices, c, self._nothing, *given)
+        total, z, gradient = (self.engine.vector(n) for _ in range(3))
+        given = problem.offset, intercept, problem.y, problem.weight, total, z, gradient, self.engine
+        loss, products, sums = problem.loss.advance(self.rows.matrices, c, np.empty(0), *given)
         point = SpanPoint(c, intercept, total, loss, gradient, sums)
-        self._made.append(point)
         return self.here(point, products)
 
     def _mean_squares(self) -> Array:

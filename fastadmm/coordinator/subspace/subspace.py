@@ -478,7 +478,6 @@ class SubspaceCoordinator:
         share, mean = drift_share(h, self.metric, self.watch.usual, self.engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
-            self.engine.give_back(h)
             return False
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = penalty_unit(problem, self.engine)

@@ -1,0 +1,65 @@
+"""Vectors that come back: memory that nobody knows any more is lent again.
+
+The system takes back large vectors, and sets pages to zero for the next, while all threads wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Vectors"]
+
+#: Bytes from which on a vector is worth it: the largest pages that memory comes in.
+_LARGE = 1 << 21
+
+#: Vectors of a length that are kept while nobody has them.
+_MOST = 8
+
+
+class _Lent:
+    """Memory behind an array: when the last array over it goes, it is kept for the next."""
+
+    def __init__(self, memory: np.ndarray, kept: list[np.ndarray]) -> None:
+        self._memory, self._kept = memory, kept
+        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+
+    def __del__(self) -> None:
+        if len(self._kept) < _MOST:
+            self._kept.append(self._memory)
+
+
+class Vectors:
+    """Lends vectors.
+
+    Attributes
+    ----------
+    kept : dict
+        Memory that nobody has, by its length.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[int, list[np.ndarray]] = {}
+
+    def lend(self, size: int) -> np.ndarray:
+        """Room for so many numbers, whatever stands there.
+
+        Parameters
+        ----------
+        size : int
+        """
+        if 8 * size < _LARGE:
+            return np.empty(size)
+        kept = self.kept.setdefault(size, [])
+        try:
+            memory = kept.pop()  # several threads may ask
+        except IndexError:
+            memory = np.empty(size)
+        return np.asarray(_Lent(memory, kept))
+
+    def forget(self) -> None:
+        """Keep nothing of what there is, nor of what comes back later."""
+        for kept in self.kept.values():
+            kept[:] = [np.empty(0)] * _MOST
+        self.kept = {}
