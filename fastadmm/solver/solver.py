@@ -198,7 +198,7 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
-        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties)
+        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties * self.problem.n_outputs)
         if again and self._goes_on(self.last_record):
             begin = time.perf_counter()
             with self.engine.limited():

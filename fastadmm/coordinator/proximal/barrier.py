@@ -32,7 +32,7 @@ Array = np.ndarray
 Square = tuple[Array, Array, float]
 
 #: Contributions to predictors that cost as much as a logarithm's factor, where nothing else does.
-_FAR = 1e3
+_FAR = 100.0
 
 #: Steps of Newton's method for the maximisers, from where the nearer end alone would have them.
 _STEPS = 30
