@@ -52,6 +52,9 @@ MOST_GROWTH = 1000.0
 #: Least pivot of a scaled system whose digits are good for a step.
 _SOUND = 1e-5
 
+#: Pivots of columns that are others' but for rounding; steps to a fitted dual vector.
+_SAME_COLUMN, _FITS = 1e-10, 3
+
 #: So many factors after the last that proved more, or lowered the value by this share, one gives up.
 _STILL, _SAME = 5, 1e-8
 
@@ -159,6 +162,7 @@ class _Path:
         self.size = np.tile(np.sqrt((values * values).mean(axis=0)), classes)
         self.size[self.size == 0.0] = 1.0
         self.penalty = PenaltyBarrier(self.penalties, widths, self.size)
+        self.n_logarithms = max(1, self.rows.n_logarithms + self.penalty.n_logarithms)
         self.cuts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *widths]).tolist())]
         # Parties whose weights nothing bounds, not even a norm.
         self.endless = [m for m, p in enumerate(self.penalties) if p.homogeneous and p.coefficients[0] == 0.0]
@@ -167,8 +171,7 @@ class _Path:
     def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
         x, b = self.penalty.inside(0.1 / (self.size * math.sqrt(self.d))), self.rows.none
         best = PathEnd(x, b, np.empty(0), self.exact(x, b), least)
-        n_logarithms = max(1, self.rows.n_logarithms + self.penalty.n_logarithms)
-        mu = first = best.value / n_logarithms if best.value > 0.0 else 1.0
+        mu = first = best.value / self.n_logarithms if best.value > 0.0 else 1.0
         n_still, goes_on = 0, True
         while goes_on and self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
             x, b, taken, goes_on = self.centred(x, b, mu)
@@ -205,8 +208,9 @@ class _Path:
             value = self.exact(point, b)
             if value <= best.value:
                 best = replace(best, weights=point, intercept=b, value=value)
-        inside = -math.inf
-        for dual in (self.rows.balanced(u, h), self.ahead):
+        near = math.sqrt(mu * max(best.value / self.n_logarithms, mu))
+        inside, fitted = -math.inf, self._fitted(self.ahead, h, *self.penalty.free(x, mu, near))
+        for dual in (self.rows.balanced(u, h), self.ahead, fitted):
             slope = self.rows.slopes(dual)
             shares = [DualShare.proved(p, -slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
             lower, within = bound_from_shares(problem, dual, shares, self.engine), -math.inf
@@ -216,6 +220,29 @@ class _Path:
                 best = replace(best, gradient=dual, lower=max(lower, best.lower))
             inside = max(inside, within)
         return replace(best, within=inside)
+
+    def _fitted(self, dual: Array, h: Array, free: Array, slope: Array) -> Array:
+        """A dual vector near another whose slopes are the penalty's, where weights are free.
+
+        Where the loss is steep predictors do not tell the gradient to so many digits. The loss's curvature
+        says which rows' slopes move: not those near the ends of their domain.
+        """
+        rows = self.rows
+        chosen = np.append(np.full(rows.lead, True), free)
+        equations = rows.equations(dual, h)[0][:, chosen]
+        size = np.maximum(np.sqrt((equations * equations).sum(axis=0)), 1e-300)
+        _, r, order = scipy.linalg.qr(equations / size, mode="economic", pivoting=True, check_finite=False)
+        pivots = np.abs(r.diagonal())
+        rank = int((pivots > _SAME_COLUMN * pivots.max(initial=0.0)).sum())
+        if rank == 0:
+            return dual
+        whole, own, r = np.zeros(len(chosen)), np.flatnonzero(chosen)[order[:rank]], r[:rank, :rank]
+        for _ in range(_FITS):
+            missing = np.append(rows.sums(dual), rows.slopes(dual) + slope)[own] / size[order[:rank]]
+            step = dtrtrs(r, dtrtrs(r, missing, trans=1)[0])[0]
+            whole[own] = -step / size[order[:rank]]
+            dual = dual + rows.bent(h, rows.moved(whole[rows.lead :], rows.rise(whole[: rows.lead])))
+        return rows.balanced(dual, h)
 
     def _within(self, dual: Array, slope: Array, shares: list[DualShare], x: Array) -> float:
         """What a gradient proves among models in which no column contributes far more than the heaviest."""

@@ -69,6 +69,10 @@ class PredictorRows:
         slopes: Array = self.values.T @ u
         return slopes
 
+    def sums(self, u: Array) -> Array:
+        """In all intercepts."""
+        return np.full(self.lead, u.sum())
+
     def bent(self, h: Array, along: Array) -> Array:
         """What a curvature makes of a gradient along a step of predictors."""
         return h * along
@@ -126,6 +130,10 @@ class ClassRows(PredictorRows):
     def slopes(self, u: Array) -> Array:
         slopes: Array = (u.reshape(self.classes, -1) @ self.values).ravel()
         return slopes
+
+    def sums(self, u: Array) -> Array:
+        sums: Array = u.reshape(self.classes, -1).sum(axis=1)[: self.lead]
+        return sums
 
     def bent(self, h: Array, along: Array) -> Array:
         direction = np.ascontiguousarray(along.reshape(self.classes, -1))
