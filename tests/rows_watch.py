@@ -47,7 +47,7 @@ HARMLESS = {
 CHOICES = {"flatnonzero", "take"}
 
 #: What only runs where rows are so few that they are one leaf.
-ONE_LEAF = {"barrier", "box_program", "central_path", "few_rows", "predictor_newton", "wide"}
+ONE_LEAF = {"barrier", "box_program", "central_path", "few_rows", "path_rows", "predictor_newton", "wide"}
 
 #: What needs its own frame.
 SPECIAL = {"super", "locals", "globals", "vars"}

@@ -15,6 +15,7 @@ import scipy.optimize
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.coordinator.proximal.barrier import LossBarrier, PenaltyBarrier
 from fastadmm.coordinator.proximal.central_path import follow_central_path
+from fastadmm.coordinator.proximal.path_rows import ClassRows, PredictorRows
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.penalty import PartyPenalty
@@ -43,6 +44,15 @@ def small(loss: str = "logistic", n: int = 30, seed: int = 0, **more: Any) -> Pr
     weight = rng.exponential(size=n) + 0.1
     weight[3] = 0.0
     return make_problem(blocks, y, loss=loss, lam=0.02, sample_weight=weight, **more)
+
+
+def small_classes(n: int = 30, **more: Any) -> Problem:
+    rng = np.random.default_rng(1)
+    blocks = [rng.normal(size=(n, d)) for d in (4, 3, 5)]
+    z = np.hstack(blocks) @ rng.normal(size=(12, 3)) + rng.gumbel(size=(n, 3))
+    y, weight = z.argmax(axis=1), rng.exponential(size=n) + 0.1
+    y[:3], weight[3] = [0, 1, 2], 0.0
+    return make_problem(blocks, y, loss="multinomial", lam=0.02, sample_weight=weight, **more)
 
 
 def penalties_of(problem: Problem) -> list[PartyPenalty]:
@@ -133,6 +143,71 @@ def test_penalties_with_logarithms(regularizer: str, constraint: Any) -> None:
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("classes", [False, True])
+def test_newton_equations_of_the_rows(classes: bool, fit_intercept: bool) -> None:
+    """Derivatives by differences, and the same equations as normal equations and as least squares."""
+    problem = (small_classes if classes else small)(fit_intercept=fit_intercept)
+    with Engine(1) as engine:
+        values = np.hstack([b.columns(np.arange(b.shape[1]), engine) for b in problem.blocks])
+        rows = (ClassRows if classes else PredictorRows)(problem, values, engine)
+        lead, count = rows.lead, rows.lead + 12 * problem.n_outputs
+        point = 0.3 * np.random.default_rng(2).normal(size=count)
+
+        def at(v: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            return rows.at(problem.offset + rows.moved(v[lead:], rows.rise(v[:lead])), 0.1)
+
+        _, u, h = at(point)
+        system, right = rows.normal(u, h)
+        np.testing.assert_allclose(right, slopes(lambda v: at(v)[0], point), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(right[lead:], rows.slopes(u), rtol=1e-12)
+        steps = 1e-6 * np.eye(count)
+        bent = [rows.normal(*at(point + e)[1:])[1] - rows.normal(*at(point - e)[1:])[1] for e in steps]
+        np.testing.assert_allclose(system, np.array(bent) / 2e-6, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rows.stiff(h), system.diagonal()[lead:], rtol=1e-12)
+        equations, target = rows.equations(u, h)
+        np.testing.assert_allclose(equations.T @ equations, system, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(equations.T @ target, -right, rtol=1e-10, atol=1e-12)
+        along = rows.moved(point[lead:], rows.rise(point[:lead]))
+        np.testing.assert_allclose(rows.slopes(rows.bent(h, along)), (system @ point)[lead:], rtol=1e-10)
+        sums = rows.balanced(u, h).reshape(problem.n_outputs, -1).sum(axis=1)
+        assert not fit_intercept or np.abs(sums).max() <= 1e-13 * np.abs(u).sum()
+
+
+def test_a_class_that_is_nearly_sure_keeps_its_digits() -> None:
+    problem = small_classes(fit_intercept=False)
+    with Engine(1) as engine:
+        rows = ClassRows(problem, np.zeros((30, 12)), engine)
+        z = np.where(np.arange(3)[:, None] == problem.y, 40.0, 0.0).ravel()
+        h = rows.at(z, 0.0)[2]
+    own = problem.y.astype(int), np.arange(30)
+    np.testing.assert_allclose(rows._others(h)[own], 2.0 * math.exp(-40.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(
+    ("regularizer", "constraint"),
+    [("l1", "all"), ("elastic_net", "nonnegative"), ("group_lasso", "ball:0.7"), ("none", "box:-0.3,0.5")],
+)
+def test_the_end_of_the_path_of_several_classes(
+    regularizer: str, constraint: str, fit_intercept: bool
+) -> None:
+    problem = small_classes(regularizer=regularizer, constraint=constraint, fit_intercept=fit_intercept)
+    with Engine(1) as engine:
+        found = best_of_all_columns(problem, 1e-8, 0.0, 0.0, engine)
+    assert found is not None
+    weights, end = found
+    assert 0.0 <= end.value - end.lower <= 1e-8 * end.lower
+    assert [x.shape for x in weights] == [(4, 3), (3, 3), (5, 3)]
+    assert end.intercept.sum() == pytest.approx(0.0, abs=1e-12)
+    other = solve(problem, SolverOptions(gap=1e-8, history=30, n_threads=1))
+    assert other.certified
+    assert end.value / problem.total_weight == pytest.approx(other.objective, rel=3e-8)
+    for x, own in zip(weights, problem.party_constraints, strict=True):
+        for part in x.T:
+            np.testing.assert_array_equal(own.project(part), part)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(
     ("loss", "regularizer", "constraint"),
     [
@@ -191,6 +266,10 @@ def test_a_set_without_an_inside() -> None:
         40332,  # many bounds
         20271,  # nothing bounds some weights: proved among models of bounded size
         5206,  # one bound after another
+        70039,  # predictors whose rounding was all of a gradient that l1 on large columns needs to ten digits
+        60163,  # weights far larger than they have to be, whose sums rounded
+        60219,  # several classes: columns of very different sizes, and an optimum of about nothing
+        42190,  # several classes: groups
         pytest.param(603, marks=pytest.mark.repeats),
         pytest.param(6064, marks=pytest.mark.repeats),  # 179 parties: rounds took a second each
         pytest.param(40133, marks=pytest.mark.repeats),
@@ -209,8 +288,9 @@ def test_when_another_way_is_tried() -> None:
     assert [k for k in range(100) if takes_long(k, 200)] == [5, 10, 20, 40, 80]
 
 
-def test_only_small_convex_problems_of_one_predictor() -> None:
+def test_only_small_convex_problems() -> None:
     assert is_small(small())
+    assert is_small(small_classes())
     rng = np.random.default_rng(0)
     assert not is_small(
         make_problem([rng.normal(size=(5000, 2))], rng.normal(size=5000), lam=1e-3, loss="squared")
@@ -218,8 +298,8 @@ def test_only_small_convex_problems_of_one_predictor() -> None:
     assert not is_small(
         make_problem([rng.normal(size=(9, 1100))], rng.normal(size=9), lam=1e-3, loss="squared")
     )
-    classes = make_problem([rng.normal(size=(9, 2))], np.arange(9) % 3, lam=1e-3, loss="multinomial")
-    assert not is_small(classes)
+    many = make_problem([rng.normal(size=(9, 200))], np.arange(9), lam=1e-3, loss="multinomial")
+    assert not is_small(many)
 
 
 @pytest.mark.parametrize("options", [{"history": 8}, {"directions": "one"}, {"gap": 0.0}])
@@ -242,13 +322,16 @@ def test_runs_that_keep_to_directions_do(options: dict, monkeypatch: pytest.Monk
         ("hinge", {}),
         ("squared", {"regularizer": "group_lasso"}),
         ("logistic", {"regularizer": "l1", "n": 9}),
+        ("multinomial", {"regularizer": "l1", "constraint": "ball:2"}),
+        ("multinomial", {"regularizer": "elastic_net"}),
     ],
 )
 def test_a_run_goes_on_from_there(loss: str, more: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits whether it was interrupted before or after, and never a worse model."""
     monkeypatch.setattr(solver_module, "takes_long", lambda n, _: n == 2)
     options = SolverOptions(gap=1e-13, n_threads=1)
-    whole = Solver(small(loss, **more), options)
+    problem = small_classes(**more) if loss == "multinomial" else small(loss, **more)
+    whole = Solver(problem, options)
     whole.prepare()
     records, states = [], []
     for _ in range(5):
@@ -258,7 +341,7 @@ def test_a_run_goes_on_from_there(loss: str, more: dict, monkeypatch: pytest.Mon
     assert all(b <= a * (1.0 + 1e-13) for a, b in pairwise(objectives[1:]))
     assert records[1].gap <= 1e-9
     for at in (0, 1, 2):
-        again = Solver(small(loss, **more), options)
+        again = Solver(problem, options)
         again.restore(*states[at])
         for _ in range(at + 1, 5):
             again.round()

@@ -14,7 +14,7 @@ from fastadmm.problem.problem import Problem
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
@@ -90,7 +90,7 @@ def test_a_run_that_stalls_goes_on_with_best_responses() -> None:
     given = problem()
     solver = Solver(given, SolverOptions(gap=1e-8))
     solver.round()
-    solver.method.whole = False
+    solver.method.go_by_directions()
     while solver.round().gap > 1e-8:
         assert solver.n_rounds < 60
     assert solver.last_record is not None
@@ -118,7 +118,18 @@ def test_early_stopping_keeps_to_directions() -> None:
     assert len(solver.coordinator.shared.messages) < 16
 
 
+def test_best_responses_begin_at_the_columns_model() -> None:
+    solver = Solver(problem("l1", 1e-4), SolverOptions(gap=1e-9))
+    first = solver.round()
+    solver.method.go_by_directions()
+    for part, x in zip(solver.parties[0].parts, solver.party_weights()[0].T, strict=True):
+        np.testing.assert_allclose(part.weights(part.span.coefficients(x)), x, rtol=1e-12, atol=1e-14)
+    assert [solver.round().objective <= first.objective * (1.0 + 1e-12) for _ in range(3)] == [True] * 3
+
+
 @settings(max_examples=40)
+@example(seed=1999, log_lam=-2.75, classes=3, n=29, case=("l1", {"constraint": "nonnegative"}))
+@example(seed=1999, log_lam=-2.78125, classes=3, n=29, case=("l1", {"constraint": "nonnegative"}))
 @given(
     seed=st.integers(0, 10**6),
     log_lam=st.floats(-6.0, -1.0),

@@ -92,11 +92,29 @@ def test_a_run_that_stalls_goes_on_with_best_responses() -> None:
     given = problem()
     solver = Solver(given, SolverOptions(gap=1e-9))
     solver.round()
-    solver.method.whole = False
+    solver.method.go_by_directions()
     while solver.round().gap > 1e-9:
         assert solver.n_rounds < 60
     assert solver.last_record is not None
     assert solver.last_record.objective == pytest.approx(solve(given, EXACT).objective, rel=1e-9)
+
+
+def test_columns_that_were_sent_become_directions_that_parties_can_count_in() -> None:
+    solver = Solver(problem(), SolverOptions(gap=1e-9))
+    solver.round()
+    weights = solver.party_weights()
+    solver.method.go_by_directions()
+    shared = solver.coordinator.shared
+    for m, (party, x) in enumerate(zip(solver.parties, weights, strict=True)):
+        c = solver.coordinator.coefficients(m)
+        np.testing.assert_allclose(party.weights(c), x, rtol=1e-14)
+        np.testing.assert_allclose(party.span.coefficients(x), c, rtol=1e-12, atol=1e-14)
+        of_party = party.block.columns(np.arange(len(x)), solver.engine) @ party.directions.T
+        np.testing.assert_allclose(shared.messages[shared.of(m)], of_party.T, rtol=1e-14)
+        mine = np.ix_(shared.of(m), shared.of(m))
+        np.testing.assert_allclose(shared.products[mine], party.directions @ party.directions.T, rtol=1e-14)
+    solver.round()  # best responses: counted in unit vectors these would be far away
+    assert solver.last_record.objective == pytest.approx(solve(problem(), EXACT).objective, rel=1e-6)
 
 
 def test_a_run_goes_on_to_the_same_bits() -> None:

@@ -156,6 +156,11 @@ class Method(ABC):
         return [party.final_weights(**self.final_arguments(m)) for m, party in enumerate(self.parties)]
 
     @property
+    def descends(self) -> bool:
+        """Whether no round ends with a higher objective than it began with."""
+        return False
+
+    @property
     def sums_are_of_weights(self) -> bool:
         """Whether the state's sum of messages is that of the returned weights, but for rounding."""
         return False

@@ -444,6 +444,10 @@ class FaceParty(SendsColumns, Answering):
             raise Unanswerable("call 'recombine': more directions than were sent")
         self.directions = np.vstack([rotation @ self.directions[:n], self.directions[n:]])
 
+    def measure_columns(self) -> None:
+        """Make unit vectors, which :meth:`send_columns` leaves, directions as of :class:`DirectionSpan`."""
+        self.directions = self.directions / self.span.scale
+
     def weights(self, coefficients: Array) -> Array:
         """x_m of shape (d,), in the set, for coefficients of shape (K,)."""
         return self.span.weights(coefficients)

@@ -119,6 +119,13 @@ class ClassFaceParty(OfClasses):
         for part in others:
             part.directions = first.directions
 
+    def measure_columns(self) -> None:
+        """As :meth:`FaceParty.measure_columns`."""
+        first, *others = self.parts
+        first.measure_columns()
+        for part in others:
+            part.directions = first.directions
+
     def prove(self, gradient: np.ndarray, weights: Sequence[np.ndarray]) -> list[dict[str, Any]]:
         """:meth:`FaceParty.prove` of each class, of a gradient of shape (C, N)."""
         slopes = self.block.transposed_matrix_product(gradient, self.engine)

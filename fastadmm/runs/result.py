@@ -89,9 +89,8 @@ def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
         "message": result.message,
         "rounds": done.round,
         "seconds": done.seconds,
-        **(
-            {} if result.kept is None else {"kept_round": last["round"], "validation": last.get("validation")}
-        ),
+        **({} if result.kept is None else {"kept_round": last["round"]}),
+        **({"validation": last["validation"]} if result.kept is not None and "validation" in last else {}),
         "objective": last["objective"],
         "gap": last["gap"],
         "gap_absolute": last["gap_absolute"],

@@ -22,8 +22,9 @@ __all__ = ["best_of_all_columns", "is_small", "takes_long"]
 
 Array = np.ndarray
 
-#: Rows and columns at most, and operations of a Newton step: some ten milliseconds.
-_MOST_ROWS, _MOST_COLUMNS, _MOST_WORK = 4096, 1024, 1 << 28
+#: Rows and weights at most, and operations of a Newton step, some ten milliseconds: of each so many parties
+#: times classes again, whose rounds take long themselves.
+_MOST_ROWS, _MOST_WEIGHTS, _MOST_WORK, _PARTS = 4096, 2048, 1 << 28, 16
 
 #: Before the first try: rounds at least, and answers of all parties at most where that leaves so many.
 _FEWEST, _MOST_ANSWERS = 5, 400
@@ -31,9 +32,12 @@ _FEWEST, _MOST_ANSWERS = 5, 400
 
 def is_small(problem: Problem) -> bool:
     """Whether all columns of a problem whose parties are in this process are few enough."""
-    rows, columns = problem.n_samples, sum(block.shape[1] for block in problem.blocks)
-    few = rows <= _MOST_ROWS and columns <= _MOST_COLUMNS and (rows + columns) * columns**2 <= _MOST_WORK
-    return few and problem.convex and problem.n_outputs == 1
+    rows, classes = problem.n_samples, problem.n_outputs
+    weights = classes * sum(block.shape[1] for block in problem.blocks)
+    work = (classes * rows + weights) * weights**2 * _PARTS
+    most = _MOST_WORK * max(_PARTS, problem.n_parties * classes)
+    few = classes * rows <= _MOST_ROWS and weights <= _MOST_WEIGHTS and work <= most
+    return few and problem.convex
 
 
 def takes_long(n_rounds: int, n_parties: int) -> bool:
@@ -47,7 +51,7 @@ def takes_long(n_rounds: int, n_parties: int) -> bool:
 def best_of_all_columns(
     problem: Problem, wanted: float, smallest: float, least: float, engine: Engine
 ) -> tuple[list[Array], PathEnd] | None:
-    """Weights of every party, and what was found; None where a set has no inside.
+    """Weights of every party, (d_m,) or (d_m, C), and what was found; None where a set has no inside.
 
     Parameters
     ----------
@@ -68,4 +72,7 @@ def best_of_all_columns(
     widths = [block.shape[1] for block in blocks]
     with np.errstate(all="ignore"):
         end = follow_central_path(problem, penalties, values, widths, wanted, smallest, least, engine)
-    return None if end is None else (np.split(end.weights, np.cumsum(widths)[:-1]), end)
+    if end is None:
+        return None
+    parts = np.split(end.weights, np.cumsum(widths)[:-1], axis=-1)
+    return [np.ascontiguousarray(x.T) for x in parts], end

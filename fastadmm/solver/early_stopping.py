@@ -20,6 +20,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.history import RoundRecord
+from fastadmm.solver.kept_model import KeptModel
 
 __all__ = [
     "METRICS",
@@ -234,8 +235,8 @@ def held_out_rows(y: Array, fraction: float, seed: Any, stratify: bool) -> Array
     return mask
 
 
-class ValidationWatch:
-    """Follows the metric from round to round.
+class ValidationWatch(KeptModel):
+    """Follows the metric from round to round, and keeps the model of the best.
 
     Parameters
     ----------
@@ -246,19 +247,12 @@ class ValidationWatch:
     ----------
     best : float
         Best value so far; NaN before the first round.
-    record : RoundRecord or None
-        The round of the best value.
-    weights : list of ndarray
-        The model of that round; empty where the parties keep them elsewhere.
-    intercept : float or ndarray
     """
 
     def __init__(self, rule: EarlyStopping, problem: Problem) -> None:
+        super().__init__()
         self.rule, self.loss = rule, problem.loss
         self.best = math.nan
-        self.record: RoundRecord | None = None
-        self.weights: list[Array] = []
-        self.intercept: Any = 0.0
 
     def value(self, z: Array, engine: Engine) -> float:
         """The metric at the linear predictor of the held-out rows, from :func:`predictor`."""
@@ -284,18 +278,8 @@ class ValidationWatch:
         return self.record is not None and n_rounds - self.record.round >= self.rule.patience
 
     def export(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        import json
-
-        saved = {"record": json.dumps(self.record.to_json()) if self.record else "", "best": self.best}
-        return {**saved, "intercept": self.intercept}
+        return {**super().export(), "best": self.best}
 
     def restore(self, saved: dict[str, Any], weights: list[Array]) -> None:
-        """Inverse of :meth:`export`, with the weights."""
-        import json
-
+        super().restore(saved, weights)
         self.best = float(saved["best"])
-        self.record = RoundRecord.from_json(json.loads(saved["record"])) if saved["record"] else None
-        held = saved["intercept"]
-        self.intercept = np.array(held) if np.ndim(held) else float(held)
-        self.weights = [np.array(w) for w in weights]

@@ -25,6 +25,7 @@ from fastadmm.solver.all_columns import best_of_all_columns, is_small, takes_lon
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.kept_model import KeptModel, LowestModel
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.row_state import with_rows
@@ -83,6 +84,7 @@ class Solver(Run):
     ) -> None:
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
+        self.lowest: LowestModel | None = None
         self.start = None if start is None else check_start(start, problem)
         self.options = options or SolverOptions()
         self.sums_only = self.options.secrecy == "sums"
@@ -92,6 +94,8 @@ class Solver(Run):
         self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
         if early is not None:
             self.method.keep_to_directions()
+        elif problem.convex and not self.method.descends:
+            self.lowest = LowestModel()
         whole = self.options.history is None and self.options.directions == "auto" and early is None
         here = not elsewhere and not self.engine.shares_rows
         self.knows_all = self.method.takes_weights and whole and here and is_small(problem)
@@ -198,7 +202,7 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
-        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties)
+        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties * self.problem.n_outputs)
         if again and self._goes_on(self.last_record):
             begin = time.perf_counter()
             with self.engine.limited():
@@ -209,10 +213,7 @@ class Solver(Run):
             and not self.diverged
             and self.watch.take(self.last_record, self.method.intercept)
         ):
-            if self.driver.local:
-                self.watch.weights = [np.array(w, order="C") for w in self.method.weights()]
-            else:
-                yield self._final("keep_best", Pace.SHORT)
+            yield from self._keep(self.watch)
         ends = self._checkable and not self.diverged and self.stop_reason(self.last_record) is not None
         if ends and not self.method.sums_are_of_weights:
             begin = time.perf_counter()
@@ -222,7 +223,19 @@ class Solver(Run):
                     yield from self.method.settle()
             self._spend(time.perf_counter() - begin)
             self.last_record = record
+        if (lowest := self.lowest) is not None:
+            if lowest.take(self.last_record, self.method.intercept):
+                yield from self._keep(lowest)
+            elif ends and lowest.record is not None:
+                lowest.record = self._of_model(lowest.record, lowest.weights, lowest.intercept)
         return self.last_record
+
+    def _keep(self, kept: KeptModel) -> Talk[None]:
+        """Keep the present weights, or let the parties elsewhere do so."""
+        if self.driver.local:
+            kept.weights = [np.array(w, order="C") for w in self.method.weights()]
+        else:
+            yield self._final("keep_best", Pace.SHORT)
 
     def _goes_on(self, record: RoundRecord) -> bool:
         """Whether a gap is wanted that is not reached."""
@@ -369,6 +382,9 @@ class Solver(Run):
     def describe(self, status: Status, record: RoundRecord) -> str:
         start = self.divergence.start
         told = describe_end(status, record, self.problem, self.options, self.method, start, self.watch)
+        lower = self._lower if status is not Status.DIVERGED else None
+        if lower is not None and lower.record is not None:
+            told += f"; the model of round {lower.record.round} is kept, whose objective is lower"
         return f"{told} ({self.method.remark})" if self.method.remark else told
 
     def export(self) -> dict[str, Any]:
@@ -381,14 +397,15 @@ class Solver(Run):
             "divergence": self.divergence.export(),
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
             **({} if self.watch is None else {"validation": self.watch.export()}),
+            **({} if self.lowest is None else {"lowest": self.lowest.export()}),
         }
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Each party's own arrays, its weights among them."""
-        parties = self.method.export_parties()
-        if self.watch is None or self.watch.record is None:
+        parties, kept = self.method.export_parties(), self.watch or self.lowest
+        if kept is None or kept.record is None:
             return parties
-        return [{**own, "best_weights": best} for own, best in zip(parties, self.watch.weights)]
+        return [{**own, "best_weights": best} for own, best in zip(parties, kept.weights)]
 
     def party_weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party."""
@@ -413,6 +430,9 @@ class Solver(Run):
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
         if self.watch is not None:
             self.watch.restore(saved["validation"], [state["best_weights"] for state in parties])
+        if self.lowest is not None and "lowest" in saved:  # not in runs that began without it
+            own = [state["best_weights"] for state in parties if "best_weights" in state]
+            self.lowest.restore(saved["lowest"], own)
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
 
@@ -443,14 +463,26 @@ class Solver(Run):
         return self.scheme.notes(self.problem.traits, self.options, not self.driver.local)
 
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
-        """Weights, intercept and round of the best model where held-out rows choose; else None."""
-        watch = self.watch
-        if watch is None or watch.record is None:
+        """Weights, intercept and round of a better model, where held-out rows or the objective say so."""
+        kept = self._lower if self.watch is None else self.watch
+        if kept is None or kept.record is None:
             return None
-        weights, record = [np.array(w) for w in watch.weights], watch.record
-        if self._checkable:
-            record = self._of_model(record, weights, watch.intercept)
-        return weights, watch.intercept, record
+        weights, record = [np.array(w) for w in kept.weights], kept.record
+        if self.watch is None:  # what has been proved since holds for it, too
+            absolute, relative = self.bound.update(record.objective, -math.inf)
+            record = replace(record, gap=relative, gap_absolute=absolute)
+        elif self._checkable:
+            record = self._of_model(record, weights, kept.intercept)
+        return weights, kept.intercept, record
+
+    @property
+    def _lower(self) -> LowestModel | None:
+        """An earlier model with a lower objective than the last, which is not certified."""
+        lowest, last = self.lowest, self.last_record
+        if lowest is None or lowest.record is None or last is None:
+            return None
+        ends = self._proves_enough(last) or self._proves_within(last)
+        return lowest if lowest.record.objective < last.objective and not ends else None
 
     def spill(self, directory: Path) -> None:
         self.method.spill(directory)

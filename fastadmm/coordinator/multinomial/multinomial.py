@@ -293,6 +293,10 @@ class MultinomialMethod(Method):
         self.problem, self.engine = problem, engine
         self.coordinator = MultinomialCoordinator(problem, engine, directions)
 
+    @property
+    def descends(self) -> bool:
+        return self.problem.loss.smooth
+
     def make_parties(self) -> list[ClassDirectionParty]:
         problem = self.problem
         return [

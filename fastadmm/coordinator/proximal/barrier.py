@@ -32,7 +32,7 @@ Array = np.ndarray
 Square = tuple[Array, Array, float]
 
 #: Contributions to predictors that cost as much as a logarithm's factor, where nothing else does.
-_FAR = 1e3
+_FAR = 100.0
 
 #: Steps of Newton's method for the maximisers, from where the nearer end alone would have them.
 _STEPS = 30
@@ -144,7 +144,7 @@ class PenaltyBarrier:
     """
 
     def __init__(self, penalties: Sequence[PartyPenalty], widths: Sequence[int], size: Array) -> None:
-        d = sum(widths)
+        d, self.unit = sum(widths), 1.0 / size
         # Weights that nothing keeps from going on and on with the logarithms.
         self.hold = np.zeros(d)
         self.norm, self.ridge, self.linear = np.zeros(d), np.zeros(d), np.zeros(d)
@@ -259,3 +259,23 @@ class PenaltyBarrier:
             if size * float(stiff[group].max()) < slack_of:
                 found[group] = 0.0
         return found
+
+    def free(self, x: Array, mu: float, near: float) -> tuple[Array, Array]:
+        """Which weights of the path are off their kinks and ends, and the penalty's slope there.
+
+        What a weight at a kink adds to the penalty falls with the factor, and what one at an end keeps of the
+        objective does not: ``near`` lies between. A ball pulls as its logarithm does.
+        """
+        free = np.ones(len(x), dtype=bool)
+        for end, sign, own in zip((self.low, self.high), (-1.0, 1.0), self.bounded):
+            room = sign * (end[own] - x[own])
+            free[own] &= mu * np.minimum(self.high - self.low, self.unit)[own] <= near * room
+        free[self.kinked] &= self.norm[self.kinked] * np.abs(x[self.kinked]) > near
+        slope = self.linear + self.ridge * x + self.norm * np.sign(x)
+        for group, factor in self.groups:
+            size = float(np.linalg.norm(x[group]))
+            free[group] &= factor * size > near
+            slope[group] += (factor / max(size, 1e-300)) * x[group]
+        for ball, radius in self.balls:
+            slope[ball] += (2.0 * mu / (radius**2 - float(x[ball] @ x[ball]))) * x[ball]
+        return free, slope

@@ -13,13 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
-from fastadmm.coordinator.proximal.barrier import LossBarrier, PenaltyBarrier, Square
+from fastadmm.coordinator.proximal.barrier import PenaltyBarrier, Square
+from fastadmm.coordinator.proximal.path_rows import ClassRows, PredictorRows
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.problem.penalty import PartyPenalty
@@ -50,6 +52,9 @@ MOST_GROWTH = 1000.0
 #: Least pivot of a scaled system whose digits are good for a step.
 _SOUND = 1e-5
 
+#: Pivots of columns that are others' but for rounding; steps to a fitted dual vector.
+_SAME_COLUMN, _FITS = 1e-10, 3
+
 #: So many factors after the last that proved more, or lowered the value by this share, one gives up.
 _STILL, _SAME = 5, 1e-8
 
@@ -63,10 +68,10 @@ class PathEnd:
 
     Attributes
     ----------
-    weights : ndarray of shape (d,)
+    weights : ndarray of shape (d,), or (C, d)
         Of all parties, side by side.
-    intercept : float
-    gradient : ndarray of shape (N,)
+    intercept : float or ndarray of shape (C,)
+    gradient : ndarray of shape (N,), or (C N,)
         What proves most of all that were seen; empty where nothing was.
     value, lower : float
         The objective, and what the gradient proves; summed scaling.
@@ -75,7 +80,7 @@ class PathEnd:
     """
 
     weights: Array
-    intercept: float
+    intercept: Any
     gradient: Array
     value: float
     lower: float
@@ -97,7 +102,7 @@ def follow_central_path(
     Parameters
     ----------
     problem : Problem
-        Convex, with one predictor per sample.
+        Convex.
     penalties : sequence of PartyPenalty
         One of each party.
     values : ndarray of shape (N, d)
@@ -118,7 +123,11 @@ def follow_central_path(
     path = _Path(problem, penalties, values, widths, engine)
     if not path.penalty.has_inside:
         return None
-    return path.follow(wanted, smallest, least)
+    end = path.follow(wanted, smallest, least)
+    if problem.n_outputs == 1:
+        return end
+    mean = float(end.intercept.mean())  # of classes they sum to zero
+    return replace(end, weights=end.weights.reshape(problem.n_outputs, -1), intercept=end.intercept - mean)
 
 
 @dataclass
@@ -126,7 +135,7 @@ class _Point:
     """A point inside, with what its logarithms make of loss and penalties."""
 
     x: Array
-    intercept: float
+    intercept: Any
     z: Array
     loss: tuple[float, Array, Array]
     penalty: tuple[float, Array, Array, list[Square]]
@@ -145,21 +154,24 @@ class _Path:
         widths: Sequence[int],
         engine: Engine,
     ) -> None:
-        self.problem, self.penalties, self.engine = problem, penalties, engine
-        self.values, self.d, self.lead = values, values.shape[1], int(problem.fit_intercept)
-        self.size = np.sqrt((values * values).mean(axis=0))
+        classes = problem.n_outputs
+        self.problem, self.engine, self.d = problem, engine, classes * values.shape[1]
+        self.rows = (ClassRows if classes > 1 else PredictorRows)(problem, values, engine)
+        #: Of each party and class.
+        self.penalties, widths = list(penalties) * classes, list(widths) * classes
+        self.size = np.tile(np.sqrt((values * values).mean(axis=0)), classes)
         self.size[self.size == 0.0] = 1.0
-        self.loss, self.penalty = LossBarrier(problem, engine), PenaltyBarrier(penalties, widths, self.size)
+        self.penalty = PenaltyBarrier(self.penalties, widths, self.size)
+        self.n_logarithms = max(1, self.rows.n_logarithms + self.penalty.n_logarithms)
         self.cuts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *widths]).tolist())]
         # Parties whose weights nothing bounds, not even a norm.
-        self.endless = [m for m, p in enumerate(penalties) if p.homogeneous and p.coefficients[0] == 0.0]
-        self.n_steps, self.ahead = 0, np.zeros(len(values))
+        self.endless = [m for m, p in enumerate(self.penalties) if p.homogeneous and p.coefficients[0] == 0.0]
+        self.n_steps, self.ahead = 0, np.zeros(problem.message_size)
 
     def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
-        x, b = self.penalty.inside(0.1 / (self.size * math.sqrt(self.d))), 0.0
+        x, b = self.penalty.inside(0.1 / (self.size * math.sqrt(self.d))), self.rows.none
         best = PathEnd(x, b, np.empty(0), self.exact(x, b), least)
-        n_logarithms = max(1, self.loss.n_logarithms + self.penalty.n_logarithms)
-        mu = first = best.value / n_logarithms if best.value > 0.0 else 1.0
+        mu = first = best.value / self.n_logarithms if best.value > 0.0 else 1.0
         n_still, goes_on = 0, True
         while goes_on and self.n_steps < _TOGETHER and mu > _LAST * first and n_still < _STILL:
             x, b, taken, goes_on = self.centred(x, b, mu)
@@ -173,29 +185,33 @@ class _Path:
             mu *= _MUCH_SMALLER if taken <= _EASY else _SMALLER
         return best
 
-    def exact(self, x: Array, b: float) -> float:
+    def predictors(self, x: Array, b: Any) -> Array:
+        """Of all rows."""
+        return self.problem.offset + self.rows.moved(x, b)
+
+    def exact(self, x: Array, b: Any) -> float:
         """The objective itself."""
-        problem = self.problem
-        z = problem.offset + self.values @ x + b
+        problem, z = self.problem, self.predictors(x, b)
         value = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         return value + sum(p.value(x[cut]) for p, cut in zip(self.penalties, self.cuts))
 
-    def at(self, x: Array, b: float, z: Array, mu: float) -> _Point:
+    def at(self, x: Array, b: Any, z: Array, mu: float) -> _Point:
         """A point inside."""
-        return _Point(x, b, z, self.loss.at(z, mu), self.penalty.at(x, mu))
+        return _Point(x, b, z, self.rows.at(z, mu), self.penalty.at(x, mu))
 
-    def measured(self, best: PathEnd, x: Array, b: float, mu: float) -> PathEnd:
+    def measured(self, best: PathEnd, x: Array, b: Any, mu: float) -> PathEnd:
         """What is best, with a point of the path."""
         problem = self.problem
-        _, u, h = self.loss.at(problem.offset + self.values @ x + b, mu)
-        stiff = ((self.values * self.values) * h[:, None]).sum(axis=0) + self.penalty.ridge
+        _, u, h = self.rows.at(self.predictors(x, b), mu)
+        stiff = self.rows.stiff(h) + self.penalty.ridge
         for point in (x, self.penalty.on_ends(x, mu, stiff)):
             value = self.exact(point, b)
             if value <= best.value:
                 best = replace(best, weights=point, intercept=b, value=value)
-        inside = -math.inf
-        for dual in (self._balanced(u, h), self.ahead):
-            slope = self.values.T @ dual
+        near = math.sqrt(mu * max(best.value / self.n_logarithms, mu))
+        inside, fitted = -math.inf, self._fitted(self.ahead, h, *self.penalty.free(x, mu, near))
+        for dual in (self.rows.balanced(u, h), self.ahead, fitted):
+            slope = self.rows.slopes(dual)
             shares = [DualShare.proved(p, -slope[cut]) for p, cut in zip(self.penalties, self.cuts)]
             lower, within = bound_from_shares(problem, dual, shares, self.engine), -math.inf
             if self.endless:
@@ -204,6 +220,29 @@ class _Path:
                 best = replace(best, gradient=dual, lower=max(lower, best.lower))
             inside = max(inside, within)
         return replace(best, within=inside)
+
+    def _fitted(self, dual: Array, h: Array, free: Array, slope: Array) -> Array:
+        """A dual vector near another whose slopes are the penalty's, where weights are free.
+
+        Where the loss is steep predictors do not tell the gradient to so many digits. The loss's curvature
+        says which rows' slopes move: not those near the ends of their domain.
+        """
+        rows = self.rows
+        chosen = np.append(np.full(rows.lead, True), free)
+        equations = rows.equations(dual, h)[0][:, chosen]
+        size = np.maximum(np.sqrt((equations * equations).sum(axis=0)), 1e-300)
+        _, r, order = scipy.linalg.qr(equations / size, mode="economic", pivoting=True, check_finite=False)
+        pivots = np.abs(r.diagonal())
+        rank = int((pivots > _SAME_COLUMN * pivots.max(initial=0.0)).sum())
+        if rank == 0:
+            return dual
+        whole, own, r = np.zeros(len(chosen)), np.flatnonzero(chosen)[order[:rank]], r[:rank, :rank]
+        for _ in range(_FITS):
+            missing = np.append(rows.sums(dual), rows.slopes(dual) + slope)[own] / size[order[:rank]]
+            step = dtrtrs(r, dtrtrs(r, missing, trans=1)[0])[0]
+            whole[own] = -step / size[order[:rank]]
+            dual = dual + rows.bent(h, rows.moved(whole[rows.lead :], rows.rise(whole[: rows.lead])))
+        return rows.balanced(dual, h)
 
     def _within(self, dual: Array, slope: Array, shares: list[DualShare], x: Array) -> float:
         """What a gradient proves among models in which no column contributes far more than the heaviest."""
@@ -215,23 +254,19 @@ class _Path:
             own[m] = DualShare(1.0, reach * self.penalties[m].excess(-slope[cut], self.size[cut]), 0.0)
         return bound_from_shares(self.problem, dual, own, self.engine)
 
-    def _balanced(self, u: Array, h: Array) -> Array:
-        """With an intercept the sum of a loss gradient is to vanish to the last digits."""
-        return u - h * (float(u.sum()) / float(h.sum())) if self.lead else u
-
-    def centred(self, x: Array, b: float, mu: float) -> tuple[Array, float, int, bool]:
+    def centred(self, x: Array, b: Any, mu: float) -> tuple[Array, Any, int, bool]:
         """Newton's method at one factor: weights, intercept, steps, and whether a smaller one may follow."""
-        here = self.at(x, b, self.problem.offset + self.values @ x + b, mu)
+        here = self.at(x, b, self.predictors(x, b), mu)
         before, length = math.inf, 0.0
         for taken in range(_STEPS):
             found = self.newton(here)
             if found is None:
                 return here.x, here.intercept, taken, False
             rise, move, promised = found
-            along = self.values @ move + rise
+            along = self.rows.moved(move, rise)
             # Where the loss is steep, what a step makes of the gradient has digits that predictors have not.
             _, u, h = here.loss
-            self.ahead = self._balanced(u + h * along, h)
+            self.ahead = self.rows.balanced(u + self.rows.bent(h, along), h)
             # Whole steps that promise as much as the last one did are rounding's.
             stands = length >= 1.0 and promised > _FALLS * before
             if promised <= _NEAR * mu or stands:
@@ -244,7 +279,7 @@ class _Path:
         return here.x, here.intercept, _STEPS, True
 
     def _along(
-        self, here: _Point, move: Array, rise: float, along: Array, promised: float, mu: float
+        self, here: _Point, move: Array, rise: Any, along: Array, promised: float, mu: float
     ) -> tuple[_Point | None, float]:
         """Where a step lowers the value enough, and its length; None where rounding leaves no such place."""
         most = _INSIDE * self.penalty.longest(here.x, move)
@@ -270,45 +305,40 @@ class _Path:
             there, length = farther, 2.0 * length
         return there, length
 
-    def newton(self, here: _Point) -> tuple[float, Array, float] | None:
-        """Newton's step for intercept and weights, and what it promises; None where rounding leaves none.
+    def newton(self, here: _Point) -> tuple[Any, Array, float] | None:
+        """Newton's step for intercepts and weights, and what it promises; None where rounding leaves none.
 
         From the normal equations, or where these lose digits from the least squares problem that they are of:
         of more columns than rows penalties alone hold some combinations, and may be far below the loss.
         """
         (_, u, h), (_, slope, bend, squares) = here.loss, here.penalty
-        lead, values = self.lead, self.values
-        if lead:
-            values = np.column_stack([np.ones(len(values)), values])
-        right = values.T @ u
+        lead = self.rows.lead
+        system, right = self.rows.normal(u, h)
         right[lead:] += slope
         own = np.zeros((len(right), len(right)))
         own[lead:, lead:][np.diag_indices(self.d)] = bend
         for at, part, factor in squares:
             own[np.ix_(lead + at, lead + at)] += factor * np.outer(part, part)
-        system = values.T @ (values * h[:, None]) + own
+        system += own
         size = np.sqrt(np.maximum(system.diagonal(), 1e-300))
         whole, failed = dpotrf(system / np.outer(size, size))
         step: Array | None
         if not failed and whole.diagonal().min() > _SOUND:
             step = -dpotrs(whole, right / size)[0] / size
         else:
-            step = self._least_squares(values, u, h, slope, own, size)
+            step = self._least_squares(u, h, slope, own, size)
             if step is None or not float(right @ step) < 0.0:
                 solve = scaled_solver(system)
                 step = None if solve is None else -solve(right)
         if step is None or not np.isfinite(step).all():
             return None
-        return float(step[:lead].sum()), step[lead:], -float(right @ step)
+        return self.rows.rise(step[:lead]), step[lead:], -float(right @ step)
 
-    def _least_squares(
-        self, values: Array, u: Array, h: Array, slope: Array, own: Array, size: Array
-    ) -> Array | None:
-        rows = h > 1e-300
-        root = np.sqrt(h[rows])
-        whole, right = [values[rows] * root[:, None]], [-u[rows] / root]
+    def _least_squares(self, u: Array, h: Array, slope: Array, own: Array, size: Array) -> Array | None:
+        equations, target = self.rows.equations(u, h)
+        whole, right = [equations], [target]
         for cut in self.cuts:
-            at = slice(self.lead + cut.start, self.lead + cut.stop)
+            at = slice(self.rows.lead + cut.start, self.rows.lead + cut.stop)
             block = own[at, at]
             scale = np.sqrt(np.maximum(block.diagonal(), (1e-16 * size[at]) ** 2))
             scaled = block / np.outer(scale, scale)

@@ -15,6 +15,7 @@ import numpy as np
 
 from fastadmm.blocks.columns import SparseColumns
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone
+from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.problem.penalty import PartyPenalty
@@ -29,9 +30,8 @@ _MAX_STEPS, _MAX_HALVINGS, _MAX_PASSES = 100, 40, 50
 #: Share of a step's first moves that its last pass may make.
 _SHARE = 0.1
 
-#: Share of the promised decrease that a step must keep. One that promises less than the second share of the
-#: objective is not seen in it, beside its rounding; one that promises less than the third is nothing.
-_ARMIJO, _FLAT, _NOTHING = 1e-4, 1e-13, 1e-28
+#: Share of the promised decrease that a step must keep.
+_ARMIJO = 1e-4
 
 #: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing holds steps.
 _OF_FLAT_ROWS = 0.03
@@ -59,12 +59,6 @@ class CoordinateNewton(Span):
     def penalty(self, x: Array) -> float:
         """h of weights in the set."""
         return float(self.l1 @ np.abs(x)) + 0.5 * float(self.l2 @ (x * x))
-
-    def _change(self, slope: Array, step: Array, c: Array, x: Array) -> float:
-        """Of the loss's tangent and of h, weight by weight: what they take from each other is exact."""
-        own = slope[self.lead :] * step[self.lead :] + self.l1 * (np.abs(x) - np.abs(c))
-        own += 0.5 * self.l2 * step[self.lead :] * (x + c)
-        return float(slope[: self.lead] @ step[: self.lead]) + float(own.sum())
 
     def at(self, point: SpanPoint) -> Here:
         """A point with loss and gradient, and the loss's slopes there."""
@@ -95,24 +89,21 @@ class CoordinateNewton(Span):
             c, value = here.point.coefficients, here.value + self.penalty(here.point.coefficients)
             x, rise = self._least(here)
             step = np.append(np.full(lead, rise), x - c)
-            promised = -self._change(here.slope, step, c, x)
-            if not promised > _NOTHING * abs(value):
+            promised = -change_along(here.slope, step, c, x, self.l1, self.l2)
+            if not promised > NOTHING * abs(value):
                 break
-            slack = _FLAT * abs(value) if promised <= _FLAT * abs(value) else 0.0
-            trial, length = self.advance(here, step), 1.0
-            if trial.value + self.penalty(x) <= value + slack - _ARMIJO * promised:
-                # Weights that are at their kinks are there exactly.
-                here = replace(trial, point=replace(trial.point, coefficients=x))
-            else:
-                for _ in range(_MAX_HALVINGS):
-                    length *= 0.5
-                    trial = self.advance(here, length * step)
-                    found = trial.value + self.penalty(trial.point.coefficients)
-                    if found <= value - _ARMIJO * length * promised:
-                        here = trial
-                        break
-                else:
+            for halvings in range(_MAX_HALVINGS):
+                length = 0.5**halvings
+                trial = self.advance(here, length * step)
+                if halvings == 0:  # weights that are at their kinks are there exactly
+                    trial = replace(trial, point=replace(trial.point, coefficients=x))
+                end = trial.point.coefficients
+                given = length * step, c, end, self.l1, self.l2, promised
+                if change_to(here, trial, *given) <= -_ARMIJO * length * promised:
                     break
+            else:
+                break
+            here = trial
             if promised <= goal:
                 break
         return here.point

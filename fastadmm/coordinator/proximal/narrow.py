@@ -160,6 +160,21 @@ class NarrowProximalMethod(ProximalMethod):
             party.send_columns(own)
         self.coordinator.model.coefficients = np.zeros(len(shared))
 
+    def go_by_directions(self) -> None:
+        """Ask for best responses from now on; columns that were sent become directions as others are."""
+        if self.whole and len(self.coordinator.shared):
+            self.measure_columns()
+        self.whole = False
+
+    def measure_columns(self) -> None:
+        """Divide the columns by their sizes, in which parties measure their directions; the weights stay."""
+        coordinator, (parts, _) = self.coordinator, self._parts(self.weights())
+        for party in self.parties:
+            party.measure_columns()
+        sizes = np.concatenate([part.span.scale for part in parts])
+        coordinator.shared.divide(sizes)
+        coordinator.model.coefficients = coordinator.model.coefficients * sizes
+
     def round(self) -> Talk[Measured]:
         if not self.whole:
             return (yield from super().round())
@@ -177,7 +192,8 @@ class NarrowProximalMethod(ProximalMethod):
             objective = self._minimise_from(primal, objective)
             coordinator.gap = max(objective - self.bound, 0.0)
             # Without any gain nothing but rounding is left, of columns that differ much in size.
-            self.whole = (gains or objective < before) and not self.watch.stalls(coordinator.gap)
+            if self.watch.stalls(coordinator.gap) or not (gains or objective < before):
+                self.go_by_directions()
         parts, weights = self._parts(self.weights())
         coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])
@@ -216,8 +232,8 @@ class NarrowProximalMethod(ProximalMethod):
 
     def best(self, span: Span, point: SpanPoint, objective: float, hessian: SpanHessian) -> SpanPoint:
         """The best weights from a point with an objective on, over the span of all columns."""
-        penalties = [party.penalty for party in self.parties]
-        return minimise_over_all_columns(self.problem, penalties, span, point, self.goal(objective), hessian)
+        penalty = self.parties[0].penalty
+        return minimise_over_all_columns(self.problem, penalty, span, point, self.goal(objective), hessian)
 
     def goal(self, objective: float) -> float:
         """What the last step of a round promises, of an objective."""

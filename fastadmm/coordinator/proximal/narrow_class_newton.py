@@ -16,6 +16,7 @@ import numpy as np
 from fastadmm.coordinator.class_certificate import hessian_sums, multinomial_of, shifted
 from fastadmm.coordinator.metric_limits import drift_share, raised
 from fastadmm.coordinator.multinomial.span import ClassHere, ClassSpan, ClassSpanPoint
+from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.common_shift import common_shift
@@ -30,7 +31,7 @@ Array = np.ndarray
 _MAX_STEPS, _MAX_HALVINGS = 200, 40
 
 #: As in :mod:`fastadmm.coordinator.proximal.narrow_newton`.
-_ARMIJO, _FLAT, _ROUNDING, _NOTHING = 1e-4, 1e-13, 1e-15, 1e-28
+_ARMIJO = 1e-4
 
 #: The loss does not bend where all classes' weights move alike, but its stand-in this much of the mean.
 _COMMON = 0.01
@@ -74,22 +75,21 @@ def minimise_over_all_classes(
     span = ClassSpan(problem, messages, engine, ridge=False)
     model = _Model(problem, penalty, span)
     here = span.start(point)
-    value = here.value + model.penalty(point.coefficients)
     fresh = model.move(here)
     x, step, promised = model.least(here)
     for _ in range(_MAX_STEPS):
         taken = None
-        if promised > _NOTHING * abs(value):
-            taken = _taken(span, model, here, value, x, step, promised)
+        if promised > NOTHING * abs(here.value):
+            taken = _taken(span, model, here, x, step, promised)
         if taken is None:
             if fresh:
                 break
             fresh = model.move(here, always=True)
             x, step, promised = model.least(here)
             continue
-        trial, found, length = taken
+        trial, length = taken
         model.learn(length * step, trial.slope - here.slope)
-        here, value = trial, found
+        here = trial
         if promised <= goal:
             break
         fresh = model.move(here)
@@ -98,19 +98,17 @@ def minimise_over_all_classes(
 
 
 def _taken(
-    span: ClassSpan, model: _Model, here: ClassHere, value: float, x: Array, step: Array, promised: float
-) -> tuple[ClassHere, float, float] | None:
-    """Where a step, perhaps shortened, leads: the point, its value and the length; None if nowhere lower."""
-    slack, length = (_ROUNDING * abs(value) if promised <= _FLAT * abs(value) else 0.0), 1.0
+    span: ClassSpan, model: _Model, here: ClassHere, x: Array, step: Array, promised: float
+) -> tuple[ClassHere, float] | None:
+    """Where a step, perhaps shortened, leads, and the length; None if nowhere lower."""
+    length, c, (l1, l2) = 1.0, here.point.coefficients, model.scale[:2]
     for _ in range(_MAX_HALVINGS):
         trial = span.advance(here.point, length * step)
         if length == 1.0:  # on kinks exactly
             trial = replace(trial, point=replace(trial.point, coefficients=x))
-        found = trial.value + model.penalty(trial.point.coefficients)
-        if found <= value + slack - _ARMIJO * length * promised:
-            return trial, found, length
-        if slack > 0.0:
-            return None
+        given = length * step, c, trial.point.coefficients, l1, l2, promised
+        if change_to(here, trial, *given) <= -_ARMIJO * length * promised:
+            return trial, length
         length *= 0.5
     return None
 
@@ -120,7 +118,7 @@ class _Model:
 
     def __init__(self, problem: Problem, penalty: PartyPenalty, span: ClassSpan) -> None:
         self.problem, self.span, self.loss = problem, span, multinomial_of(problem)
-        self.one, self.classes, self.lead = penalty, problem.n_outputs, span.lead
+        self.classes, self.lead = problem.n_outputs, span.lead
         self.scale = *penalty.coefficients, *penalty.constraint.bounds
         self.shifts = not np.isfinite(self.scale[2:]).any() and max(self.scale[:2]) > 0.0
         self.gram = SpanHessian(problem.fit_intercept)
@@ -133,10 +131,6 @@ class _Model:
         self.matrix: Array = np.empty((0, 0))
         self.promised = float("inf")
         self.free = np.tile(np.arange(rows) < span.lead, self.classes)  # intercepts
-
-    def penalty(self, x: Array) -> float:
-        """Of weights of shape (C, d)."""
-        return sum(self.one.value(own) for own in x)
 
     def move(self, here: ClassHere, always: bool = False) -> bool:
         """Take the parabola's matrix to a point, if it has gone astray; whether it did."""
@@ -187,8 +181,9 @@ class _Model:
         if self.shifts:
             x = x - self._shift(x)
         step[~free] = (x - c).ravel()
-        self.promised = promised = -float(slope @ step) - self.penalty(x) + self.penalty(c)
-        return x, step.reshape(self.classes, -1), promised
+        by_class = step.reshape(self.classes, -1)
+        self.promised = -change_along(here.slope, by_class, c, x, *self.scale[:2])
+        return x, by_class, self.promised
 
     def _shift(self, x: Array) -> Array:
         """What all classes' weights of a column lose together; of shifts that are equal one to a zero."""

@@ -12,12 +12,11 @@ minimiser nothing is left but a smaller Hessian.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
+from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
@@ -28,15 +27,11 @@ __all__ = ["loss_alone", "minimise_over_all_columns"]
 
 Array = np.ndarray
 
-_MAX_STEPS, _MAX_HALVINGS = 60, 40
+_MAX_STEPS, _SHORTEST = 60, 0.5**40
 
 #: Share of the promised decrease that a step must keep, and of the last promise that the next may be with
 #: the same Hessian.
 _ARMIJO, _CONTRACTION = 1e-4, 0.1
-
-#: A step that promises less than this share of the objective is not seen in it, beside its rounding; and
-#: one that promises less than this is nothing.
-_FLAT, _ROUNDING, _NOTHING = 1e-13, 1e-15, 1e-28
 
 
 def loss_alone(problem: Problem) -> SomeRows:
@@ -47,7 +42,7 @@ def loss_alone(problem: Problem) -> SomeRows:
 
 def minimise_over_all_columns(
     problem: Problem,
-    penalties: Sequence[PartyPenalty],
+    penalty: PartyPenalty,
     span: Span,
     point: SpanPoint,
     goal: float,
@@ -59,8 +54,8 @@ def minimise_over_all_columns(
     ----------
     problem : Problem
         With a smooth convex loss and one predictor per sample.
-    penalties : sequence of PartyPenalty
-        Of each party: sums over columns, in the same norm, square and bounds.
+    penalty : PartyPenalty
+        Of every party: a sum over columns.
     span : Span
         Of :func:`loss_alone`, over the columns of all parties.
     point : SpanPoint
@@ -74,40 +69,39 @@ def minimise_over_all_columns(
     -------
     SpanPoint
     """
-    lead, ends = span.lead, np.cumsum([0, *(block.shape[1] for block in problem.blocks)]).tolist()
-    cuts = [slice(*ends) for ends in pairwise(ends)]
-
-    def penalty(x: Array) -> float:
-        return sum(own.value(x[cut]) for own, cut in zip(penalties, cuts))
+    lead, scale = span.lead, (*penalty.coefficients, *penalty.constraint.bounds)
+    l1, l2 = scale[:2]
 
     def moved(here: Here) -> tuple[Array, Array, float]:
         """Where the parabola is least, the step there, and the decrease that it promises."""
         c = here.point.coefficients
-        x, rise = _least(hessian.matrix, here.slope, c, penalties[0], lead, problem.n_samples)
+        x, rise = _least(hessian.matrix, here.slope, c, scale, lead, problem.n_samples)
         step = np.append(np.full(lead, rise), x - c)
-        return x, step, -float(here.slope @ step) - penalty(x) + penalty(c)
+        return x, step, -change_along(here.slope, step, c, x, l1, l2)
+
+    def kept(trial: Here, length: float) -> bool:
+        """Whether a step of a length keeps its promise."""
+        given = length * step, here.point.coefficients, trial.point.coefficients, l1, l2, promised
+        return change_to(here, trial, *given) <= -_ARMIJO * length * promised
 
     fresh = hessian.reference is None or hessian.n_messages < span.n_messages
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
-    value = here.value + penalty(point.coefficients)
     x, step, promised = moved(here)
     for _ in range(_MAX_STEPS):
-        if not promised > _NOTHING * abs(value):
+        if not promised > NOTHING * abs(here.value):
             if fresh:
                 break
         else:
-            trial = _at(span.advance(here, step), x)
-            found = trial.value + penalty(x)
-            halvings = 0
-            slack = _ROUNDING * abs(value) if promised <= _FLAT * abs(value) else 0.0
-            while fresh and not found <= value + slack - _ARMIJO * 0.5**halvings * promised:
-                if halvings == _MAX_HALVINGS or slack > 0.0:
+            trial, length = _at(span.advance(here, step), x), 1.0
+            good = kept(trial, length)
+            while fresh and not good:
+                length *= 0.5
+                if length < _SHORTEST:
                     return here.point
-                halvings += 1
-                trial = span.advance(here, 0.5**halvings * step)
-                found = trial.value + penalty(trial.point.coefficients)
-            if found <= value + slack - _ARMIJO * 0.5**halvings * promised:
-                here, value, last, fresh = trial, found, promised, False
+                trial = span.advance(here, length * step)
+                good = kept(trial, length)
+            if good:
+                here, last, fresh = trial, promised, False
                 if promised <= goal:
                     break
                 x, step, promised = moved(here)
@@ -125,10 +119,9 @@ def _at(here: Here, x: Array) -> Here:
 
 
 def _least(
-    matrix: Array, slope: Array, c: Array, penalty: PartyPenalty, lead: int, n_samples: int
+    matrix: Array, slope: Array, c: Array, scale: tuple[float, float, float, float], lead: int, n_samples: int
 ) -> tuple[Array, float]:
     """Weights and change of the intercept where parabola and penalty are least."""
-    scale = *penalty.coefficients, *penalty.constraint.bounds
     if not lead:
         return minimise_on_gram(matrix, slope, c, scale, c, n_samples), 0.0
     own, cross, first = float(matrix[0, 0]), matrix[0, 1:], float(slope[0])

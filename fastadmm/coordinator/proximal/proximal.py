@@ -143,16 +143,17 @@ class ProximalMethod(Method):
         coordinator.primal = replace(coordinator.primal, gradient=gradient)
         self._intercept = coordinator.primal_of(self.problem, coordinator.model, intercept).intercept
 
-    def _move_to(self, weights: Sequence[Array], intercept: float) -> None:
-        """Make weights the model: one direction of each party, which is all that it keeps."""
-        coordinator = self.coordinator
+    def _move_to(self, weights: Sequence[Array], intercept: Any) -> None:
+        """Make weights the model: one direction of each part, which is all that it keeps."""
+        coordinator, (parts, own) = self.coordinator, self._parts(weights)
         coordinator.begin_anew()
         coordinator.model.intercept = intercept
-        for party in self.parties:
-            party.directions = party.directions[:0]
-        coordinator.add_start(self.parties, weights)
-        coordinator.penalties = np.array([p.penalty.value(x) for p, x in zip(self.parties, self.weights())])
-        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in self.weights()])
+        for part in parts:
+            part.directions = part.directions[:0]
+        coordinator.add_start(parts, own)
+        _, kept = self._parts(self.weights())
+        coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, kept)])
+        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in kept])
 
     def settle(self) -> Talk[None]:
         yield from ()

@@ -172,6 +172,19 @@ class SharedDirections:
         self.products = np.eye(len(self.owner))
         return [self.store.rows[rows[0] : rows[-1] + 1] for rows in own]
 
+    def divide(self, sizes: Array) -> None:
+        """Divide unit vectors of :meth:`of_units`, and their messages, by sizes of shape (K,)."""
+        messages, each = self.messages, np.empty(len(self.messages))
+        each[self.rows] = sizes
+
+        def piece(part: tuple[int, int]) -> None:
+            messages[:, slice(*part)] /= each[:, None]
+
+        self.engine.by_leaf(piece, self.engine.leaves(messages.shape[1]), light=True)
+        self.products = np.diag(sizes**-2.0)
+        self.hessian.forget()
+        self.known = None
+
     def recombine(self, m: int, rotation: Array) -> None:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest).
 

@@ -70,6 +70,9 @@ class StackedProximalMethod(NarrowProximalMethod):
     def send_columns(self) -> None:
         """Nothing: they are read where they are."""
 
+    def measure_columns(self) -> None:
+        """Nothing: the weights are the only directions."""
+
     def minimise(self, point: SpanPoint, objective: float) -> float:
         coordinator, problem = self.coordinator, self.problem
         point.coefficients = np.concatenate(self.weights())

@@ -642,6 +642,10 @@ class SubspaceMethod(Method):
         self.by_size = False
         self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
+    @property
+    def descends(self) -> bool:
+        return self.problem.loss.smooth
+
     def make_parties(self) -> Sequence[DirectionParty]:
         problem = self.problem
         parties = [
