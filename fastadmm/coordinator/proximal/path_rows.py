@@ -103,9 +103,14 @@ class PredictorRows:
 
 
 class ClassRows(PredictorRows):
-    """Rows with a predictor for each of C classes; parameters as :class:`PredictorRows`.
+    """Rows with a predictor for each of C classes.
 
     Curvatures are probabilities, of shape (C, N). Intercepts may all move alike: the last one's stays.
+
+    Parameters
+    ----------
+    problem, values, engine
+        As of :class:`PredictorRows`.
     """
 
     def __init__(self, problem: Problem, values: Array, engine: Engine) -> None:

@@ -132,7 +132,7 @@ def ascend(
             continue
         rate = _rate(rises)
         about = excess * rise * (_OF_RISE + rate / (1.0 - rate))
-        left = _passes(about / (wanted * size), rate)
+        left = _passes(about / (wanted * size), rate) if size > 0.0 else 0.0
         if not left <= _PATIENCE * most or number + left > _MOST_PASSES:
             return None
         if left > 0.0:

@@ -292,6 +292,8 @@ def limit_of_ascent(
     elif not dense:
         shapes = n_samples, widths, densities, row_square, most, quadratic, SPARSE_SPAN
         otherwise = min(otherwise, *_of_all_rows(*shapes))
+    if rounds is None and max(widths) <= most:
+        otherwise = min(otherwise, _at_once(columns, quadratic))
     passes = otherwise / ((_DENSE_ASCENT if dense else _ASCENT) * entries + _ASCENT_ROW)
     if columns >= _MANY_COLUMNS * n_samples or (
         columns >= _SOME_COLUMNS * n_samples and passes >= _PASSES_OF_TRIAL
