@@ -16,6 +16,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
+from fastadmm.solver.warm_start import StartingPoint
 
 import naive
 from resumed import assert_resumed_is_the_same
@@ -30,7 +31,7 @@ def problem(loss: str = "logistic", dense: bool = False, lam: float = 1e-2, **mo
     if dense:
         blocks = [rng.normal(size=(N, d)) + 0.3 for d in WIDTHS]
     z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.normal(size=N)
-    y = z if loss in ("squared", "huber") else (z > 0) * 1.0
+    y = z if loss in ("squared", "huber", "quantile") else (z > 0) * 1.0
     return make_problem(blocks, y, loss=loss, lam=lam, **more)
 
 
@@ -194,3 +195,37 @@ def test_the_rows_of_a_column_of_ones_are_not_sums() -> None:
         np.testing.assert_allclose(
             end.point.coefficients, -(rows.to_scipy().T @ end.dual) / given.regularization, atol=1e-12
         )
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "quantile"])
+def test_given_weights_are_the_beginning(loss: str, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = counted(monkeypatch, 1000.0)
+    near = solve(problem(loss, dense, lam=2e-2, fit_intercept=True), SolverOptions(gap=1e-6))
+    start = StartingPoint(near.weights, near.intercept)
+    solver = Solver(problem(loss, dense, fit_intercept=True), SolverOptions(gap=1e-6), start=start)
+    solver.prepare()
+    record = solver.round()
+    assert record.gap <= 1e-6
+    assert ends == [True, True]
+    # As good as it was, which coordinate ascent to a larger gap is not.
+    exact = solve(problem(loss, dense, fit_intercept=True), SolverOptions(gap=1e-9))
+    start = StartingPoint(exact.weights, exact.intercept)
+    solver = Solver(problem(loss, dense, fit_intercept=True), SolverOptions(gap=1e-3), start=start)
+    solver.prepare()
+    assert solver.round().objective <= exact.objective * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["hinge", "quantile"])
+def test_kinks_need_no_smoothing(loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = counted(monkeypatch, 1000.0)
+    for dense in (False, True):
+        given = problem(loss, dense, fit_intercept=intercept)
+        found = solve(given, SolverOptions(gap=1e-7))
+        assert found.certified
+        assert len(found.history) == 1
+        exact = solve(given, SolverOptions(gap=1e-8, directions="one"))
+        assert found.objective == pytest.approx(exact.objective, rel=1.2e-7)
+    assert ends == [True, True]
+    assert_resumed_is_the_same(given, SolverOptions(gap=0.0, max_rounds=4), 2)

@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
+from fastadmm.blocks.side_by_side import Beside
+from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.subspace.row_kernel import minimise_over_rows
+from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.stacked import of_few_rows
+from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.whole_span import kernel_pays
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -77,3 +82,46 @@ def test_sparse_rows_have_products_instead() -> None:
     given = problem()
     with Engine(1) as engine:
         assert of_few_rows(given, engine) == "kernel"
+
+
+@pytest.mark.parametrize("widths", [(40, 7, 1), (3000, 2000, 5)])
+def test_products_with_a_hessian_are_those_of_dense_columns(widths: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(9)
+    blocks = [rng.normal(size=(37, d)) for d in widths]
+    whole, h, x = np.hstack(blocks), rng.uniform(size=37), rng.normal(size=sum(widths))
+    with Engine(1) as engine:
+        found = Beside(blocks).hessian_product(x, h, engine)
+    np.testing.assert_allclose(found, whole.T @ (h * (whole @ x)), rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("how", ["gram", "products"])
+def test_a_small_optimum_is_certified_in_one_round(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a span may leave is a share of the objective at its end, not where it began."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(400, 30))
+    y = (rows[:, 0] > 0.0) * 1.0  # separable: little is left of the loss
+    monkeypatch.setattr("fastadmm.coordinator.subspace.scheme._all_rows", lambda *_: (how, 0.0))
+    for intercept in (False, True):
+        given = make_problem([rows[:, :15], rows[:, 15:]], y, lam=1e-7, fit_intercept=intercept)
+        found = solve(given, SolverOptions(gap=1e-6))
+        assert found.certified
+        assert len(found.history) <= 2
+
+
+def test_an_intercept_beside_columns_far_from_zero() -> None:
+    """Products with the Hessian left a slope to the intercept, round after round."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 10)) @ rng.normal(size=(10, 1500)) + 0.7 * rng.normal(size=(300, 1500)) + 2.0
+    y = (rows[:, :20].sum(axis=1) + 2.0 * rng.normal(size=300) > np.median(rows[:, :20].sum(axis=1))) * 1.0
+    given = make_problem([rows[:, :700], rows[:, 700:]], y, lam=1e-2)
+    with Engine(1) as engine:
+        span = StackedSpan(given, Beside([block.matrix for block in given.blocks]), engine)
+        start = span.evaluated(SpanPoint(np.zeros(1500), 0.0, np.zeros(300)))
+        found, products = minimise_by_products(span, start, 0.0, 1e-7, 2000)
+        primal = primal_value(given, found.total, found.intercept, engine)
+    slope = rows.T @ primal.gradient + given.regularization * found.coefficients
+    share = float(slope @ slope) / (2.0 * given.regularization)
+    assert share <= 2e-7 * (
+        primal.loss + 0.5 * given.regularization * float(found.coefficients @ found.coefficients)
+    )
+    assert products < 1000

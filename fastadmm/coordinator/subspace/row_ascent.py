@@ -48,7 +48,7 @@ class Ascent(NamedTuple):
     Attributes
     ----------
     point : SpanPoint
-        Weights of all parties, with loss and gradient.
+        Weights of all parties: those that were given where these are better.
     dual : ndarray of shape (N,)
         The dual vector, which proves how good they are.
     """
@@ -80,7 +80,7 @@ def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
 def ascend(
     problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: float, most: float, engine: Engine
 ) -> Ascent | None:
-    """Passes over the rows, from zero, until the gap is closed or Newton's method is nearer to that.
+    """Passes over the rows until the gap is closed or Newton's method is nearer to that.
 
     Parameters
     ----------
@@ -88,7 +88,8 @@ def ascend(
         With a loss that has a ``prox_of_row``.
     rows : CSRBlock or Beside, of shape (N, d)
     point : SpanPoint
-        With weights that are zero, and their best intercept.
+        Weights of all parties, with their best intercept. If they are not zero, the gradient there is the
+        first dual vector.
     wanted : float
         Relative gap that ends the run.
     most : float
@@ -103,16 +104,12 @@ def ascend(
     """
     from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows
 
-    n, d = rows.shape
     scale, loss = problem.regularization, problem.loss
     squares = _row_squares(rows, engine)
     lead = _lead(problem, rows, squares, engine) if problem.fit_intercept else 0.0
     squares += lead
     order = np.flatnonzero((squares > 0.0) & (problem.weight > 0.0))
-    u, x, intercept = np.zeros(n), np.zeros(d), point.intercept
-    if not squares.all():  # rows without entries, which no weight moves
-        problem.loss.evaluate(problem.offset, problem.y, problem.weight, u, engine)
-        u[squares > 0.0] = 0.0
+    (u, x, least), intercept = _beginning(problem, rows, squares, point, engine), point.intercept
     labels = problem.y, problem.weight, problem.offset
     extra, found = loss.kernel_arguments(), np.empty(1)
     row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
@@ -121,7 +118,7 @@ def ascend(
         kernel, arrays = ascend_dense_rows, rows.matrices
     else:
         kernel, arrays = ascend_rows, (rows.indptr, rows.indices, rows.data)
-    number, rises, size, excess = 0, [math.inf], 0.0, 1.0
+    number, rises, excess, size = 0, [math.inf], 1.0, abs(least) if math.isfinite(least) else 0.0
     while True:
         if lead:
             intercept -= lead / scale * float(u.sum())
@@ -143,12 +140,28 @@ def ascend(
             x *= -1.0 / scale
         total = rows.product(x, engine)
         primal = primal_value(problem, total, intercept, engine)
-        size = abs(primal.loss + 0.5 * scale * float(x @ x))
-        bent = loss.conjugate(u, problem.y, problem.weight, engine)
+        value = primal.loss + 0.5 * scale * float(x @ x)
+        size, bent = abs(value), loss.conjugate(u, problem.y, problem.weight, engine)
         gap = primal.loss + bent - inner(u, problem.offset + total + primal.intercept, engine)
         if gap <= wanted * size:
-            return Ascent(SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums), u)
+            found = SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums)
+            return Ascent(found if value <= least else point, u)
         excess *= gap / about if about > 0.0 else 2.0
+
+
+def _beginning(
+    problem: Problem, rows: CSRBlock | Beside, squares: Array, point: SpanPoint, engine: Engine
+) -> tuple[Array, Array, float]:
+    """Dual vector and weights to begin with; the objective at given weights, if they are not zero."""
+    loss, scale, c, u = problem.loss, problem.regularization, point.coefficients, np.zeros(len(squares))
+    if not c.any():
+        if not squares.all():  # rows without entries, which no weight moves
+            loss.evaluate(problem.offset, problem.y, problem.weight, u, engine)
+            u[squares > 0.0] = 0.0
+        return u, np.zeros(len(c)), math.inf
+    there = engine.plus(problem.offset, point.total, point.intercept)
+    value = loss.evaluate(there, problem.y, problem.weight, u, engine)
+    return u, rows.transposed_product(u, engine) / -scale, value + 0.5 * scale * float(c @ c)
 
 
 def _rate(rises: list[float]) -> float:

@@ -151,11 +151,12 @@ class StackedRows:
         return self._span
 
     def ascend(self, point: SpanPoint, wanted: float) -> Ascent | None:
-        """Coordinate ascent on the rows, from zero weights of all parties; None where it does not pay."""
-        rows = self.span(self.problem).rows
-        if not (self.passes and wanted > 0.0) or point.coefficients.any():
+        """Coordinate ascent on the rows, once, from weights of all parties; None where it does not pay."""
+        passes, self.passes = self.passes, 0.0
+        if not (passes and wanted > 0.0):
             return None
-        return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, self.passes, self.engine)
+        rows = self.span(self.problem).rows
+        return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, passes, self.engine)
 
     def by_kernel(self, tolerance: float, accuracy: float) -> SpanPoint | None:
         """The best weights by the products of rows with each other; None where that fails."""
@@ -178,7 +179,7 @@ class StackedRows:
 
     def product(self, c: Array) -> Array:
         """Sum of all messages, of shape (N,), for weights of all parties."""
-        if self.how == "kernel":
+        if self._rows is None and self.how in ("kernel", "rows"):
             own = zip(self.blocks, self.parted(c))
             return reduce(np.add, [block.product(x, self.engine) for block, x in own])
         return self.span(self.problem).combined(c)
@@ -303,6 +304,7 @@ class OverStackedRows(SubspaceMethod):
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
         self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
+        self.rows.passes = 0.0
 
 
 class StackedSubspaceMethod(OverStackedRows):
@@ -358,11 +360,14 @@ class StackedSubspaceMethod(OverStackedRows):
             self._ask_about(ascent.dual)
             return
         if self.rows.how == "kernel":
-            solved = None if start.coefficients.any() else self.rows.by_kernel(tolerance, accuracy)
+            self.rows.how = "rows"  # a second time it would find the same
+            solved = self.rows.by_kernel(tolerance, accuracy)
             if solved is None:
                 self.leave()
                 return
             self.stand_at(solved)
+            if coordinator.primal.loss + coordinator.regulariser() > before:
+                self.stand_at(start)  # given, and better
             return
         if self.rows.how == "rows":
             self.leave()

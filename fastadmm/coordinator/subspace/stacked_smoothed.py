@@ -106,10 +106,10 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         )
 
     def _ascend(self) -> None:
-        """Try coordinate ascent on the loss itself, once."""
+        """Try coordinate ascent on the loss itself."""
         point, weights = self.coordinator.point, self.rows.weights(self)
         start = SpanPoint(weights, self._intercept, point.total)
-        found, self.rows.passes = self.rows.ascend(start, self.coordinator.forecast.wanted), 0.0
+        found = self.rows.ascend(start, self.coordinator.forecast.wanted)
         if found is not None:
             self._stand_at(found.point)
             self.dual = found.dual
