@@ -145,11 +145,17 @@ def other_problem(name):
     return make_problem([dense, sparse], y, lam=1e-3, **OTHERS[name])
 
 
+def options_of(name, threads=1):
+    """With a history, where one process by itself would take an interior point method."""
+    history = 64 if name == "kinks and l1" else None
+    return SolverOptions(gap=1e-6, max_rounds=8, n_threads=threads, history=history)
+
+
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("stalled", [False, True])
 @pytest.mark.parametrize("name", OTHERS)
 def test_kinks_classes_and_other_regularisers(name, stalled, monkeypatch):
-    problem, options = other_problem(name), SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)
+    problem, options = other_problem(name), options_of(name)
     if stalled:
         monkeypatch.setattr(stall_watch, "PATIENCE", 2)
         monkeypatch.setattr(stall_watch, "_FALLEN", 0.0)
@@ -219,10 +225,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from fastadmm.cluster.mpi import MpiComm
 from fastadmm.cluster.rows import solve_rows
-from fastadmm.solver.options import SolverOptions
-from test_cluster import every_weight_of, named
+from test_cluster import every_weight_of, named, options_of
 comm = MpiComm()
-options = SolverOptions(gap=1e-6, max_rounds=8, n_threads=int(sys.argv[2]))
+options = options_of(sys.argv[3], int(sys.argv[2]))
 found = every_weight_of(solve_rows(named(sys.argv[3]), comm, options))
 if comm.rank == comm.size - 1:
     print(found.tobytes().hex())
@@ -239,7 +244,7 @@ def test_mpi(workers, threads, name):
     tests = str(Path(__file__).parent)
     done = mpi_command(workers, [sys.executable, "-c", PROGRAM, tests, str(threads), name])
     assert done.returncode == 0, done.stderr
-    alone = every_weight_of(solve(named(name), SolverOptions(gap=1e-6, max_rounds=8, n_threads=1)))
+    alone = every_weight_of(solve(named(name), options_of(name)))
     assert done.stdout.strip() == alone.tobytes().hex()
 
 
