@@ -105,6 +105,10 @@ _PASSES, _PASS_ENTRY = 60.0, 2.2
 _ASCENT, _DENSE_ASCENT, _ASCENT_ROW = 2.5, 0.5, 100.0
 _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 
+#: It is one thread's work: with so many entries in all, which others share, columns are as many as rows; with
+#: so many it is not tried.
+_SHARED_ENTRIES, _MOST_ENTRIES = 1 << 22, 1 << 26
+
 #: Of rounds by directions, what all columns take where the loss has kinks.
 _OF_KINKS = 0.4
 
@@ -281,7 +285,9 @@ def limit_of_ascent(
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     dense = min(densities) == 1.0  # and not copied
-    if not (dense or _fits_side_by_side(n_samples, widths, densities, most)):
+    if n_samples * entries > _MOST_ENTRIES or not (
+        dense or _fits_side_by_side(n_samples, widths, densities, most)
+    ):
         return 0.0
     otherwise = _by_directions(n_samples, widths, densities, rounds or (SPAN if dense else SPARSE_SPAN))
     few = has_few_rows(n_samples, columns)
@@ -295,11 +301,10 @@ def limit_of_ascent(
     if rounds is None and max(widths) <= most:
         otherwise = min(otherwise, _at_once(columns, quadratic))
     passes = otherwise / ((_DENSE_ASCENT if dense else _ASCENT) * entries + _ASCENT_ROW)
-    if columns >= _MANY_COLUMNS * n_samples or (
-        columns >= _SOME_COLUMNS * n_samples and passes >= _PASSES_OF_TRIAL
-    ):
+    some = 1.0 if n_samples * entries > _SHARED_ENTRIES else _SOME_COLUMNS
+    if columns >= _MANY_COLUMNS * n_samples:
         return passes
-    return 0.0
+    return passes if columns >= some * n_samples and passes >= _PASSES_OF_TRIAL else 0.0
 
 
 def kernel_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
