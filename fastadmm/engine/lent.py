@@ -15,7 +15,7 @@ __all__ = ["Vectors"]
 _LARGE = 1 << 21
 
 #: Vectors of a length that are kept while nobody has them.
-_MOST = 4
+_MOST = 2
 
 
 class _Lent:
