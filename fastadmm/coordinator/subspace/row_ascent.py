@@ -144,8 +144,8 @@ def ascend(
         size, bent = abs(value), loss.conjugate(u, problem.y, problem.weight, engine)
         gap = primal.loss + bent - inner(u, problem.offset + total + primal.intercept, engine)
         if gap <= wanted * size:
-            found = SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums)
-            return Ascent(found if value <= least else point, u)
+            here = SpanPoint(x, primal.intercept, total, primal.loss, primal.gradient, primal.sums)
+            return Ascent(here if value <= least else point, u)
         excess *= gap / about if about > 0.0 else 2.0
 
 
