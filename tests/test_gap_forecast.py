@@ -58,6 +58,7 @@ def test_a_gap_proves_what_its_own_lower_bound_says() -> None:
     assert not forecast.proves(1.0, 1.0)  # no positive lower bound
 
 
+@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_the_last_round_asks_for_no_message(intercept: bool) -> None:
     solver = Solver(problem(fit_intercept=intercept), SolverOptions(gap=1e-6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,6 +16,12 @@ __all__ = ["Beside", "can_stand_side_by_side", "mean_row_square", "side_by_side"
 
 Array = np.ndarray
 
+#: Entries that are copied at a time: a second-level cache holds them for one block after another.
+_ENTRIES_AT_A_TIME = 1 << 16
+
+#: So many rows tell about how long the others are.
+_ROWS_COUNTED = 1 << 12
+
 
 def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
     """Whether all blocks are matrices in memory."""
@@ -22,19 +29,23 @@ def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
 
 
 def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
-    """Mean over the rows of all workers of their squared number of entries, in all blocks."""
+    """Mean over rows of all workers, some of them, of their squared number of entries in all blocks."""
     n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
     dense = float(sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock)))
     if not sparse:
         return dense**2
 
-    def piece(rows: tuple[int, int]) -> float:
-        lengths = np.full(rows[1] - rows[0], dense)
-        for block in sparse:
-            lengths += np.diff(block.indptr[rows[0] : rows[1] + 1])
-        return float(lengths @ lengths)  # whole numbers, exact in any order
+    step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
 
-    return float(engine.sums(piece, engine.leaves(n), light=True)) / engine.all_rows(n)
+    def piece(rows: tuple[int, int]) -> Array:
+        start, stop = rows[0] + -(engine.first_row + rows[0]) % step, rows[1]
+        lengths = np.full(len(range(start, stop, step)), dense)
+        for block in sparse:
+            lengths += block.indptr[start + 1 : stop + 1 : step] - block.indptr[start:stop:step]
+        return np.array([lengths @ lengths, len(lengths)])  # whole numbers, exact in any order
+
+    squares, counted = engine.sums(piece, engine.leaves(n), light=True)
+    return float(squares / counted)
 
 
 class Beside:
@@ -119,14 +130,14 @@ def some_rows(block: CSRBlock, numbers: Array, engine: Engine) -> CSRBlock:
 
     ``engine``: of these rows.
     """
-    from fastadmm.kernels.side_by_side import append_csr
+    from fastadmm.kernels.side_by_side import copy_rows
 
     n = len(numbers)
     indptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(block.indptr[numbers + 1] - block.indptr[numbers], out=indptr[1:])
     indices, data = np.empty(int(indptr[-1]), block.indices.dtype), np.empty(int(indptr[-1]))
-    given = block.indptr, block.indices, block.data, numbers, 0, indptr[:-1].copy(), indices, data
-    engine.over_rows(append_csr, engine.leaves(n), *given)
+    given = block.indptr, block.indices, block.data, numbers, indptr, indices, data
+    engine.over_rows(copy_rows, engine.leaves(n), *given)
     found = CSRBlock.of_sorted(indptr, indices, data, block.shape[1])
     found.density = block.density  # of the rows of all workers, about
     return found
@@ -160,15 +171,21 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | B
         else:
             indptr += np.arange(0, (n + 1) * block.shape[1], block.shape[1])
     indices = np.empty(int(indptr[-1]), dtype=np.uint16 if columns <= 2**16 else np.uint32)
-    data, places, first = np.empty(len(indices)), indptr[:-1].copy(), 0
-    for block in blocks:
-        out = first, places, indices, data
-        if isinstance(block, CSRBlock):
-            given = block.indptr, block.indices, block.data, np.arange(n), *out
-            engine.over_rows(append_csr, engine.leaves(n), *given)
-        elif isinstance(block, DenseBlock):
-            engine.over_rows(append_dense, engine.leaves(n), block.matrix, *out)
-        first += block.shape[1]
+    data, places = np.empty(len(indices)), indptr[:-1].copy()
+
+    def append(rows: tuple[int, int]) -> None:
+        parts = max(1, int(indptr[rows[1]] - indptr[rows[0]]) // _ENTRIES_AT_A_TIME)
+        for start, stop in pairwise(np.linspace(*rows, parts + 1, dtype=np.int64).tolist()):
+            first = 0
+            for block in blocks:
+                out = first, places, indices, data, start, stop
+                if isinstance(block, CSRBlock):
+                    append_csr(block.indptr, block.indices, block.data, *out)
+                elif isinstance(block, DenseBlock):
+                    append_dense(block.matrix, *out)
+                first += block.shape[1]
+
+    engine.by_leaf(append, engine.leaves(n))
     found = CSRBlock.of_sorted(indptr, indices, data, columns)
     # Of the rows of all workers, which cut them the same.
     found.density = sum(block.shape[1] * block.density for block in blocks) / columns

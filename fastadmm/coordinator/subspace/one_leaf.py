@@ -86,4 +86,5 @@ def newton_on_one_leaf(
         hessian.matrix, hessian.reference = matrix, bend
     loss, _, *sums = numbers[best].tolist()
     found = points[best, 1:].copy(), points[best, 0].item(), totals[best].copy(), loss, gradients[best].copy()
-    return (*found, (sums[0], sums[1])), ended
+    products = slopes[best, lead:] - tilt[lead:] - span.scale * found[0]
+    return (*found, (sums[0], sums[1]), products), ended

@@ -183,12 +183,7 @@ def minimise_over_span(
     """
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
-    span = Span(problem, messages, engine, tilt)
-    if len(messages) and is_one_leaf(problem, engine):
-        point, ended = _all_steps(span, point, tolerance, hessian)
-        if ended:
-            return point
-    return descend(span, point, tolerance, hessian)
+    return descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
 
 
 def _all_steps(
@@ -208,6 +203,10 @@ def _all_steps(
 
 def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
     """:func:`minimise_over_span`, whatever the messages of the span are read from."""
+    if len(span.messages) and is_one_leaf(span.problem, span.engine):
+        point, ended = _all_steps(span, point, tolerance, hessian)
+        if ended:
+            return point
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES

@@ -271,7 +271,7 @@ class SubspaceCoordinator:
     def go_on_with(self, problem: Problem, tolerance: float) -> None:
         """Go on with another loss, at its minimiser over the span, to a tolerance in the summed scaling."""
         self.set_problem(problem)
-        self.point = self._minimise(tolerance)
+        self.point = self.minimise(tolerance)
         self.start(self.point.intercept)
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
@@ -436,9 +436,9 @@ class SubspaceCoordinator:
         self.point = yield from self._best_of_span(self.aim_tolerance, tilt)
 
     def _best_of_span(self, tolerance: float, tilt: np.ndarray | None) -> Talk[SpanPoint]:
-        """:meth:`_minimise`; here no party has to be asked for it."""
+        """:meth:`minimise`; here no party has to be asked for it."""
         yield from ()
-        return self._minimise(tolerance, tilt)
+        return self.minimise(tolerance, tilt)
 
     def _exchange(self, name: str, arguments: Sequence[dict[str, Any]], here: Any = None) -> Exchange:
         """Ask all parties: side by side, or one after another where that keeps more threads busy."""
@@ -464,7 +464,7 @@ class SubspaceCoordinator:
             [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()],
         )
 
-    def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
+    def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
         minimise = minimise_near_bends if self.few_bend else minimise_over_span
         return minimise(self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt)
@@ -716,11 +716,29 @@ class SubspaceMethod(Method):
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
 
+    def _best_of_all_columns(self) -> None:
+        """Go to the best weights of all columns, so that the parties need but say what is left."""
+        coordinator, forecast = self.coordinator, self.coordinator.forecast
+        primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        before, known = primal.loss + coordinator.regulariser(), coordinator.point
+        self._begin_whole([np.zeros(block.shape[1]) for block in self.problem.blocks], primal.intercept)
+        # What is known of zero weights holds.
+        coordinator.point = replace(known, coefficients=coordinator.point.coefficients)
+        tolerance = span_tolerance(before, before, True, forecast.wanted)
+        coordinator.point = coordinator.minimise(tolerance)
+        # Less than was known before may be left.
+        enough = _SHARE_OF_WANTED * forecast.wanted * abs(coordinator.point.loss + coordinator.regulariser())
+        if 0.0 < enough < tolerance:
+            coordinator.point = coordinator.minimise(enough)
+        coordinator.start(coordinator.point.intercept)
+
     def _at_start(self, point: SpanPoint) -> None:
         """What a kind of this method does with the point that :meth:`begin_at` found."""
 
     def round(self) -> Talk[Measured]:
         coordinator, scale = self.coordinator, self.problem.regularization
+        if self.problem.loss.smooth and coordinator.whole_pays:
+            self._best_of_all_columns()
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         squared = yield from self.exchange()

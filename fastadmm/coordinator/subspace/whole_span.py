@@ -2,7 +2,7 @@
 
 A direction is one message for every party and round. As many directions as a party has columns span all its
 weights, whichever they are. Where columns are few it is less work to send a basis at once, the columns
-themselves: what is left is Newton's method over all weights and a round that proves its end. Where most of
+themselves: what is left is Newton's method over all weights and the proof of its end. Where most of
 their entries are zero it reads them as they are, side by side.
 """
 
@@ -95,7 +95,7 @@ _FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
 
 #: Where columns differ or depend on each other, rounds by directions grow more than products: these may cost
 #: so many times as much.
-_STEADIER = 1.3
+_STEADIER = 2.0
 
 #: Of coordinates: passes over all columns, about, and an entry in each.
 _PASSES, _PASS_ENTRY = 60.0, 2.2
