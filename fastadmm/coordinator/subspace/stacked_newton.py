@@ -2,8 +2,8 @@ r"""Newton's method over the weights of all parties by products with the Hessian
 
 A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as far as it will be
 worth it (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008), each of which
-reads every row once. The columns' sizes precondition them. An intercept is eliminated: where columns are far
-from their means' zero, a weight's slope says little while the intercept has one.
+reads every row once. The columns' sizes precondition them, and what the last system has shown. An intercept is eliminated: where columns are far from their means' zero, a
+weight's slope says little while the intercept has one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fastadmm.coordinator.subspace.preconditioner import Preconditioner
 from fastadmm.coordinator.subspace.span import Best, Here, SpanPoint, is_lower
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 
@@ -21,7 +22,7 @@ Array = np.ndarray
 
 _MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
 
-#: Conjugate gradients leave this share of the preconditioned slope's length in a step ...
+#: Conjugate gradients leave this share of the slope's length, over columns' sizes, in a step ...
 _FORCING = 0.1
 
 #: ... and no less of the slope than this share of what the accuracy allows.
@@ -55,6 +56,7 @@ def minimise_by_products(
     """
     here, products = span.at(span.evaluated(point) if point.gradient is None else point), 0
     best, hessian = Best(span, here, _MOST_IDLE), None
+    precondition = Preconditioner(*span.size)
     for _ in range(_MAX_STEPS):
         # The intercept's slope counts as what it does to the others' once it is at its minimum.
         left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
@@ -64,8 +66,9 @@ def minimise_by_products(
             break
         hessian = span.hessian_at(here.point)
         target = -hessian.without_intercept(here.slope)
+        precondition.begin(hessian.sizes)
         found, spent = _conjugate_gradients(
-            hessian.product, hessian.sizes, target, _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
+            hessian.product, precondition, target, _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
         )
         step, products = hessian.with_intercept(found, here.slope), products + spent
         decrease = -float(here.slope @ step)
@@ -93,7 +96,7 @@ def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
 
 
 def _conjugate_gradients(
-    product: Callable[[Array], Array], sizes: Array, target: Array, enough: float
+    product: Callable[[Array], Array], precondition: Preconditioner, target: Array, enough: float
 ) -> tuple[Array, int]:
     """Solve a positive definite system about.
 
@@ -101,30 +104,31 @@ def _conjugate_gradients(
     ----------
     product : callable
         With the matrix.
-    sizes : ndarray of shape (K,)
-        Of its diagonal.
+    precondition : Preconditioner
+        Of the matrix; learns of it.
     target : ndarray of shape (K,)
     enough : float
         Squared length of the residual that is small enough.
     """
     x, residual = np.zeros(len(target)), target.copy()
-    scaled = residual / sizes
-    direction, room = scaled.copy(), np.empty(len(target))
-    length = first = float(residual @ scaled)
+    scaled, room = precondition(residual, np.empty(len(target))), np.empty(len(target))
+    direction, length = scaled.copy(), float(residual @ scaled)
+    first = precondition.squared_length(residual, scaled, room)
     number = 0
     while number < _MAX_PRODUCTS:
         image, number = product(direction), number + 1
         bend = float(direction @ image)
         if not bend > 0.0:
             break
+        precondition.learn(direction, image, bend)
         share = length / bend
         x += np.multiply(direction, share, out=room)
         residual -= np.multiply(image, share, out=room)
-        np.divide(residual, sizes, out=scaled)
-        after = float(residual @ scaled)
-        if after <= _FORCING**2 * first or float(residual @ residual) <= enough:
+        precondition(residual, scaled)
+        left = precondition.squared_length(residual, scaled, room)
+        if left <= _FORCING**2 * first or float(residual @ residual) <= enough:
             break
-        direction *= after / length
+        before, length = length, float(residual @ scaled)
+        direction *= length / before
         direction += scaled
-        length = after
     return x, number

@@ -92,6 +92,12 @@ class StackedSpan(Span):
     def n_messages(self) -> int:
         return self.rows.shape[1]
 
+    @property
+    def size(self) -> tuple[int, float]:
+        """Columns, and entries of the rows of this process."""
+        n, columns = self.rows.shape
+        return columns, n * columns * (self.rows.density if isinstance(self.rows, CSRBlock) else 1.0)
+
     def at(self, point: SpanPoint) -> Here:
         """A point with loss and gradient, and what a pass at it gives."""
         assert point.gradient is not None
