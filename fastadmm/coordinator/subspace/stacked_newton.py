@@ -2,8 +2,9 @@ r"""Newton's method over the weights of all parties by products with the Hessian
 
 A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as far as it will be
 worth it (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008), each of which
-reads every row once. The columns' sizes precondition them, and what the last system has shown. An intercept is eliminated: where columns are far from their means' zero, a
-weight's slope says little while the intercept has one.
+reads every row once. The columns' sizes precondition them, and what the last system has
+shown. An intercept is eliminated: where columns are far from their means' zero, a weight's slope says little
+while the intercept has one.
 """
 
 from __future__ import annotations
