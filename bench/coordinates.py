@@ -177,7 +177,10 @@ def block(cases: list[dict[str, Any]]) -> str:
         for shape, classes in CLASSES:
             own = [c for c in cases if c["loss"] == "multinomial" and c["kind"] == kind]
             own = [c["seconds"] for c in own if tuple(c["shape"]) == shape]
+            if not own:  # a run that was stopped before
+                continue
             cells = [f"{a:.2f}, " + (f"{b:.1f}" if b else "not reached") for a, b in own]
+            cells += ["–"] * (3 - len(cells))
             lines.append(f"| {kind}, {shape[0]:,} × {shape[1]:,}, {classes} classes | {' | '.join(cells)} |")
     return "\n".join(lines)
 
