@@ -41,9 +41,9 @@ class GramDescent(PenalisedUpdate):
     r"""Cyclic coordinate descent with passes over the moving weights, for sums over columns.
 
     Where it is slow, because columns are nearly collinear, Newton steps over the
-    weights off their kinks and bounds take it along. A step solves exactly, or leaves weights that would pass
-    their kink or bound there, which the passes after may let go of again; shorter ones are tried where that
-    is not lower. Where far more weights are
+    weights off their kinks and bounds take it along. A step solves exactly, or leaves weights that would
+    pass their kink or bound there, which the passes after may let go of again. Shorter ones, down to the
+    first kink, are tried where that is not lower. Where far more weights are
     free than there are rows, as on wide data at first, the answer is as far as the passes lead.
 
     Parameters
@@ -155,8 +155,15 @@ def _newton(
     step = -solve(slope)
     below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
     above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
-    for length in _LENGTHS:
+    room = np.full_like(step, np.inf)
+    np.divide(above - point, step, out=room, where=step > 0.0)
+    np.divide(below - point, step, out=room, where=step < 0.0)
+    first_kink = float(room.min())
+    # The last is where the first weight is held: a singular matrix's step is nothing but a direction.
+    for length in (*_LENGTHS, first_kink) if first_kink < 1.0 else _LENGTHS:
         moved = np.clip(point + length * step, below, above)
+        at = room <= length
+        moved[at] = np.where(step[at] > 0.0, above[at], below[at])
         move = moved - point
         change = move @ rows
         # No weight changes its sign: on the way the penalty is its tangent and the square.
