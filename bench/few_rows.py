@@ -150,7 +150,7 @@ def block(cases: list[dict[str, Any]]) -> str:
         f"is certified, geometric mean over those that take at most {LIMIT}, worst, and in brackets how many "
         "do not:",
         "",
-        "| loss | by columns | by directions |",
+        "| loss | in one process | by directions |",
         "|---|---:|---:|",
     ]
     for loss in (*LOSSES, "all"):

@@ -1,9 +1,9 @@
-r"""Coordinate descent on sparse columns: proximal Newton steps that never form a Hessian.
+r"""Coordinate descent on columns: proximal Newton steps that never form a Hessian.
 
 A step minimises :math:`\langle s, m\rangle + \tfrac12 \|A m\|^2 + h(x + m)` over some columns, where
 :math:`A = H^{1/2} D` and h is a sum over weights (Yuan, Ho and Lin 2012). The image :math:`A m` is kept: a
 weight costs the entries of its column, twice if it moves. Columns are stored one after the other, as rows are
-in :mod:`fastadmm.kernels.csr`.
+in :mod:`fastadmm.kernels.csr`; of dense ones ``rows`` is empty, and each has all N entries.
 
 An intercept, a column of ones, is eliminated: with :math:`t = A^\top H^{1/2} 1` and
 :math:`H_0 = \sum_i H_i` nothing is left of it but :math:`t_j / H_0` times :math:`t^\top m`.
@@ -14,13 +14,46 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.shuffle import shuffle
+from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["add_columns", "column_products", "descend_columns", "scale_columns"]
+__all__ = [
+    "add_columns",
+    "column_product",
+    "column_products",
+    "column_squares",
+    "descend_columns",
+    "scale_columns",
+    "shuffle_columns",
+]
 
 #: Share of a column's square that is rounding, where an intercept takes away the rest.
 _NOTHING = 1e-12
+
+
+@inline
+def column_product(rows, data, begin, end, v, sums):
+    """Inner product of a column and v of shape (N,)."""
+    if len(rows) == 0:
+        return dot(data[begin:end], v, sums)
+    total = 0.0
+    for k in range(np.uint64(begin), np.uint64(end)):
+        total += data[k] * v[rows[k]]
+    return total
+
+
+@inline
+def _add(rows, data, begin, end, factor, out):
+    """Add a column times a factor to ``out`` of shape (N,)."""
+    if len(rows) == 0:
+        column = data[begin:end]
+        for k in range(len(column)):
+            out[k] = fma(factor, column[k], out[k])
+    else:
+        for k in range(np.uint64(begin), np.uint64(end)):
+            out[rows[k]] += factor * data[k]
 
 
 @kernel
@@ -28,18 +61,24 @@ def add_columns(indptr, rows, data, x, out):
     """Add ``D x`` to ``out`` of shape (N,); only columns whose weight is not zero are read."""
     for j in range(len(x)):
         if x[j] != 0.0:
-            for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-                out[rows[k]] += x[j] * data[k]
+            _add(rows, data, indptr[j], indptr[j + 1], x[j], out)
 
 
 @kernel
 def column_products(indptr, rows, data, v, out, start, stop):
     """Write ``D.T v`` for a range of columns to ``out`` of shape (d,)."""
+    sums = np.empty(LANES)
     for j in range(start, stop):
-        total = 0.0
-        for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-            total += data[k] * v[rows[k]]
-        out[j] = total
+        out[j] = column_product(rows, data, indptr[j], indptr[j + 1], v, sums)
+
+
+@kernel
+def column_squares(indptr, data, out, start, stop):
+    """Write the squared lengths of a range of columns to ``out`` of shape (d,)."""
+    sums = np.empty(LANES)
+    for j in range(start, stop):
+        own = data[indptr[j] : indptr[j + 1]]
+        out[j] = dot(own, own, sums)
 
 
 @kernel
@@ -62,11 +101,12 @@ def scale_columns(indptr, rows, data, root, chosen, scaled, squares, cross, star
     start, stop : int
         Range of ``chosen``.
     """
+    dense = len(rows) == 0
     for place in range(start, stop):
         j = chosen[place]
         square, product = 0.0, 0.0
         for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-            weight = root[rows[k]]
+            weight = root[k - np.uint64(indptr[j])] if dense else root[rows[k]]
             scaled[k] = weight * data[k]
             square += scaled[k] * scaled[k]
             product += weight * scaled[k]
@@ -74,8 +114,8 @@ def scale_columns(indptr, rows, data, root, chosen, scaled, squares, cross, star
 
 
 @kernel
-def descend_columns(columns, sizes, intercept, slope, terms, chosen, x, share, most, image):
-    r"""Passes over some columns, in an order that is shuffled anew for each, in place.
+def descend_columns(columns, sizes, intercept, slope, terms, chosen, wide, x, image, moved):
+    r"""A pass over some columns, in place.
 
     Parameters
     ----------
@@ -87,65 +127,57 @@ def descend_columns(columns, sizes, intercept, slope, terms, chosen, x, share, m
         H_0, 0 without one, and the slope in it.
     slope : ndarray of shape (d,)
         s.
-    terms : tuple of ndarray of shape (d,)
-        l_1, l_2 and bounds of :math:`h(x) = \sum_j l_{1j} |x_j| + \tfrac{l_{2j}}2 x_j^2` on a box.
+    terms : tuple of float
+        l_1, l_2 and bounds of :math:`h(x) = \sum_j l_1 |x_j| + \tfrac{l_2}2 x_j^2` on a box.
     chosen : ndarray of int64, shape (c,)
-        Reordered.
+        In this order. Out: first those that are not left out of the next pass, in the same order.
+    wide : float
+        A weight at zero that is further than this from moving is left out.
     x : ndarray of shape (d,)
         Weights; moved.
-    share : float
-        The last pass moves no weight by more than this share of what the first did, each in units of the root
-        of its curvature.
-    most : int
-        Passes.
     image : ndarray of shape (N,)
-        In: zero. Out: A m, with what the intercept is left out.
+        A m, with what the intercept is left out.
+    moved : ndarray of shape (3,)
+        Out: largest move in units of the root of its curvature, and in units of the slope; in and out:
+        ``t @ m``.
 
     Returns
     -------
-    passes : int
-    along : float
-        ``t @ m``.
+    int
+        How many are not left out.
     """
     indptr, rows, scaled = columns
     squares, cross = sizes
     whole, first = intercept
     l1, l2, low, high = terms
-    state, along, left, wide, worst, limit = np.uint64(len(chosen)), 0.0, len(chosen), math.inf, 0.0, 0.0
-    for number in range(most):
-        state = shuffle(chosen, left, state)
-        worst, widest, place = 0.0, 0.0, 0
-        while place < left:
-            j = chosen[place]
-            own, gradient = squares[j], slope[j]
-            if whole > 0.0:
-                own -= cross[j] * cross[j] / whole
-                gradient -= cross[j] * (first + along) / whole
-            for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-                gradient += scaled[k] * image[rows[k]]
-            curvature, old = own + l2[j], x[j]
-            centre, new = own * old - gradient, 0.0
-            if curvature > _NOTHING * (squares[j] + l2[j]):  # else the column is empty, or an intercept
-                new = max(abs(centre) - l1[j], 0.0) / curvature
-            new = min(max(-new if centre < 0.0 else new, low[j]), high[j])
-            step = new - old
-            if step == 0.0:
-                if old == 0.0 and abs(gradient) + wide < l1[j]:  # far from moving: not in this step again
-                    left -= 1
-                    chosen[place], chosen[left] = chosen[left], chosen[place]
-                else:
-                    place += 1
-                continue
+    sums, kept, worst, widest, along = np.empty(LANES), 0, 0.0, 0.0, moved[2]
+    for place in range(len(chosen)):
+        j = chosen[place]
+        own, gradient = squares[j], slope[j]
+        if whole > 0.0:
+            own -= cross[j] * cross[j] / whole
+            gradient -= cross[j] * (first + along) / whole
+        gradient += column_product(rows, scaled, indptr[j], indptr[j + 1], image, sums)
+        curvature, old = own + l2, x[j]
+        centre, new = own * old - gradient, 0.0
+        if curvature > _NOTHING * (squares[j] + l2):  # else the column is empty, or an intercept
+            new = max(abs(centre) - l1, 0.0) / curvature
+        new = min(max(-new if centre < 0.0 else new, low), high)
+        step = new - old
+        if step != 0.0 or old != 0.0 or abs(gradient) + wide >= l1:
+            chosen[kept] = j
+            kept += 1
+        if step != 0.0:
             x[j] = new
             along += step * cross[j]
-            for k in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-                image[rows[k]] += step * scaled[k]
+            _add(rows, scaled, indptr[j], indptr[j + 1], step, image)
             worst = max(worst, abs(step) * math.sqrt(max(curvature, 0.0)))
             widest = max(widest, abs(step) * curvature)
-            place += 1
-        wide = widest
-        if number == 0:
-            limit = share * worst
-        if worst <= limit:
-            return number + 1, along
-    return most, along
+    moved[0], moved[1], moved[2] = worst, widest, along
+    return kept
+
+
+@kernel
+def shuffle_columns(chosen):
+    """Shuffle column numbers, the same way everywhere."""
+    shuffle(chosen, len(chosen), np.uint64(len(chosen)))

@@ -44,6 +44,7 @@ def by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.stacked_rows_pay", lambda *shape: "")
     monkeypatch.setattr("fastadmm.coordinator.multinomial.narrow.all_columns_pay", lambda *shape: False)
     monkeypatch.setattr("fastadmm.coordinator.proximal.narrow.class_columns_pay", lambda *shape: False)
+    monkeypatch.setattr("fastadmm.coordinator.proximal.stacked.classes_pay_one_by_one", lambda *shape: False)
 
 
 @pytest.fixture(scope="session")

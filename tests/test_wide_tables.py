@@ -46,7 +46,7 @@ def test_sets_with_bounds(constraint: str) -> None:
 
 @pytest.mark.usefixtures("by_directions")
 def test_the_optimum_is_that_of_rounds_by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, options = table("logistic", "l1"), SolverOptions(gap=1e-7, max_rounds=200)
+    problem, options = table("logistic", "group_lasso"), SolverOptions(gap=1e-7, max_rounds=200)
     by_columns = solve(problem, options)
     monkeypatch.setattr(wide, "goes_by_columns", lambda *_: False)
     by_directions = solve(problem, options)
@@ -78,9 +78,9 @@ def test_columns_alone_against_plain_proximal_gradient_steps() -> None:
     assert best - 1e-9 <= objective(x) <= best * (1.0 + 1e-5)  # plain steps are slow
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_a_resumed_run_takes_the_same_steps(loss: str) -> None:
-    problem = table(loss, "l1")
+@pytest.mark.parametrize(("loss", "regularizer"), [("logistic", "group_lasso"), ("hinge", "l1")])
+def test_a_resumed_run_takes_the_same_steps(loss: str, regularizer: str) -> None:
+    problem = table(loss, regularizer)
 
     def begun() -> Solver:
         solver = Solver(problem, SolverOptions(gap=1e-9, max_rounds=20))
@@ -105,7 +105,7 @@ def test_a_resumed_run_takes_the_same_steps(loss: str) -> None:
 
 def test_more_free_weights_than_room_go_on_by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "MOST_COLUMNS", 20)
-    solver = Solver(table("squared", "elastic_net", n=15, width=20), SolverOptions(gap=1e-6, max_rounds=100))
+    solver = Solver(table("squared", "group_lasso", n=15, width=20), SolverOptions(gap=1e-6, max_rounds=100))
     solver.prepare()
     gaps = [solver.round().gap for _ in range(60)]
     assert solver.method.numbers is None
@@ -114,9 +114,10 @@ def test_more_free_weights_than_room_go_on_by_directions(monkeypatch: pytest.Mon
 
 def test_a_history_or_more_rows_than_columns_take_directions() -> None:
     assert not isinstance(
-        Solver(table("squared", "l1"), SolverOptions(history=20)).method, WideProximalMethod
+        Solver(table("squared", "group_lasso"), SolverOptions(history=20)).method, WideProximalMethod
     )
-    assert not isinstance(Solver(table("squared", "l1", n=300)).method, WideProximalMethod)
+    assert isinstance(Solver(table("squared", "group_lasso")).method, WideProximalMethod)
+    assert not isinstance(Solver(table("squared", "group_lasso", n=300)).method, WideProximalMethod)
 
 
 def test_workers_take_directions_and_so_does_one_alone() -> None:

@@ -260,3 +260,18 @@ def test_newton_steps_of_an_answer_are_limited(monkeypatch):
         short = update.minimise(right, 3e-1, start, engine)
     assert sum(works) <= 1e7 + 150.0**3
     assert value(whole) <= value(short) < value(start)
+
+
+def test_one_weight_more_than_rows_is_let_go() -> None:
+    """Along what a matrix does not bend a Newton step is endless: any share of it passed every kink."""
+    rng = np.random.default_rng(12)
+    D, mu = rng.normal(size=(40, 41)), 1e-4
+    update, engine = GramDescent(as_block(D), L1(), get_constraint("all")), Engine(1)
+    right, start = D.T @ rng.normal(size=40), 0.1 + rng.random(41)
+    with engine.limited():
+        update.prepare(engine)
+        x = update.minimise(right, mu, start, engine)
+    slope = right - D.T @ (D @ x)
+    assert np.count_nonzero(x) <= 40
+    np.testing.assert_allclose(slope[x != 0.0], mu * np.sign(x[x != 0.0]), atol=1e-9)
+    assert (np.abs(slope) <= mu + 1e-9).all()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["common_shift"]
+__all__ = ["common_shift", "sparsest_shift"]
 
 Array = np.ndarray
 
@@ -38,3 +38,12 @@ def common_shift(weights: Array, alpha: float, beta: float) -> Array:
     pulls = (n - 2.0 * np.arange(n + 1)) * alpha / (beta * n)
     middle: Array = np.median(np.vstack([weights, weights.mean(axis=0) + pulls[:, np.newaxis]]), axis=0)
     return middle
+
+
+def sparsest_shift(weights: Array, alpha: float, beta: float) -> Array:
+    """The same; where several are the best, the nearest to zero that makes a weight zero."""
+    if beta > 0.0:
+        return common_shift(weights, alpha, beta)
+    ranked, n = np.sort(weights, axis=0), len(weights)
+    low, high = ranked[(n - 1) // 2], ranked[n // 2]
+    return np.where(np.abs(low) <= np.abs(high), low, high)

@@ -1,34 +1,49 @@
-r"""The best weights of sparse columns: proximal Newton steps by coordinate descent on the columns themselves.
+r"""The best weights of many columns: proximal Newton steps by coordinate descent on the columns themselves.
 
-As :mod:`fastadmm.coordinator.proximal.narrow_newton`, but no Gram matrix is formed: a step's parabola is
-minimised by passes over the columns that are not zero or do not want to stay so
-(:mod:`fastadmm.kernels.coordinate_descent`), about to a tenth. What it leaves is the next step's.
+As :mod:`fastadmm.coordinator.proximal.narrow_newton`, but with *working sets* (Johnson and Guestrin 2015): a
+step's parabola is minimised over the columns with weights and as many again of those that pull most, about to
+a tenth. What is left is the next step's. Passes over these columns
+(:mod:`fastadmm.kernels.coordinate_descent`) are extrapolated (Anderson; Bertrand and Massias 2021). Once they
+have cost as much as the columns' Gram matrix and its minimiser would, that is what comes next. Steps end
+where the gradient proves the gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.columns import SparseColumns
+from fastadmm.blocks.columns import Columns
+from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone
 from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint
+from fastadmm.coordinator.subspace.whole_span import MOST_ON_GRAM
 from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["CoordinateNewton"]
+__all__ = ["CoordinateNewton", "CoordinateSteps"]
 
 Array = np.ndarray
 
-_MAX_STEPS, _MAX_HALVINGS, _MAX_PASSES = 100, 40, 50
+_MAX_STEPS, _MAX_HALVINGS, _MAX_PASSES = 100, 40, 200
+
+#: Columns of the first working set.
+_FEWEST = 100
 
 #: Share of a step's first moves that its last pass may make.
 _SHARE = 0.1
+
+#: Passes that are extrapolated together, and what keeps their equations solvable.
+_TOGETHER, _SOLVABLE = 5, 1e-12
 
 #: Share of the promised decrease that a step must keep.
 _ARMIJO = 1e-4
@@ -36,77 +51,266 @@ _ARMIJO = 1e-4
 #: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing holds steps.
 _OF_FLAT_ROWS = 0.03
 
+#: Nanoseconds: of an entry in a pass, of dense columns and of sparse ones (where classes move together twice
+#: as much for each); of a pair of them in a Gram matrix, and how that grows with sparse columns beyond those
+#: that caches hold; and of what is done with the matrix, for a cube of its rows.
+_DENSE_ENTRY, _ENTRY, _TOGETHER_COST = 0.6, 2.2, 2.0
+_DENSE_PAIR, _PAIR, _CACHED, _GROWTH, _CUBE = 0.08, 0.7, 512.0, 1.4, 0.05
 
-class CoordinateNewton(Span):
+#: Violations that a minimiser on it leaves, relative to the gap, and at least and at most.
+_OF_GAP, _FINEST, _COARSEST = 0.1, 1e-12, 1e-3
+
+
+class CoordinateSteps(ABC):
     """Proximal Newton steps over the columns of all parties of this process.
 
     Parameters
     ----------
     problem : Problem
-        With a smooth convex loss and one predictor per sample.
-    penalties : sequence of PartyPenalty
-        Of each party: sums over columns.
+        With a smooth convex loss.
+    penalty : PartyPenalty
+        Of every party: a sum over weights.
     engine : Engine
     """
 
-    def __init__(self, problem: Problem, penalties: Sequence[PartyPenalty], engine: Engine) -> None:
-        super().__init__(loss_alone(problem), np.empty((0, problem.n_samples)), engine)
-        self.columns, widths = SparseColumns(problem.blocks, engine), [b.shape[1] for b in problem.blocks]
-        pairs = list(zip(penalties, widths, strict=True))
-        own = [np.repeat([p.coefficients + p.constraint.bounds], width, axis=0) for p, width in pairs]
-        self.l1, self.l2, self.low, self.high = np.concatenate(own).T.copy()
+    def __init__(self, problem: Problem, penalty: PartyPenalty, engine: Engine) -> None:
+        self.whole, self.party, self.engine, self.lead = problem, penalty, engine, int(problem.fit_intercept)
+        self.columns = Columns(problem.blocks, engine)
+        self.classes = problem.n_outputs
+        self.terms = *penalty.coefficients, *penalty.constraint.bounds
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing of earlier steps."""
+        self._spent = 0.0
+
+    @abstractmethod
+    def at(self, c: Array, intercept: Any) -> Any:
+        """A point, with the best intercept there, its loss and gradient, and the loss's slopes."""
+
+    @abstractmethod
+    def least(self, here: Any, chosen: Array, gap: float) -> tuple[Array, Array]:
+        """About where parabola and penalty of some columns are least: weights, and the intercepts' change.
+
+        Parameters
+        ----------
+        here : Here
+            With weights of shape (..., d).
+        chosen : ndarray of int64, shape (c,)
+            Ascending.
+        gap : float
+            There, as a share of the objective.
+
+        Returns
+        -------
+        x : ndarray of shape (..., d)
+        rise : ndarray of shape (..., lead)
+        """
 
     def penalty(self, x: Array) -> float:
         """h of weights in the set."""
-        return float(self.l1 @ np.abs(x)) + 0.5 * float(self.l2 @ (x * x))
+        l1, l2 = self.terms[:2]
+        return l1 * float(np.abs(x).sum()) + 0.5 * l2 * float(np.sum(x * x))
 
-    def at(self, point: SpanPoint) -> Here:
-        """A point with loss and gradient, and the loss's slopes there."""
-        assert point.gradient is not None
-        return self.here(point, self.columns.transposed_product(point.gradient))
+    def gap(self, here: Any) -> float:
+        """What the gradient at a point leaves unproved."""
+        slopes = np.atleast_2d(here.slope)[:, self.lead :]
+        shares = [DualShare.proved(self.party, -slope) for slope in slopes]
+        bound = bound_from_shares(self.whole, here.point.gradient, shares, self.engine)
+        return here.value + self.penalty(here.point.coefficients) - bound
 
-    def advance(self, here: Here, step: Array) -> Here:
-        lead, old = self.lead, here.point
-        intercept = old.intercept + (float(step[0]) if lead else 0.0)
-        c = old.coefficients + step[lead:]
-        return self.at(self.evaluated(SpanPoint(c, intercept, self.combined(c))))
-
-    def combined(self, c: Array) -> Array:
-        return self.columns.product(c)
-
-    def minimise(self, point: SpanPoint, goal: float) -> SpanPoint:
+    def minimise(self, c: Array, intercept: Any, goal: float) -> Any:
         """Steps from a point; never returns a worse one.
 
         Parameters
         ----------
-        point : SpanPoint
-            Weights of all parties in the set, with loss and gradient.
+        c : ndarray of shape (..., d)
+            Weights of all parties in the set.
+        intercept : float or ndarray of shape (C,)
         goal : float
-            A step that promises no more than this is the last. Summed scaling.
+            A gap that is small enough. Summed scaling.
+
+        Returns
+        -------
+        SpanPoint or ClassSpanPoint
         """
-        here, lead = self.at(point), self.lead
+        self.forget()  # a run that goes on later has nothing else
+        here, (l1, l2) = self.at(c, intercept), self.terms[:2]
         for _ in range(_MAX_STEPS):
-            c, value = here.point.coefficients, here.value + self.penalty(here.point.coefficients)
-            x, rise = self._least(here)
-            step = np.append(np.full(lead, rise), x - c)
-            promised = -change_along(here.slope, step, c, x, self.l1, self.l2)
-            if not promised > NOTHING * abs(value):
+            gap, c = self.gap(here), here.point.coefficients
+            value = abs(here.value + self.penalty(c))
+            if gap <= goal:
+                break
+            x, rise = self.least(here, self.working_set(here), gap / value if value > 0.0 else 1.0)
+            step = np.concatenate([rise, x - c], axis=-1)
+            promised = -change_along(here.slope, step, c, x, l1, l2)
+            if not promised > NOTHING * value:
                 break
             for halvings in range(_MAX_HALVINGS):
                 length = 0.5**halvings
-                trial = self.advance(here, length * step)
-                if halvings == 0:  # weights that are at their kinks are there exactly
-                    trial = replace(trial, point=replace(trial.point, coefficients=x))
-                end = trial.point.coefficients
-                given = length * step, c, end, self.l1, self.l2, promised
+                end = c + length * (x - c) if halvings else x  # weights at their kinks are there exactly
+                trial = self.at(end, here.point.intercept + length * rise.sum(axis=-1))
+                given = length * step, c, end, l1, l2, promised
                 if change_to(here, trial, *given) <= -_ARMIJO * length * promised:
                     break
             else:
                 break
             here = trial
-            if promised <= goal:
-                break
         return here.point
+
+    def working_set(self, here: Any) -> Array:
+        """Columns with weights, and as many again of those that pull most for their sizes, ascending."""
+        slope, x = np.atleast_2d(here.slope)[:, self.lead :], np.atleast_2d(here.point.coefficients)
+        l1, _, low, high = self.terms
+        pull = np.maximum(slope if low < 0.0 else 0.0, -slope if high > 0.0 else 0.0)
+        excess = (pull.max(axis=0) - l1) / self._sizes
+        used = (x != 0.0).any(axis=0)
+        excess[used] = np.inf
+        most = max(2 * int(np.count_nonzero(used)), _FEWEST)
+        if most < len(excess):
+            excess[np.argpartition(-excess, most)[most:]] = -np.inf
+        return np.flatnonzero(excess > 0.0)
+
+    @cached_property
+    def _sizes(self) -> Array:
+        """Lengths of the columns; of empty ones 1."""
+        squares = self.columns.squares()
+        return np.sqrt(np.where(squares > 0.0, squares, 1.0))
+
+    def passes(
+        self,
+        descend: Callable[[Array, float, Array, Array, Array], int],
+        value: Callable[[Array, Array, Array], float],
+        chosen: Array,
+        x: Array,
+        image: Array,
+        moved: Array,
+        price: float,
+    ) -> bool:
+        """Passes over some columns until moves are a tenth of the first ones, extrapolated.
+
+        Parameters
+        ----------
+        descend : callable
+            A pass over columns in their order, of these, a width, x, image and moved, as of
+            :func:`fastadmm.kernels.coordinate_descent.descend_columns`.
+        value : callable
+            What is minimised, of weights of the columns, of shape (..., c), image and ``moved[2:]``.
+        chosen : ndarray of int64, shape (c,)
+        x, image, moved : ndarray
+            As of ``descend``.
+        price : float
+            Passes that cost as much as a Gram matrix and its minimiser.
+
+        Returns
+        -------
+        bool
+            Whether these are next: passes have cost as much since the last time, and moves are still large.
+        """
+        from fastadmm.kernels.coordinate_descent import shuffle_columns
+
+        order, limit, wide, past = chosen.copy(), 0.0, math.inf, []
+        shuffle_columns(order)
+        for number in range(max(1, min(_MAX_PASSES, int(min(price - self._spent, _MAX_PASSES))))):
+            self._spent += 1.0
+            order = order[: descend(order, wide, x, image, moved)]
+            wide = float(moved[1])
+            if number == 0:
+                limit = _SHARE * float(moved[0])
+            if moved[0] <= limit:
+                return False
+            past.append((x[..., chosen], image.copy(), moved[2:].copy()))
+            if len(past) > _TOGETHER:
+                found = self._extrapolated(past)
+                if found is not None and value(*found) < value(*past[-1]):
+                    x[..., chosen], image[:], moved[2:] = found
+                past = []
+        if self._spent < price:
+            return False
+        self._spent = 0.0
+        return True
+
+    def price(self, chosen: Array, known: bool = False) -> float:
+        """Of the Gram matrix of some columns and what is done with it, in passes over them.
+
+        Parameters
+        ----------
+        chosen : ndarray of int64, shape (c,)
+        known : bool
+            Whether there is one already.
+        """
+        n, k, columns = self.columns.shape[0], len(chosen), self.columns
+        classes, pairs = self.classes, max(1.0, 0.5 * self.classes * (self.classes - 1))
+        if k * classes > MOST_ON_GRAM:
+            return math.inf
+        entries = float((columns.indptr[chosen + 1] - columns.indptr[chosen]).sum()) / n
+        pair = _DENSE_PAIR if columns.dense else _PAIR * max(1.0, k / _CACHED) ** _GROWTH
+        gram = 0.0 if known else pairs * pair * n * entries**2
+        each = (
+            (_DENSE_ENTRY if columns.dense else _ENTRY)
+            * n
+            * (2 * classes if classes > 1 else 1)
+            * max(entries, 1.0)
+        )
+        return (gram + _CUBE * float(k * classes) ** 3) / each
+
+    def on_gram(
+        self, gram: Array, slope: Array, c: Array, x: Array, lift: tuple[Array, Array, Array], gap: float
+    ) -> Array:
+        """Weights where parabola and penalty are least.
+
+        Parameters
+        ----------
+        gram : ndarray of shape (k, k)
+            Overwritten.
+        slope, c : ndarray of shape (k,)
+            Of the loss, and where.
+        x : ndarray of shape (k,)
+            Warm start.
+        lift : tuple of ndarray
+            Of the intercepts: inverse Hessian, slope, and products with the columns, of shape (k, lead).
+        gap : float
+            As of :meth:`least`.
+        """
+        inverse, first, cross = lift
+        shared = cross @ inverse
+        tolerance = min(max(_OF_GAP * gap, _FINEST), _COARSEST)
+        n = self.columns.shape[0] * self.classes
+        return minimise_on_gram(
+            gram - shared @ cross.T, slope - shared @ first, c, self.terms, x, n, tolerance
+        )
+
+    def _extrapolated(self, past: list[tuple[Array, Array, Array]]) -> tuple[Array, ...] | None:
+        """Where passes lead that go on as they did: where combined moves are least; None outside the set."""
+        moves = np.diff([image for _, image, _ in past], axis=0)
+        products = np.array([[self.engine.dot(a, b) for b in moves] for a in moves])
+        products[np.diag_indices(len(moves))] += _SOLVABLE * np.trace(products)
+        try:
+            share = np.linalg.solve(products, np.ones(len(moves)))
+        except np.linalg.LinAlgError:
+            return None
+        share /= share.sum()
+        x, image, along = (np.tensordot(share, own[1:], 1) for own in map(np.array, zip(*past)))
+        inside = np.isfinite(share).all() and (x >= self.terms[2]).all() and (x <= self.terms[3]).all()
+        return (x, image, along) if inside else None
+
+
+class CoordinateNewton(CoordinateSteps):
+    """The steps for one predictor per sample; parameters as of :class:`CoordinateSteps`."""
+
+    def __init__(self, problem: Problem, penalty: PartyPenalty, engine: Engine) -> None:
+        super().__init__(problem, penalty, engine)
+        self.span = Span(loss_alone(problem), np.empty((0, problem.n_samples)), engine)
+
+    def forget(self) -> None:
+        super().forget()
+        self._known, self._gram = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
+
+    def at(self, c: Array, intercept: float) -> Here:
+        total = self.columns.product(c)
+        found = primal_value(self.whole, total, intercept, self.engine)
+        point = SpanPoint(c, float(found.intercept), total, found.loss, found.gradient)
+        return self.span.here(point, self.columns.transposed_product(found.gradient))
 
     @cached_property
     def _room(self) -> tuple[Array, Array, Array]:
@@ -114,32 +318,44 @@ class CoordinateNewton(Span):
         d = self.columns.shape[1]
         return np.empty(len(self.columns.data)), np.empty(d), np.empty(d)
 
-    def _least(self, here: Here) -> tuple[Array, float]:
-        """About where parabola and penalty are least: weights, and the intercept's change."""
+    def least(self, here: Here, chosen: Array, gap: float) -> tuple[Array, Array]:
         from fastadmm.kernels.coordinate_descent import descend_columns, scale_columns
 
         columns, (scaled, squares, cross), lead, engine = self.columns, self._room, self.lead, self.engine
-        x, slope = here.point.coefficients.copy(), here.slope[lead:]
-        chosen = self._restless(x, slope)
+        c, slope = here.point.coefficients, here.slope[lead:]
         h = self._curvature(here.point)
         root, whole = engine.root(h), float(engine.total(h)) if lead else 0.0
         arrays = columns.indptr, columns.rows, columns.data
         given = *arrays, root, chosen, scaled, squares, cross
         engine.over_rows(scale_columns, row_ranges(len(chosen)), *given)
-        image, first = np.zeros(len(h)), float(here.slope[0]) if lead else 0.0
-        terms = self.l1, self.l2, self.low, self.high
-        metric = (*arrays[:2], scaled), (squares, cross), (whole, first)
-        _, along = descend_columns(*metric, slope, terms, chosen, x, _SHARE, _MAX_PASSES, image)
-        return x, -(first + along) / whole if whole > 0.0 else 0.0
+        first, start, pull = float(here.slope[0]) if lead else 0.0, c[chosen], slope[chosen]
+        metric = (*arrays[:2], scaled), (squares, cross), (whole, first), slope, self.terms
+
+        def value(own: Array, image: Array, along: Array) -> float:
+            loss = float(np.sum(pull * (own - start))) + 0.5 * engine.dot(image, image)
+            lifted = 0.5 * (first + float(along[0])) ** 2 / whole if whole > 0.0 else 0.0
+            return loss - lifted + self.penalty(own)
+
+        x, image, moved = c.copy(), np.zeros(len(h)), np.zeros(3)
+        descend = lambda *given: descend_columns(*metric, *given)  # noqa: E731
+        price = self.price(chosen, self._is_known(chosen))
+        if self.passes(descend, value, chosen, x, image, moved, price):
+            if not self._is_known(chosen):
+                self._known, self._gram = chosen, columns.some(chosen).gram(engine, h)
+            own, lifts = np.searchsorted(self._known, chosen), np.ones((lead, lead)) / (whole or 1.0)
+            lift = lifts, here.slope[:lead], cross[chosen, np.newaxis][:, :lead]
+            x[chosen] = self.on_gram(self._gram[np.ix_(own, own)], pull, start, x[chosen], lift, gap)
+            moved[2] = np.sum(cross[chosen] * (x[chosen] - start))
+        rise = -(first + float(moved[2])) / whole if whole > 0.0 else 0.0
+        return x, np.full(lead, rise)
 
     def _curvature(self, point: SpanPoint) -> Array:
         """Weighted second derivatives of the loss; of flat rows what keeps them in reach."""
-        h = self.curvature(point)
-        mean = self.engine.mean(h) or self.problem.total_weight / len(h)
+        h = self.span.curvature(point)
+        mean = self.engine.mean(h) or self.whole.total_weight / len(h)
         raised: Array = self.engine.each(lambda own: np.where(own > 0.0, own, _OF_FLAT_ROWS * mean), h, out=h)
         return raised
 
-    def _restless(self, x: Array, slope: Array) -> Array:
-        """Columns whose weight is not zero or would not stay there."""
-        pull = np.where(slope > 0.0, self.low < 0.0, self.high > 0.0) & (np.abs(slope) > self.l1)
-        return np.flatnonzero((x != 0.0) | pull)
+    def _is_known(self, chosen: Array) -> bool:
+        """Whether the Gram matrix of some columns is: of the squared loss it is the same everywhere."""
+        return self.whole.loss.name == "squared" and bool(np.isin(chosen, self._known).all())

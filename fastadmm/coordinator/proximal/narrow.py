@@ -31,6 +31,7 @@ from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = [
+    "UNWANTED",
     "NarrowProximalMethod",
     "all_columns_pay",
     "goes_by_all_columns",
@@ -51,7 +52,7 @@ _SHARPEST, _LEAST_SHARPER, _SHARE_OF_WANTED = 1e-6, 0.25, 0.3
 _FEW_NUMBERS = 1 << 23
 
 #: Where none is wanted: of the objective.
-_UNWANTED = 1e-12
+UNWANTED = 1e-12
 
 
 def penalty_is_a_sum(problem: Problem) -> bool:
@@ -237,7 +238,7 @@ class NarrowProximalMethod(ProximalMethod):
 
     def goal(self, objective: float) -> float:
         """What the last step of a round promises, of an objective."""
-        wanted = self.wanted or _UNWANTED
+        wanted = self.wanted or UNWANTED
         if self._goal is None:
             self._goal = _ACCURACY * wanted
         else:  # what is left of slopes, whose squares steps gain, keeps the gap open

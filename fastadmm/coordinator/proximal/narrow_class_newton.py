@@ -19,7 +19,7 @@ from fastadmm.coordinator.multinomial.span import ClassHere, ClassSpan, ClassSpa
 from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.common_shift import common_shift
+from fastadmm.parties.common_shift import sparsest_shift
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -179,19 +179,11 @@ class _Model:
             step[free] = -solved[:, -1] - solved[:, :-1] @ (x - start)
         x = x.reshape(c.shape)
         if self.shifts:
-            x = x - self._shift(x)
+            x = x - sparsest_shift(x, *self.scale[:2])
         step[~free] = (x - c).ravel()
         by_class = step.reshape(self.classes, -1)
         self.promised = -change_along(here.slope, by_class, c, x, *self.scale[:2])
         return x, by_class, self.promised
-
-    def _shift(self, x: Array) -> Array:
-        """What all classes' weights of a column lose together; of shifts that are equal one to a zero."""
-        shift = common_shift(x, *self.scale[:2])
-        if self.scale[1] > 0.0 or len(x) % 2:
-            return shift
-        low, high = np.sort(x, axis=0)[len(x) // 2 - 1 : len(x) // 2 + 1]
-        return np.where(np.abs(low) <= np.abs(high), low, high)
 
     def _descended(self, matrix: Array, slope: Array, start: Array) -> Array:
         """Coordinate descent on the parabola and the penalty, as far as the last step says that it pays."""

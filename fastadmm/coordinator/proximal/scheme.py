@@ -51,22 +51,26 @@ class Proximal(Scheme):
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
         if not elsewhere and options.history is None:
-            from fastadmm.coordinator.proximal.wide import WideProximalMethod, goes_by_columns
-
-            if goes_by_columns(problem, engine):
-                return WideProximalMethod(problem, engine)
             from fastadmm.coordinator.proximal.kinked_columns import (
                 KinkedColumnsMethod,
                 goes_by_interior_points,
             )
             from fastadmm.coordinator.proximal.narrow import NarrowProximalMethod, goes_by_all_columns
             from fastadmm.coordinator.proximal.narrow_classes import NarrowClassesMethod
-            from fastadmm.coordinator.proximal.stacked import StackedProximalMethod, goes_by_sparse_columns
+            from fastadmm.coordinator.proximal.stacked import (
+                StackedClassesMethod,
+                StackedProximalMethod,
+                goes_by_sparse_columns,
+            )
+            from fastadmm.coordinator.proximal.wide import WideProximalMethod, goes_by_columns
 
+            if way := goes_by_sparse_columns(problem, engine):
+                stacked = StackedClassesMethod if problem.traits.vector else StackedProximalMethod
+                return stacked(way, problem, engine, options.gap)
+            if goes_by_columns(problem, engine):
+                return WideProximalMethod(problem, engine)
             if goes_by_interior_points(problem, engine):
                 return KinkedColumnsMethod(problem, engine, options.gap)
-            if way := goes_by_sparse_columns(problem, engine):
-                return StackedProximalMethod(way, problem, engine, options.gap)
             if goes_by_all_columns(problem, engine):
                 narrow = NarrowClassesMethod if problem.traits.vector else NarrowProximalMethod
                 return narrow(problem, engine, options.gap)
@@ -125,19 +129,31 @@ class Proximal(Scheme):
         from fastadmm.coordinator.subspace.whole_span import FACES, bytes_side_by_side
 
         n, traits, width = shape.n_samples, shape.traits, sum(shape.widths)
-        if not shape.as_they_are or shape.n_outputs > 1:
+        if not shape.as_they_are:
             return None
-        if shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
-            many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)
-            return 8 * (4 * many + shape.n_parties + _WORK) * n
-        if not (traits.convex and shape.penalty_is_a_sum):
-            return None
-        if traits.smooth:
+        if shape.n_outputs > 1:
+            return self._class_columns_bytes(shape)
+        taken = None
+        if traits.smooth and shape.penalty_is_a_sum:
             most = most_columns(n, shape.widths)
             taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, FACES)
-        else:
+        if taken is None and shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
+            many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)
+            taken = 8 * 4 * many * n
+        elif taken is None and not traits.smooth and traits.convex and shape.penalty_is_a_sum:
             taken = bytes_of_columns(n, shape.widths, shape.densities, shape.kinks_at_zero)
         return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
+
+    def _class_columns_bytes(self, shape: Shape) -> int | None:
+        """The same of several classes."""
+        from fastadmm.coordinator.subspace.whole_span import bytes_of_columns, classes_pay_one_by_one
+
+        columns = shape.n_samples, shape.widths, shape.densities, shape.n_outputs
+        smooth = shape.traits.smooth and shape.penalty_is_a_sum
+        if not (smooth and classes_pay_one_by_one(*columns, _narrow_classes(shape))):
+            return None
+        work = shape.n_parties + _WORK_OTHERWISE
+        return bytes_of_columns(*columns) + 8 * work * shape.n_outputs * shape.n_samples
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """All messages of one predictor per sample: of classes, and in balls, combinations are formed.

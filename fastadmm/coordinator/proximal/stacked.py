@@ -1,31 +1,41 @@
 """Proximal Newton sharing in one process on the columns of all parties as they are, instead of messages.
 
 As :mod:`fastadmm.coordinator.proximal.narrow`, but the parties' weights are their only directions. Few sparse
-columns stand side by side for a Gram matrix; of more, coordinates descend one by one.
+columns stand side by side for a Gram matrix; of more, and of several classes, coordinates descend one by one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.side_by_side import side_by_side
-from fastadmm.coordinator.proximal.coordinate_newton import CoordinateNewton
-from fastadmm.coordinator.proximal.narrow import NarrowProximalMethod, most_columns, penalty_is_a_sum
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
+from fastadmm.coordinator.certificate import PrimalValue
+from fastadmm.coordinator.proximal.class_coordinate_newton import ClassCoordinateNewton
+from fastadmm.coordinator.proximal.coordinate_newton import CoordinateNewton, CoordinateSteps
+from fastadmm.coordinator.proximal.narrow import (
+    UNWANTED,
+    NarrowProximalMethod,
+    goes_by_all_columns,
+    most_columns,
+    penalty_is_a_sum,
+)
+from fastadmm.coordinator.proximal.narrow_classes import NarrowClassesMethod
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
-from fastadmm.coordinator.subspace.whole_span import FACES
+from fastadmm.coordinator.subspace.whole_span import FACES, classes_pay_one_by_one
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["StackedProximalMethod", "goes_by_sparse_columns"]
+__all__ = ["StackedClassesMethod", "StackedProximalMethod", "goes_by_sparse_columns"]
 
 
 def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
@@ -41,12 +51,24 @@ def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
     {"gram", "coordinates", ""}
         As of :func:`fastadmm.coordinator.subspace.whole_span.stacked_rows_pay`.
     """
-    if not penalty_is_a_sum(problem) or problem.n_outputs > 1:
+    if not penalty_is_a_sum(problem):
         return ""
-    most = most_columns(engine.all_rows(problem.n_samples), [block.shape[1] for block in problem.blocks])
-    way = goes_by_stacked_rows(problem, engine, most, FACES)
+    widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
+    if problem.n_outputs > 1:
+        if engine.shares_rows or not can_stand_side_by_side(problem.blocks):
+            return ""
+        at_once = goes_by_all_columns(problem, engine)
+        shape = problem.n_samples, widths, densities, problem.n_outputs
+        return "coordinates" if classes_pay_one_by_one(*shape, at_once) else ""
+    way = goes_by_stacked_rows(
+        problem, engine, most_columns(engine.all_rows(problem.n_samples), widths), FACES
+    )
     # The rows of a column are on one worker only where there is no other.
     return "" if way == "coordinates" and engine.shares_rows else way
+
+
+#: Of a goal: the first is a thousandth of what is wanted, of which a third is enough.
+_OF_GOAL = 100.0
 
 
 class StackedProximalMethod(NarrowProximalMethod):
@@ -73,16 +95,28 @@ class StackedProximalMethod(NarrowProximalMethod):
     def measure_columns(self) -> None:
         """Nothing: the weights are the only directions."""
 
-    def minimise(self, point: SpanPoint, objective: float) -> float:
-        coordinator, problem = self.coordinator, self.problem
-        point.coefficients = np.concatenate(self.weights())
+    def _minimise_from(self, primal: PrimalValue, objective: float) -> float:
         if self.way == "gram":
-            found = self.best(self._rows, point, objective, SpanHessian(problem.fit_intercept))
-        else:
-            found = self._coordinates.minimise(point, self.goal(objective))
-        ends = np.cumsum([block.shape[1] for block in problem.blocks])[:-1]
-        self.begin_at(np.split(found.coefficients, ends), found.intercept)
-        return self.objective(coordinator.primal)
+            return super()._minimise_from(primal, objective)
+        weights = np.concatenate(self.weights())
+        found = self._coordinates.minimise(weights.T, primal.intercept, self._gap_to_reach(objective))
+        return self._move_to_all(found.coefficients.T, found.intercept)
+
+    def minimise(self, point: SpanPoint, objective: float) -> float:
+        point.coefficients = np.concatenate(self.weights())
+        found = self.best(self._rows, point, objective, SpanHessian(self.problem.fit_intercept))
+        return self._move_to_all(found.coefficients, found.intercept)
+
+    def _move_to_all(self, weights: np.ndarray, intercept: Any) -> float:
+        """Make weights of all columns the model; the objective there."""
+        ends = np.cumsum([block.shape[1] for block in self.problem.blocks])[:-1]
+        self.begin_at(np.split(weights, ends), intercept)
+        return self.objective(self.coordinator.primal)
+
+    def _gap_to_reach(self, objective: float) -> float:
+        """Of coordinates: steps gain the squares of slopes, in which the gap may be linear."""
+        wanted = self.wanted or UNWANTED
+        return math.sqrt(_OF_GOAL * self.goal(objective) * wanted * abs(objective))
 
     @cached_property
     def _rows(self) -> StackedSpan:
@@ -90,8 +124,10 @@ class StackedProximalMethod(NarrowProximalMethod):
         return StackedSpan(loss_alone(self.problem), rows, self.engine)
 
     @cached_property
-    def _coordinates(self) -> CoordinateNewton:
-        return CoordinateNewton(self.problem, [party.penalty for party in self.parties], self.engine)
+    def _coordinates(self) -> CoordinateSteps:
+        classes = self.problem.n_outputs > 1
+        penalty = self.parties[0].parts[0].penalty if classes else self.parties[0].penalty
+        return (ClassCoordinateNewton if classes else CoordinateNewton)(self.problem, penalty, self.engine)
 
     def round(self) -> Any:
         measured = yield from super().round()
@@ -99,3 +135,7 @@ class StackedProximalMethod(NarrowProximalMethod):
             self.__dict__.pop("_rows", None)
             self.__dict__.pop("_coordinates", None)
         return measured
+
+
+class StackedClassesMethod(StackedProximalMethod, NarrowClassesMethod):
+    """The same of several classes, one column after the other."""

@@ -19,11 +19,14 @@ __all__ = [
     "BENDS",
     "FACES",
     "MOSTLY",
+    "MOST_ON_GRAM",
     "SPAN",
     "SPARSE_SPAN",
     "Rounds",
+    "bytes_of_columns",
     "bytes_of_few_rows",
     "bytes_side_by_side",
+    "classes_pay_one_by_one",
     "dense_rows_pay",
     "hessian_fits",
     "kernel_pays",
@@ -97,8 +100,12 @@ _FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
 #: so many times as much.
 _STEADIER = 2.0
 
-#: Of coordinates: passes over all columns, about, and an entry in each.
-_PASSES, _PASS_ENTRY = 60.0, 2.2
+#: Of coordinates: passes over all columns, about, and an entry in each, of sparse columns and of dense ones.
+_PASSES, _PASS_ENTRY, _DENSE_PASS_ENTRY = 60.0, 2.2, 0.6
+
+#: The same of several classes in all passes, where each has its entries; and of all columns at once: a weight
+#: and, over all rows, a pair of weights.
+_CLASS_ENTRY, _DENSE_CLASS_ENTRY, _CLASS_COLUMN, _CLASS_PAIR = 150.0, 85.0, 40.0, 500.0
 
 #: Of a pass of coordinate ascent on rows: an entry of sparse rows and of dense ones, and a row. It is tried
 #: with many columns to a row, or with some where two passes are little: beside what takes as long as so many.
@@ -127,9 +134,12 @@ _HESSIANS_HELD = 6.0
 #: Matrices of products of rows at a time: itself, its factor, and a system with its copy.
 _KERNELS_HELD = 4.0
 
+#: Of columns that are taken one by one: bytes of an entry of dense ones; weights of a Gram matrix, at most.
+_DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
+
 #: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
 #: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
-_ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, _MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 29
+_ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, _MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 23
 
 
@@ -211,8 +221,9 @@ def _fits_side_by_side(
     """Whether rows side by side take no more memory than messages, or little."""
     entries = sum(width * density for width, density in zip(widths, densities))
     messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
-    held, limit = (_COLUMN_BYTES, _MANY_BYTES) if faces else (_ENTRY_BYTES, _FEW_BYTES)
-    return held * n_samples * entries <= max(messages, limit)
+    if faces:
+        return bytes_of_columns(n_samples, widths, densities) <= max(messages, _MANY_BYTES)
+    return _ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
 
 
 def _of_all_rows(
@@ -236,7 +247,8 @@ def _of_all_rows(
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
     if rounds.sweeps > 0.0:
-        return by_gram, _PASSES * _PASS_ENTRY * entries
+        entry = _DENSE_PASS_ENTRY if min(densities) == 1.0 else _PASS_ENTRY
+        return by_gram, _PASSES * entry * entries
     entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
     each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
     return by_gram, _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
@@ -369,10 +381,51 @@ def bytes_side_by_side(
     if not (way or ascends):
         return None
     if way == "coordinates":
-        return math.ceil(_COLUMN_BYTES * n_samples * entries)
+        return bytes_of_columns(n_samples, widths, densities)
     copy = _copy_bytes(n_samples, widths, densities)
     hessian = _HESSIANS_HELD * _NUMBER_BYTES * columns**2 if way == "gram" else 0.0
     return math.ceil(copy + hessian)
+
+
+def bytes_of_columns(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], n_classes: int = 1
+) -> int:
+    """What columns that are taken one by one take, in the data's unit and in the curvature's, with a Hessian.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As of :func:`whole_span_pays`.
+    n_classes : int
+    """
+    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    held = _DENSE_COLUMN_BYTES if min(densities) == 1.0 else _COLUMN_BYTES
+    weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as rows are not zero
+    hessian, blocks = _HESSIANS_HELD * min(weights, MOST_ON_GRAM) ** 2, 2.0 * columns * n_classes**2
+    return math.ceil(held * n_samples * entries + _NUMBER_BYTES * (hessian + blocks))
+
+
+def classes_pay_one_by_one(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], n_classes: int, at_once: bool
+) -> bool:
+    """Whether columns of several classes are the least work one by one, and no more memory than is planned.
+
+    Rounds by directions of each class are more work.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As of :func:`whole_span_pays`.
+    n_classes : int
+    at_once : bool
+        Whether all columns may be sent at once.
+    """
+    weights = n_classes * sum(widths)
+    entries = n_classes * sum(width * density for width, density in zip(widths, densities))
+    each = _DENSE_CLASS_ENTRY if min(densities) == 1.0 else _CLASS_ENTRY
+    together = _CLASS_COLUMN * weights + _CLASS_PAIR * weights**2 / n_samples
+    fits = bytes_of_columns(n_samples, widths, densities, n_classes) <= _MANY_BYTES
+    return fits and not (at_once and together <= each * entries)
 
 
 def bytes_of_few_rows(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:

@@ -26,6 +26,9 @@ _MAX_PASSES = 100
 #: Attempts of Newton's method; an answer that is cut short is still feasible, and certified as it is.
 _MAX_NEWTON = 30
 
+#: Shares of a Newton step that are tried.
+_LENGTHS = (1.0, 0.25, 0.0625, 0.015625)
+
 #: Weights over which a Newton step takes some milliseconds at most.
 _SMALL_FACE = 512
 
@@ -38,10 +41,9 @@ class GramDescent(PenalisedUpdate):
     r"""Cyclic coordinate descent with passes over the moving weights, for sums over columns.
 
     Where it is slow, because columns are nearly collinear, Newton steps over the
-    weights off their kinks and bounds take it along. A step solves exactly, or ends
-    where the first weight reaches its kink or bound; that weight is then held and the
-    next step is over the others. The passes after may let go of it again, back to where
-    it came from, so every attempt may hold twice as many weights as the last. Where far more weights are
+    weights off their kinks and bounds take it along. A step solves exactly, or leaves weights that would
+    pass their kink or bound there, which the passes after may let go of again. Shorter ones, down to the
+    first kink, are tried where that is not lower. Where far more weights are
     free than there are rows, as on wide data at first, the answer is as far as the passes lead.
 
     Parameters
@@ -123,17 +125,14 @@ def minimise_on_gram(
     # Where many such steps would take long, as far as the passes led is an answer; the next begins there.
     most = max(n_samples, _SMALL_FACE)
     x, gradient, work = start.copy(), np.empty_like(start), 0.0
-    for attempt in range(_MAX_NEWTON):
+    for _ in range(_MAX_NEWTON):
         if gram_descent(gram, slope, origin, *scale, x, gradient, tolerance, _MAX_PASSES):
             break
         free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
-        if len(free) > most or work > _MOST_WORK:
+        if len(free) == 0 or len(free) > most or work > _MOST_WORK:
             break
-        for _ in range(2**attempt):
-            if len(free) == 0 or work > _MOST_WORK:
-                break
-            work += float(len(free)) ** 3
-            free = _newton(gram, x, free, gradient, scale)
+        work += float(len(free)) ** 3
+        _newton(gram, x, free, gradient, scale)
     return x
 
 
@@ -143,29 +142,35 @@ def _newton(
     free: np.ndarray,
     gradient: np.ndarray,
     scale: tuple[float, float, float, float],
-) -> np.ndarray:
-    """One step over the free weights; the ones among them to go on with: none after a whole step."""
+) -> None:
+    """One step over the free weights, or as much of it as goes down."""
     first, second, low, high = scale
-    point, nothing = x[free], free[:0]
-    matrix = gram[np.ix_(free, free)]
+    point = x[free]
+    matrix, rows = gram[np.ix_(free, free)], gram[free]  # rows lie together, and the matrix is symmetric
     slope = gradient[free] + first * np.sign(point) + second * point
     matrix[np.diag_indices(len(free))] += second
     solve = scaled_solver(matrix)
     if solve is None:
-        return nothing
+        return
     step = -solve(slope)
     below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
     above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
     room = np.full_like(step, np.inf)
     np.divide(above - point, step, out=room, where=step > 0.0)
     np.divide(below - point, step, out=room, where=step < 0.0)
-    length = min(1.0, float(room.min()))
-    moved = np.clip(point + length * step, below, above)
-    at = room <= length
-    moved[at] = np.where(step[at] > 0.0, above[at], below[at])
-    x[free] = moved
-    gradient += (moved - point) @ gram[free]  # rows, which lie together: the matrix is symmetric
-    return free[~at] if at.any() else nothing
+    first_kink = float(room.min())
+    # The last is where the first weight is held: a singular matrix's step is nothing but a direction.
+    for length in (*_LENGTHS, first_kink) if first_kink < 1.0 else _LENGTHS:
+        moved = np.clip(point + length * step, below, above)
+        at = room <= length
+        moved[at] = np.where(step[at] > 0.0, above[at], below[at])
+        move = moved - point
+        change = move @ rows
+        # No weight changes its sign: on the way the penalty is its tangent and the square.
+        if float(slope @ move) + 0.5 * (float(change[free] @ move) + second * float(move @ move)) < 0.0:
+            x[free] = moved
+            gradient += change
+            return
 
 
 class GroupDescent(GramProximalGradient):
