@@ -296,7 +296,7 @@ class CoordinateSteps(ABC):
 
 
 class CoordinateNewton(CoordinateSteps):
-    """The steps for one predictor per sample; parameters as of :class:`CoordinateSteps`."""
+    """The steps for one predictor per sample; ``problem``, ``penalty``, ``engine`` as of the base class."""
 
     def __init__(self, problem: Problem, penalty: PartyPenalty, engine: Engine) -> None:
         super().__init__(problem, penalty, engine)
