@@ -23,11 +23,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.engine.engine import Engine, _bounds
+from fastadmm.engine.engine import Engine, borders
 from fastadmm.engine.rows import over_returns, over_rows, over_sums
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,15 +118,24 @@ class CountedEngine(Engine):
 
     def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
         with self._pieces(len(ranges)):
-            over_rows(1, kernel, _bounds(tuple(ranges)), *arguments)
+            over_rows(1, kernel, borders(tuple(ranges)), *arguments)
 
     def _into_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
         with self._pieces(len(leaves)):
-            over_sums(1, kernel, _bounds(leaves), own, *arguments)
+            over_sums(1, kernel, borders(leaves), own, *arguments)
 
     def _returns_of_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
         with self._pieces(len(leaves)):
-            over_returns(1, kernel, _bounds(leaves), own, *arguments)
+            over_returns(1, kernel, borders(leaves), own, *arguments)
+
+    def run_jobs(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> Any:
+        share, jobs = counting_share()
+        jobs.clear()
+        found = kernel(share, *arguments)
+        for number, seconds in jobs:
+            if number > 1 and not self.clock.inside:
+                self.clock.job([seconds / number] * number, LAUNCH * self.clock.cores.bit_length())
+        return found
 
     @contextmanager
     def _pieces(self, number: int) -> Iterator[None]:
@@ -141,6 +151,37 @@ class CountedEngine(Engine):
     @property
     def inside(self) -> bool:
         return self.clock.inside
+
+
+@cache
+def counting_share() -> tuple[int, list[tuple[int, float]]]:
+    """What jobs inside a kernel are shared by, in turn on one thread; and their pieces and seconds so far."""
+    import ctypes
+
+    from fastadmm.engine.rows import address_of
+    from fastadmm.kernels.pieces import call_piece
+    from numba import njit
+
+    jobs: list[tuple[int, float]] = []
+    begun = [0.0]
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+
+    def begin(_: int) -> None:
+        begun[0] = Clock.now()
+
+    def end(pieces: int) -> None:
+        jobs.append((pieces, Clock.now() - begun[0]))
+
+    starts, ends = kind(begin), kind(end)
+
+    def in_turn(code: int, what: int, pieces: int) -> None:
+        starts(pieces)
+        for piece in range(pieces):
+            call_piece(code, what, piece)
+        ends(pieces)
+
+    share = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(in_turn)
+    return address_of(share, (0, 0, 0)), jobs
 
 
 def dense(rows: int, columns: int, parties: int) -> tuple[list[Array], Array]:

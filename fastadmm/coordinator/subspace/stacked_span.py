@@ -85,7 +85,7 @@ class StackedSpan(Span):
 
     def __init__(self, problem: Problem | SomeRows, rows: CSRBlock | Beside, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)
-        self.rows = rows
+        self.rows, self.side_by_side = rows, isinstance(rows, Beside)
         self._squares: Array | None = None
 
     @property
