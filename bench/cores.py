@@ -45,6 +45,9 @@ LAUNCH = 2e-6
 #: Seconds of the interpreter, which only one thread has at a time, for an item of a job of Python functions.
 INTERPRETER = 15e-6
 
+#: Of one call of a kernel that has several.
+MOST_JOBS = 1 << 12
+
 Array = np.ndarray
 
 
@@ -129,11 +132,12 @@ class CountedEngine(Engine):
             over_returns(1, kernel, borders(leaves), own, *arguments)
 
     def run_jobs(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> Any:
-        share, jobs = counting_share()
-        jobs.clear()
+        share, log = counting_share()
+        log[0] = 0
         found = kernel(share, *arguments)
-        for number, seconds in jobs:
-            if number > 1 and not self.clock.inside:
+        for pieces, seconds in log[1 : 1 + 2 * int(log[0])].reshape(-1, 2).tolist():
+            if not self.clock.inside:
+                number = int(pieces)
                 self.clock.job([seconds / number] * number, LAUNCH * self.clock.cores.bit_length())
         return found
 
@@ -154,34 +158,50 @@ class CountedEngine(Engine):
 
 
 @cache
-def counting_share() -> tuple[int, list[tuple[int, float]]]:
-    """What jobs inside a kernel are shared by, in turn on one thread; and their pieces and seconds so far."""
+def counting_share() -> tuple[int, Array]:
+    """What jobs inside a kernel are shared by: in turn on one thread.
+
+    Returns
+    -------
+    share : int
+        Its address.
+    log : ndarray of shape (1 + 2 * jobs,)
+        How many jobs there were, and pieces and seconds of each. Whoever reads it sets the first to zero.
+    """
     import ctypes
 
     from fastadmm.engine.rows import address_of
     from fastadmm.kernels.pieces import call_piece
-    from numba import njit
+    from numba import carray, njit, types
+    from numba.extending import intrinsic
 
-    jobs: list[tuple[int, float]] = []
-    begun = [0.0]
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    @intrinsic
+    def pointer(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
 
-    def begin(_: int) -> None:
-        begun[0] = Clock.now()
+        return types.voidptr(address), generate
 
-    def end(pieces: int) -> None:
-        jobs.append((pieces, Clock.now() - begun[0]))
-
-    starts, ends = kind(begin), kind(end)
+    log, now = np.zeros(1 + 2 * MOST_JOBS), np.zeros(2, dtype=np.int64)
+    log_at, now_at = log.ctypes.data, now.ctypes.data
+    read = ctypes.CDLL(None).clock_gettime
+    read.argtypes, read.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_int
+    counting_share.kept = now  # type: ignore[attr-defined]  # its address is known to machine code
+    clock = time.CLOCK_THREAD_CPUTIME_ID
 
     def in_turn(code: int, what: int, pieces: int) -> None:
-        starts(pieces)
+        own = carray(pointer(log_at), 1 + 2 * MOST_JOBS, np.float64)
+        here = carray(pointer(now_at), 2, np.int64)
+        read(clock, pointer(now_at))
+        begin, job = here[0] + 1e-9 * here[1], min(int(own[0]), MOST_JOBS - 1)
         for piece in range(pieces):
             call_piece(code, what, piece)
-        ends(pieces)
+        read(clock, pointer(now_at))
+        own[1 + 2 * job], own[2 + 2 * job] = pieces, here[0] + 1e-9 * here[1] - begin
+        own[0] = job + 1
 
     share = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(in_turn)
-    return address_of(share, (0, 0, 0)), jobs
+    return address_of(share, (0, 0, 0)), log
 
 
 def dense(rows: int, columns: int, parties: int) -> tuple[list[Array], Array]:

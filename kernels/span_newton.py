@@ -20,11 +20,14 @@ from fastadmm.kernels.vectors import LANES, dot, sum_by_halves
 
 __all__ = [
     "BEST",
+    "ENOUGH",
     "HERE",
     "LONG",
+    "NUMBERS",
     "RENEW",
     "RENEWED",
     "SLOTS",
+    "START",
     "TRIAL",
     "TURN",
     "controls",
@@ -39,9 +42,13 @@ SLOTS = 3
 
 #: What is remembered from step to step, as whole numbers: slots; steps in a row that prove no more, pairs of
 #: the secants, and steps; whether the Hessian is to be computed, has been factorised, is of this very point
-#: and is a new one; whether the next step is known; and whether a search along it is wanted.
-HERE, BEST, TRIAL, _IDLE, _COUNT, TURN, RENEW, _FACTORISED, FRESH, RENEWED, _KNOWN, LONG = range(12)
-_CONTROLS = 12
+#: and is a new one; whether the next step is known; whether a search along it is wanted; and whether of the
+#: start nothing is known but where it is.
+HERE, BEST, TRIAL, _IDLE, _COUNT, TURN, RENEW, _FACTORISED, FRESH, RENEWED, _KNOWN, LONG, START = range(13)
+_CONTROLS = 13
+
+#: Behind what slots prove: the decrease that a step promises, and what may be left.
+_DECREASE, ENOUGH, NUMBERS = SLOTS, SLOTS + 1, SLOTS + 2
 
 
 @inline
@@ -145,7 +152,7 @@ def _propose(libraries, about, points, slopes, matrix, control, proved, work):
     control[TURN] += 1
     for i in range(n):
         step[i] = -solved[i]
-    decrease = proved[SLOTS] = -dot(slopes[here], step, sums)
+    decrease = proved[_DECREASE] = -dot(slopes[here], step, sums)
     if not (math.isfinite(decrease) and decrease > 0.0):
         return False
     trial = 0
@@ -165,10 +172,13 @@ def _judge(libraries, about, limits, tolerance, tilt, found, points, slopes, num
     _, most_idle, contraction, flat, hidden, rounding, left = limits
     size, factor, step, solved, pairs, products, change, sums = work
     here, best, trial, n = control[HERE], control[BEST], control[TRIAL], len(step)
-    k, decrease = n - lead, proved[SLOTS]
+    k, decrease = n - lead, proved[_DECREASE]
     numbers[trial, 0], numbers[trial, 2], numbers[trial, 3] = found[k], found[k + 1], found[k + 2]
     _take(trial, found, lead, scale, tilt, points, slopes, numbers, sums)
     proved[trial] = dot(slopes[trial, lead:], slopes[trial, lead:], sums) / (2.0 * scale)
+    if control[START] == 1:
+        control[START], proved[ENOUGH] = 0, tolerance[0] + tolerance[1] * numbers[trial, 0]
+        return True
     before, after = numbers[here, 1], numbers[trial, 1]
     lower = decrease > flat * abs(before) and after <= before - 1e-4 * decrease
     if not (lower or decrease > hidden * abs(before) or after > before + hidden * abs(before)):
@@ -190,7 +200,7 @@ def _judge(libraries, about, limits, tolerance, tilt, found, points, slopes, num
     control[HERE], control[FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
     if decrease > hidden * abs(after) or proved[trial] < proved[best]:
         control[BEST], control[_IDLE] = trial, 0
-    if proved[trial] <= tolerance or control[_IDLE] >= most_idle:
+    if proved[trial] <= proved[ENOUGH] or control[_IDLE] >= most_idle:
         return False
     if decrease <= flat * abs(after):
         return True
@@ -285,7 +295,8 @@ def newton_over_leaves(
         As of :func:`newton_over_span`.
     about : tuple
         1 with an intercept, else 0; scale of the regulariser; the total weight.
-    tolerance : float
+    tolerance : tuple of float
+        Of a start that is not known: what may be left, and as a share of the loss there how much more.
     tilt : ndarray of shape (lead + K,)
     turns : int
         No further step here after so many in all.
@@ -298,9 +309,10 @@ def newton_over_leaves(
     rooms : tuple of ndarray
         For what leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``; and by slot for the sum of
         the first.
-    control : ndarray of int64, shape (12,)
+    control : ndarray of int64, shape (13,)
         From :func:`controls`.
-    proved : ndarray of shape (SLOTS + 1,)
+    proved : ndarray of shape (NUMBERS,)
+        What slots prove; with a start that is known, what may be left.
     work : tuple of ndarray
 
     Returns
@@ -315,7 +327,8 @@ def newton_over_leaves(
     own_found, own_bend, own_gram, found = rooms
     lead, n, nothing = about[0], len(matrix), np.empty(0)
     while control[TURN] < turns:
-        if control[RENEW] == 1:
+        starts = control[START] == 1
+        if control[RENEW] == 1 and not starts:
             here = control[HERE]
             at = curve, base, totals[here], points[here, 0], target, weight, extra, bend, nothing
             into_leaves(share, curved, leaves, own_bend, at)
@@ -325,7 +338,7 @@ def newton_over_leaves(
             for i in range(n):
                 for j in range(i):
                     matrix[i, j] = matrix[j, i]
-        if not _propose(libraries, about, points, slopes, matrix, control, proved, work):
+        if not starts and not _propose(libraries, about, points, slopes, matrix, control, proved, work):
             return True
         trial = control[TRIAL]
         move = matrices, points[trial, 1:], nothing, base, points[trial, 0], target, weight
@@ -392,7 +405,8 @@ def newton_over_span(
     pairs, products, change = np.empty((2, most_steps, n)), np.empty(most_steps), np.empty(n)
     work = size, factor, step, solved, pairs, products, change, sums
     about, libraries = (lead, scale, heavy), (potrf, potrs)
-    control, proved = controls(fresh), np.empty(SLOTS + 1)
+    control, proved, start = controls(fresh), np.empty(NUMBERS), (tolerance, 0.0)
+    proved[ENOUGH] = tolerance
     if fresh:
         for j in range(k):
             found[j] = dot(messages[j], gradients[0], sums)
@@ -410,7 +424,7 @@ def newton_over_span(
         outputs = totals[trial], z, gradients[trial], found
         call_kernel(advance, (*move, *extra, *outputs, 0, n_rows))
         known = found, points, slopes, numbers, control, proved, work
-        if not _judge(libraries, about, limits, tolerance, tilt, *known):
+        if not _judge(libraries, about, limits, start, tilt, *known):
             break
     renewed = control[RENEWED] == 1
     if control[LONG] == 1:

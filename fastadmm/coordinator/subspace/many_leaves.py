@@ -30,7 +30,12 @@ _GRAMS_BUDGET = SUMS_BUDGET // 8
 
 
 def newton_on_leaves(
-    span: Any, here: Any, tolerance: float, hessian: SpanHessian, fresh: bool, limits: tuple[Any, ...]
+    span: Any,
+    point: Any,
+    tolerance: tuple[float, float],
+    hessian: SpanHessian,
+    fresh: bool,
+    limits: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], bool]:
     """Newton's method as of :func:`fastadmm.coordinator.subspace.span.descend`.
 
@@ -38,9 +43,11 @@ def newton_on_leaves(
     ----------
     span : StackedSpan
         Of dense columns side by side.
-    here : Here
-        The start, with loss and gradient: its vectors may be written to.
-    tolerance, hessian, fresh, limits
+    point : SpanPoint
+        The start. Its vectors may be written to; without a gradient its weights are all that is known.
+    tolerance : tuple of float
+        What may be left and, as a share of the loss at a start without a gradient, how much more.
+    hessian, fresh, limits
         As of :func:`fastadmm.coordinator.subspace.one_leaf.newton_on_one_leaf`.
 
     Returns
@@ -52,11 +59,11 @@ def newton_on_leaves(
     """
     from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
 
-    steps = _Steps(span, here, hessian, fresh)
+    steps = _Steps(span, point, tolerance, hessian, fresh)
     if steps.at_hand():
-        steps.all_in_few_calls(tolerance, limits)
+        steps.all_in_few_calls(limits)
     else:
-        steps.one_by_one(tolerance, limits, hessian)
+        steps.one_by_one(limits, hessian)
     if steps.control[RENEWED]:
         hessian.matrix, hessian.reference = steps.matrix, steps.bend
     long = bool(steps.control[LONG])
@@ -68,31 +75,37 @@ class _Steps:
 
     Parameters
     ----------
-    span, here, hessian, fresh
+    span, point, tolerance, hessian, fresh
         As of :func:`newton_on_leaves`.
     """
 
-    def __init__(self, span: Any, here: Any, hessian: SpanHessian, fresh: bool) -> None:
+    def __init__(
+        self, span: Any, point: Any, tolerance: tuple[float, float], hessian: SpanHessian, fresh: bool
+    ) -> None:
         from fastadmm.kernels.blas import lapack
-        from fastadmm.kernels.span_newton import SLOTS, controls
+        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS, START, controls
 
-        problem, point, engine = span.problem, here.point, span.engine
+        problem, engine = span.problem, span.engine
         n_rows, k = span.rows.shape
         n = span.lead + k
-        self.span, self.engine, self.kind = span, engine, type(point)
+        self.span, self.engine, self.kind, self.tolerance = span, engine, type(point), tolerance
+        self.control, known = controls(fresh), point.gradient is not None
         self.points, self.slopes = np.empty((SLOTS, 1 + k)), np.empty((SLOTS, n))
-        self.numbers, self.proved = np.empty((SLOTS, 4)), np.empty(SLOTS + 1)
+        self.numbers, self.proved = np.empty((SLOTS, 4)), np.empty(NUMBERS)
         # Of every slot products with the columns, loss and sums of the gradient, in whole cache lines.
         self.found = np.empty((SLOTS, -(-(k + 3) // CACHE_LINES) * CACHE_LINES))
         self.points[0, 0], self.points[0, 1:] = point.intercept, point.coefficients
-        sums = point.sums or engine.total_and_size(point.gradient)
-        self.slopes[0], self.numbers[0] = here.slope, (point.loss, here.value, *sums)
-        self.found[0, :k] = point.products
-        self.totals = point.total, engine.vector(n_rows), engine.vector(n_rows)
-        self.gradients = point.gradient, engine.vector(n_rows), engine.vector(n_rows)
+        own = (point.total, point.gradient) if known else (engine.vector(n_rows), engine.vector(n_rows))
+        self.control[START], self.proved[ENOUGH] = not known, tolerance[0]
+        if known:
+            here = span.at(point)
+            sums = point.sums or engine.total_and_size(point.gradient)
+            self.slopes[0], self.numbers[0] = here.slope, (point.loss, here.value, *sums)
+            self.found[0, :k] = here.point.products
+        self.totals = own[0], engine.vector(n_rows), engine.vector(n_rows)
+        self.gradients = own[1], engine.vector(n_rows), engine.vector(n_rows)
         self.z, self.bend = engine.vector(n_rows), engine.vector(n_rows)
         self.matrix = np.empty((n, n)) if fresh else hessian.matrix.copy(order="C")
-        self.control = controls(fresh)
         self.libraries = lapack("dpotrf"), lapack("dpotrs")
         self.about = span.lead, span.scale, problem.total_weight
         self.tilt = np.zeros(n) if span.tilt is None else span.tilt
@@ -111,7 +124,7 @@ class _Steps:
         solving = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
         return *solving, np.empty((2, most, n)), np.empty(most), np.empty(n), np.empty(LANES)
 
-    def all_in_few_calls(self, tolerance: float, limits: tuple[Any, ...]) -> None:
+    def all_in_few_calls(self, limits: tuple[Any, ...]) -> None:
         """All steps, each call so many that it takes no longer than a second or so on one core."""
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
@@ -141,7 +154,7 @@ class _Steps:
         )
         cuts = borders(self.leaves), borders(self.gram_leaves), borders(fold_ranges(n * n))
         vectors = self.totals, self.gradients, z, bend
-        about = given, extra, self.about, limits, tolerance, self.tilt
+        about = given, extra, self.about, limits, self.tolerance, self.tilt
         state = points, self.slopes, self.numbers, self.matrix, vectors, rooms, self.control, self.proved
         most, work, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), self._work(limits[0]), False
         while not over:
@@ -149,18 +162,18 @@ class _Steps:
             told = self.libraries, cuts, matrices, *about, turns, *state, work
             over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *told)
 
-    def one_by_one(self, tolerance: float, limits: tuple[Any, ...], hessian: SpanHessian) -> None:
+    def one_by_one(self, limits: tuple[Any, ...], hessian: SpanHessian) -> None:
         """The same, each pass a job of the engine."""
-        from fastadmm.kernels.span_newton import HERE, RENEW, TRIAL, TURN, judge_step, propose_step
+        from fastadmm.kernels.span_newton import HERE, RENEW, START, TRIAL, TURN, judge_step, propose_step
 
         span, problem, k = self.span, self.span.problem, self.span.rows.shape[1]
         control, work, points = self.control, self._work(limits[0]), self.points
         while control[TURN] < limits[0]:
-            if control[RENEW]:
+            if control[RENEW] and not control[START]:
                 span.renew(hessian, self.kind(*self.point(int(control[HERE]))))
                 self.matrix[:], self.bend = hessian.matrix, hessian.reference
             state = points, self.slopes, self.matrix, control, self.proved, work
-            if not propose_step(self.libraries, self.about, *state):
+            if not control[START] and not propose_step(self.libraries, self.about, *state):
                 break
             trial = int(control[TRIAL])
             found = self.found[trial, : k + 3]
@@ -169,7 +182,7 @@ class _Steps:
             given = span.rows.matrices, *move, problem.y, problem.weight, *to
             found[k], found[:k], found[k + 1 :] = problem.loss.advance(*given)
             known = found, points, self.slopes, self.numbers, control, self.proved, work
-            if not judge_step(self.libraries, self.about, limits, tolerance, self.tilt, *known):
+            if not judge_step(self.libraries, self.about, limits, self.tolerance, self.tilt, *known):
                 break
 
     def point(self, slot: int) -> tuple[Any, ...]:

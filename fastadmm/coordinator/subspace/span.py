@@ -204,23 +204,35 @@ def _all_steps(
     return SpanPoint(*found), ended
 
 
-def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
+def descend(
+    span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian, more: float = 0.0
+) -> SpanPoint:
     """:func:`minimise_over_span`, whatever the messages of the span are read from.
 
-    Where they are dense columns side by side the vectors of the start may be written to.
+    Parameters
+    ----------
+    span : Span
+    point : SpanPoint
+        Where messages are dense columns side by side its vectors may be written to. Of one without a
+        gradient nothing but the coefficients counts.
+    tolerance, hessian
+        As of :func:`minimise_over_span`.
+    more : float
+        So much more may be left of a start without a gradient, as a share of its loss.
     """
     if len(span.messages) and is_one_leaf(span.problem, span.engine):
         point, ended = _all_steps(span, point, tolerance, hessian)
         if ended:
             return point
-    if point.gradient is None or not math.isfinite(point.loss):
-        point = span.evaluated(point)
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     if span.side_by_side:
-        found, ended = newton_on_leaves(span, span.start(point, hessian), tolerance, hessian, fresh, _LIMITS)
+        found, ended = newton_on_leaves(span, point, (tolerance, more), hessian, fresh, _LIMITS)
         point, fresh = SpanPoint(*found), False
         if ended:
             return point
+    if point.gradient is None or not math.isfinite(point.loss):
+        point = span.evaluated(point)
+        tolerance += more * point.loss
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span.solver(hessian))
     solved: np.ndarray | None = None  # for the slope here
