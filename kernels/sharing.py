@@ -181,9 +181,7 @@ def centres_in_metric(total, u, weight, penalty, metric, centre, scaled, start, 
 
 
 @kernel
-def prox_in_metric(
-    calls, extra, centre, base, intercept, target, weights, penalty, metric, z, u, out, start, stop
-):
+def prox_in_metric(calls, extra, given, intercept, penalty, metric, z, u, out, start, stop):
     """The z-update where every sample has a penalty of its own, in blocks that stay in a cache.
 
     Parameters
@@ -192,12 +190,9 @@ def prox_in_metric(
         Addresses of the loss's ``prox``, ``evaluate`` and ``curvature``.
     extra : tuple of float
         The loss's parameters.
-    centre, base : ndarray of shape (N,)
-        Of :func:`centres_in_metric`; offset.
+    given : tuple of ndarray of shape (N,)
+        Centres and weights of :func:`centres_in_metric`; offset, targets and the samples' weights.
     intercept : float
-    target : ndarray of shape (N,)
-    weights : tuple of ndarray of shape (N,)
-        The samples', and over the metric.
     penalty, metric
         r, with a number for every sample.
     z : ndarray of shape (N,)
@@ -210,7 +205,7 @@ def prox_in_metric(
         Row range.
     """
     prox, evaluate, curve = calls
-    weight, scaled = weights
+    centre, scaled, base, target, weight = given
     shift, there, bent, sums = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.zeros((2, BLOCK))
     for begin in range(start, stop, BLOCK):
         end = min(begin + BLOCK, stop)
@@ -219,8 +214,8 @@ def prox_in_metric(
         own_z, own_u, omega = z[begin:end], u[begin:end], metric[begin:end]
         for k in range(n):
             shift[k] = own_base[k] + intercept
-        given = centre[begin:end], shift[:n], own_target, scaled[begin:end]
-        call_kernel(prox, (*given, *extra, penalty, own_z, own_u, 0, n))
+        at = centre[begin:end], shift[:n], own_target, scaled[begin:end]
+        call_kernel(prox, (*at, *extra, penalty, own_z, own_u, 0, n))
         for k in range(n):
             there[k] = own_z[k] + shift[k]
         call_kernel(evaluate, (there[:n], own_target, own_weight, *extra, own_u, 0, n))

@@ -254,27 +254,7 @@ def judge_step(
 
 @kernel
 def newton_over_leaves(
-    share,
-    calls,
-    libraries,
-    cuts,
-    matrices,
-    given,
-    extra,
-    about,
-    limits,
-    tolerance,
-    tilt,
-    turns,
-    points,
-    slopes,
-    numbers,
-    matrix,
-    vectors,
-    rooms,
-    control,
-    proved,
-    work,
+    share, calls, libraries, cuts, matrices, given, extra, about, limits, ends, state, memory
 ):
     """Newton's method over all weights from the point in slot 0, or on from where an earlier call ended.
 
@@ -295,25 +275,17 @@ def newton_over_leaves(
         As of :func:`newton_over_span`.
     about : tuple
         1 with an intercept, else 0; scale of the regulariser; the total weight.
-    tolerance : tuple of float
-        Of a start that is not known: what may be left, and as a share of the loss there how much more.
-    tilt : ndarray of shape (lead + K,)
-    turns : int
-        No further step here after so many in all.
-    points, slopes, numbers : ndarray
-        By slot, as of :func:`newton_over_span`; they begin with what is known in slot 0.
-    matrix : ndarray of shape (lead + K, lead + K)
-        The Hessian.
-    vectors : tuple
-        By slot sums of messages; by slot gradients; predictor; curvature: all of shape (N,).
-    rooms : tuple of ndarray
-        For what leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``; and by slot for the sum of
-        the first.
-    control : ndarray of int64, shape (13,)
-        From :func:`controls`.
-    proved : ndarray of shape (NUMBERS,)
-        What slots prove; with a start that is known, what may be left.
-    work : tuple of ndarray
+    ends : tuple
+        Of a start that is not known what may be left, and as a share of the loss there how much more, in a
+        tuple; what is added to slopes, of shape (lead + K,); no further step here after so many in all.
+    state : tuple
+        By slot, as of :func:`newton_over_span`, ``points``, ``slopes`` and ``numbers``, which begin with what
+        is known in slot 0; the Hessian, of shape (lead + K, lead + K); a tuple of vectors of shape (N,), by
+        slot sums of messages, by slot gradients, predictor and curvature; and a tuple of room for what
+        leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``, and by slot for the first's sum.
+    memory : tuple of ndarray
+        ``control``, from :func:`controls`; ``proved``, of shape (NUMBERS,), what slots prove and, with a
+        start that is known, what may be left; ``work``, a tuple of room for a step.
 
     Returns
     -------
@@ -323,7 +295,9 @@ def newton_over_leaves(
     advance, curved, curve, gram, fold, syrk, tile = calls
     leaves, gram_leaves, numbers_of_gram = cuts
     base, target, weight = given
-    totals, gradients, z, bend = vectors
+    tolerance, tilt, turns = ends
+    points, slopes, numbers, matrix, (totals, gradients, z, bend), rooms = state
+    control, proved, work = memory
     own_found, own_bend, own_gram, found = rooms
     lead, n, nothing = about[0], len(matrix), np.empty(0)
     while control[TURN] < turns:

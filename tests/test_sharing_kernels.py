@@ -15,7 +15,7 @@ from fastadmm.kernels.sharing import (
     relax_messages,
     shift_of_targets,
 )
-from fastadmm.kernels.stacked import less_combination, replace_last, weighted_products
+from fastadmm.kernels.stacked import less_combination, products_in_metrics, replace_last, weighted_products
 from fastadmm.problem.convex_losses import Huber, Logistic
 from fastadmm.problem.log_link_losses import Poisson
 
@@ -115,6 +115,13 @@ def test_weighted_products_of_stacked_vectors(n):
         for j, w in enumerate(weights)
     )
     np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+    metrics, which, out = tuple(rng.random((2, n))), np.array([1, 0, 1]), np.ones(4)
+    products_in_metrics(rows, v, metrics, which, n, out, 2, n - 1)
+    expected = 1.0 + sum(
+        rows[:, j * n + 2 : (j + 1) * n - 1] @ (metrics[m][2:-1] * v[j * n + 2 : (j + 1) * n - 1])
+        for j, m in enumerate(which)
+    )
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -135,7 +142,7 @@ def test_stacked_rows(threads, idle_machine):
 
 
 def test_centres_where_every_sample_has_a_penalty():
-    _, total, z, u, metric = state()
+    _, total, _, u, metric = state()
     weight = np.random.default_rng(3).random(N)
     out, r = np.full((2, N), np.nan), 0.3 * metric
     centres_in_metric(total, u, weight, 0.3, metric, *out, START, STOP)
@@ -157,8 +164,8 @@ def test_prox_where_every_sample_has_a_penalty(loss):
         address_of(kernels.evaluate, (z, target, weight, *extra, u, 0, 0)),
         address_of(kernels.curvature, (z, target, weight, *extra, u, 0, 0)),
     )
-    given = calls, extra, centre, base, b, target, (weight, scaled), penalty, metric
-    prox_in_metric(*given, z, u, sums, START, STOP)
+    given = centre, scaled, base, target, weight
+    prox_in_metric(calls, extra, given, b, penalty, metric, z, u, sums, START, STOP)
     np.testing.assert_allclose(u[ROWS], (penalty * metric * (centre - z))[ROWS], rtol=1e-8, atol=1e-9)
     assert np.isnan(u[:START]).all()
     assert np.isnan(u[STOP:]).all()

@@ -67,11 +67,7 @@ def update_z_u(
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
     if metric is None:
-        centre = engine.plus(total, u_before, factor=1.0 / penalty)
-
-        def prox(b: float) -> tuple[float, float]:
-            shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
-            return problem.loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
+        prox = _prox(problem, total, u_before, penalty, z, u, engine)
     else:
         prox = _prox_in_metric(problem, total, u_before, float(penalty), z, u, engine, metric)
 
@@ -87,6 +83,25 @@ def update_z_u(
     return 0.0
 
 
+def _prox(
+    problem: Problem,
+    total: np.ndarray,
+    u_before: np.ndarray,
+    penalty: float,
+    z: np.ndarray,
+    u: np.ndarray,
+    engine: Engine,
+) -> Callable[[float], tuple[float, float]]:
+    """What writes z and u for an intercept; sums of the new u and of its derivatives in that."""
+    centre = engine.plus(total, u_before, factor=1.0 / penalty)
+
+    def prox(b: float) -> tuple[float, float]:
+        shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
+        return problem.loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
+
+    return prox
+
+
 def _prox_in_metric(
     problem: Problem,
     total: np.ndarray,
@@ -97,27 +112,23 @@ def _prox_in_metric(
     engine: Engine,
     metric: np.ndarray,
 ) -> Callable[[float], tuple[float, float]]:
-    """What writes z and u for an intercept; sums of the new u and of its derivatives in that."""
+    """:func:`_prox` where every sample has a penalty of its own."""
     from fastadmm.kernels.sharing import centres_in_metric, prox_in_metric
 
     # A sample with r omega has the z of one with r and its weight over omega.
     centre, scaled = engine.vector(len(total)), engine.vector(len(total))
-    leaves, given = engine.leaves(len(total)), (total, u_before, problem.weight, penalty, metric)
-    engine.over_rows(centres_in_metric, leaves, *given, centre, scaled)
-    kernels, extra, y, weights = (
-        problem.loss.kernels(),
-        problem.loss.kernel_arguments(),
-        problem.y,
-        (problem.weight, scaled),
-    )
+    leaves, y, weight = engine.leaves(len(total)), problem.y, problem.weight
+    engine.over_rows(centres_in_metric, leaves, total, u_before, weight, penalty, metric, centre, scaled)
+    kernels, extra = problem.loss.kernels(), problem.loss.kernel_arguments()
     calls = (
         address_of(kernels.prox, (centre, scaled, y, scaled, *extra, penalty, z, u, 0, 0)),
-        address_of(kernels.evaluate, (z, y, problem.weight, *extra, u, 0, 0)),
-        address_of(kernels.curvature, (z, y, problem.weight, *extra, u, 0, 0)),
+        address_of(kernels.evaluate, (z, y, weight, *extra, u, 0, 0)),
+        address_of(kernels.curvature, (z, y, weight, *extra, u, 0, 0)),
     )
+    given = centre, scaled, problem.offset, y, weight
 
     def prox(b: float) -> tuple[float, float]:
-        told = calls, extra, centre, problem.offset, float(b), y, weights, penalty, metric, z, u
+        told = calls, extra, given, float(b), penalty, metric, z, u
         first, second = engine.sum_over_rows(prox_in_metric, leaves, (2,), *told).tolist()
         return first, second
 

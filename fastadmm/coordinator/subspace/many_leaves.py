@@ -154,13 +154,13 @@ class _Steps:
         )
         cuts = borders(self.leaves), borders(self.gram_leaves), borders(fold_ranges(n * n))
         vectors = self.totals, self.gradients, z, bend
-        about = given, extra, self.about, limits, self.tolerance, self.tilt
-        state = points, self.slopes, self.numbers, self.matrix, vectors, rooms, self.control, self.proved
-        most, work, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), self._work(limits[0]), False
+        told = self.libraries, cuts, matrices, given, extra, self.about, limits
+        state = points, self.slopes, self.numbers, self.matrix, vectors, rooms
+        most, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), False
+        memory = self.control, self.proved, self._work(limits[0])
         while not over:
-            turns = min(limits[0], int(self.control[TURN]) + most)
-            told = self.libraries, cuts, matrices, *about, turns, *state, work
-            over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *told)
+            ends = self.tolerance, self.tilt, min(limits[0], int(self.control[TURN]) + most)
+            over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *told, ends, state, memory)
 
     def one_by_one(self, limits: tuple[Any, ...], hessian: SpanHessian) -> None:
         """The same, each pass a job of the engine."""
