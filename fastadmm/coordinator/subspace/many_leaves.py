@@ -26,7 +26,7 @@ Array = np.ndarray
 _ENTRIES_OF_CALL = 1 << 30
 
 #: Memory for the Gram matrices of all leaves, in bytes: of larger ones the engine adds up some at a time.
-_GRAMS_BUDGET = SUMS_BUDGET // 8
+_GRAMS_BUDGET = SUMS_BUDGET // 16
 
 
 def newton_on_leaves(
