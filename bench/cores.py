@@ -23,11 +23,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.engine.engine import Engine, _bounds
+from fastadmm.engine.engine import Engine, borders
 from fastadmm.engine.rows import over_returns, over_rows, over_sums
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +44,9 @@ LAUNCH = 2e-6
 
 #: Seconds of the interpreter, which only one thread has at a time, for an item of a job of Python functions.
 INTERPRETER = 15e-6
+
+#: Of one call of a kernel that has several.
+MOST_JOBS = 1 << 12
 
 Array = np.ndarray
 
@@ -117,15 +121,25 @@ class CountedEngine(Engine):
 
     def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
         with self._pieces(len(ranges)):
-            over_rows(1, kernel, _bounds(tuple(ranges)), *arguments)
+            over_rows(1, kernel, borders(tuple(ranges)), *arguments)
 
     def _into_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
         with self._pieces(len(leaves)):
-            over_sums(1, kernel, _bounds(leaves), own, *arguments)
+            over_sums(1, kernel, borders(leaves), own, *arguments)
 
     def _returns_of_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
         with self._pieces(len(leaves)):
-            over_returns(1, kernel, _bounds(leaves), own, *arguments)
+            over_returns(1, kernel, borders(leaves), own, *arguments)
+
+    def run_jobs(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> Any:
+        share, log = counting_share()
+        log[0] = 0
+        found = kernel(share, *arguments)
+        for pieces, seconds in log[1 : 1 + 2 * int(log[0])].reshape(-1, 2).tolist():
+            if not self.clock.inside:
+                number = int(pieces)
+                self.clock.job([seconds / number] * number, LAUNCH * self.clock.cores.bit_length())
+        return found
 
     @contextmanager
     def _pieces(self, number: int) -> Iterator[None]:
@@ -141,6 +155,53 @@ class CountedEngine(Engine):
     @property
     def inside(self) -> bool:
         return self.clock.inside
+
+
+@cache
+def counting_share() -> tuple[int, Array]:
+    """What jobs inside a kernel are shared by: in turn on one thread.
+
+    Returns
+    -------
+    share : int
+        Its address.
+    log : ndarray of shape (1 + 2 * jobs,)
+        How many jobs there were, and pieces and seconds of each. Whoever reads it sets the first to zero.
+    """
+    import ctypes
+
+    from fastadmm.engine.rows import address_of
+    from fastadmm.kernels.pieces import call_piece
+    from numba import carray, njit, types
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def pointer(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+        return types.voidptr(address), generate
+
+    log, now = np.zeros(1 + 2 * MOST_JOBS), np.zeros(2, dtype=np.int64)
+    log_at, now_at = log.ctypes.data, now.ctypes.data
+    read = ctypes.CDLL(None).clock_gettime
+    read.argtypes, read.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_int
+    counting_share.kept = now  # type: ignore[attr-defined]  # its address is known to machine code
+    clock = time.CLOCK_THREAD_CPUTIME_ID
+
+    def in_turn(code: int, what: int, pieces: int) -> None:
+        own = carray(pointer(log_at), 1 + 2 * MOST_JOBS, np.float64)
+        here = carray(pointer(now_at), 2, np.int64)
+        read(clock, pointer(now_at))
+        begin, job = here[0] + 1e-9 * here[1], min(int(own[0]), MOST_JOBS - 1)
+        for piece in range(pieces):
+            call_piece(code, what, piece)
+        read(clock, pointer(now_at))
+        own[1 + 2 * job], own[2 + 2 * job] = pieces, here[0] + 1e-9 * here[1] - begin
+        own[0] = job + 1
+
+    share = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(in_turn)
+    return address_of(share, (0, 0, 0)), log
 
 
 def dense(rows: int, columns: int, parties: int) -> tuple[list[Array], Array]:

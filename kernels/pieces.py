@@ -38,7 +38,7 @@ _I64 = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _PIECE = ir.FunctionType(ir.VoidType(), [_POINTER, _I64])
 
-#: Place for what a kernel returns.
+#: Place for what a kernel returns, nothing or a few numbers.
 _ROOM = types.UniTuple(types.float64, 4)
 
 
@@ -76,17 +76,17 @@ def _call_kernel(typing_context, address, arguments):
 
     def generate(context, builder, signature, values):
         kinds = signature.args[1].types
-        function_type = context.call_conv.get_function_type(types.none, kinds)
+        function_type = context.call_conv.get_function_type(_ROOM, kinds)
         function = builder.inttoptr(values[0], function_type.as_pointer())
         arguments = cgutils.unpack_tuple(builder, values[1])
-        context.call_conv.call_function(builder, function, types.none, kinds, arguments)
+        context.call_conv.call_function(builder, function, _ROOM, kinds, arguments)
         return context.get_dummy_value()
 
     return signature, generate
 
 
 def _called(address, arguments):
-    """Call the kernel at an address, one that returns nothing, with a tuple of exactly its arguments.
+    """Call the kernel at an address with a tuple of exactly its arguments, whatever it returns.
 
     Without the compiler the address is the kernel itself.
     """

@@ -9,7 +9,7 @@ from fastadmm.kernels.pieces import call_piece, call_share, describe_returns, de
 from fastadmm.kernels.policy import inline, kernel, parallel_kernel
 from numba import prange
 
-__all__ = ["over_returns", "over_rows", "over_sums", "share_pieces"]
+__all__ = ["into_leaves", "over_pieces", "over_returns", "over_rows", "over_sums", "share_pieces"]
 
 
 @parallel_kernel
@@ -81,4 +81,18 @@ def over_returns(share, address, bounds, own, *arguments):
         One number or two are written to the beginning of row k.
     """
     code, what = describe_returns((address, bounds, own, *arguments))
+    _do(share, code, what, len(bounds) - 1)
+
+
+@inline
+def into_leaves(share, address, bounds, own, arguments):
+    """:func:`over_sums` inside a kernel that has several jobs, for a tuple of arguments."""
+    code, what = describe_sums((address, bounds, own, *arguments))
+    _do(share, code, what, len(bounds) - 1)
+
+
+@inline
+def over_pieces(share, address, bounds, arguments):
+    """:func:`over_rows` inside a kernel that has several jobs, for a tuple of arguments."""
+    code, what = describe_rows((address, bounds, *arguments))
     _do(share, code, what, len(bounds) - 1)

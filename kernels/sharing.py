@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
     "centres_in_metric",
     "dual_residual",
+    "prox_in_metric",
     "pull_and_squares",
     "relax_messages",
     "shift_of_targets",
-    "sums_in_metric",
 ]
 
 
@@ -180,26 +181,48 @@ def centres_in_metric(total, u, weight, penalty, metric, centre, scaled, start, 
 
 
 @kernel
-def sums_in_metric(u, bent, penalty, metric, out, start, stop):
-    """Add the sum of the new u, and that of its derivatives in the intercept.
+def prox_in_metric(calls, extra, given, intercept, penalty, metric, z, u, out, start, stop):
+    """The z-update where every sample has a penalty of its own, in blocks that stay in a cache.
 
     Parameters
     ----------
-    u, bent : ndarray of shape (N,)
-        The loss gradient at the new z, and the second derivative there.
+    calls : tuple of int
+        Addresses of the loss's ``prox``, ``evaluate`` and ``curvature``.
+    extra : tuple of float
+        The loss's parameters.
+    given : tuple of ndarray of shape (N,)
+        Centres and weights of :func:`centres_in_metric`; offset, targets and the samples' weights.
+    intercept : float
     penalty, metric
         r, with a number for every sample.
+    z : ndarray of shape (N,)
+        In: warm start. Out: the minimiser.
+    u : ndarray of shape (N,)
+        Output: the gradient itself, with the sample's own weight, in the domain of the conjugate.
     out : ndarray of shape (2,)
+        The sum of the new u, and that of its derivatives in the intercept, are added.
     start, stop : int
         Row range.
     """
-    sums = np.zeros((2, BLOCK))
+    prox, evaluate, curve = calls
+    centre, scaled, base, target, weight = given
+    shift, there, bent, sums = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.zeros((2, BLOCK))
     for begin in range(start, stop, BLOCK):
         end = min(begin + BLOCK, stop)
-        own, h, omega = u[begin:end], bent[begin:end], metric[begin:end]
-        for k in range(end - begin):
+        n = end - begin
+        own_base, own_target, own_weight = base[begin:end], target[begin:end], weight[begin:end]
+        own_z, own_u, omega = z[begin:end], u[begin:end], metric[begin:end]
+        for k in range(n):
+            shift[k] = own_base[k] + intercept
+        at = centre[begin:end], shift[:n], own_target, scaled[begin:end]
+        call_kernel(prox, (*at, *extra, penalty, own_z, own_u, 0, n))
+        for k in range(n):
+            there[k] = own_z[k] + shift[k]
+        call_kernel(evaluate, (there[:n], own_target, own_weight, *extra, own_u, 0, n))
+        call_kernel(curve, (there[:n], own_target, own_weight, *extra, bent[:n], 0, n))
+        for k in range(n):
             r = penalty * omega[k]
-            sums[0, k] += own[k]
-            sums[1, k] += h[k] * (r / (r + h[k]))
+            sums[0, k] += own_u[k]
+            sums[1, k] += bent[k] * (r / (r + bent[k]))
     for j in range(2):
         out[j] += block_sum(sums, j, BLOCK)

@@ -7,7 +7,7 @@ from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["less_combination", "replace_last", "weighted_products"]
+__all__ = ["less_combination", "products_in_metrics", "replace_last", "weighted_products"]
 
 
 @kernel
@@ -33,6 +33,30 @@ def weighted_products(rows, v, weights, n, out, start, stop):
             own = v[j * n + begin : j * n + end]
             for k in range(len(rows)):
                 out[k] += weights[j] * dot(rows[k, j * n + begin : j * n + end], own, sums)
+
+
+@kernel
+def products_in_metrics(rows, v, metrics, which, n, out, start, stop):
+    """Add ``sum_j <rows[k, j], metrics[which[j]] v[j]>`` to ``out[k]``.
+
+    Parameters
+    ----------
+    rows, v, n, out, start, stop
+        As of :func:`weighted_products`.
+    metrics : tuple of ndarray of shape (n,)
+    which : ndarray of int64, shape (s,)
+        Of the first s vectors.
+    """
+    sums, work = np.empty(LANES), np.empty(8 * BLOCK)
+    for begin in range(start, stop, 8 * BLOCK):
+        end = min(begin + 8 * BLOCK, stop)
+        weighed = work[: end - begin]
+        for j in range(len(which)):
+            own, metric = v[j * n + begin : j * n + end], metrics[which[j]][begin:end]
+            for i in range(end - begin):
+                weighed[i] = metric[i] * own[i]
+            for k in range(len(rows)):
+                out[k] += dot(rows[k, j * n + begin : j * n + end], weighed, sums)
 
 
 @kernel

@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.rows import address_of
 from fastadmm.engine.stacked import StackedRows
 from fastadmm.kernels.sharing import (
     centres_in_metric,
     dual_residual,
+    prox_in_metric,
     pull_and_squares,
     relax_messages,
     shift_of_targets,
-    sums_in_metric,
 )
-from fastadmm.kernels.stacked import less_combination, replace_last, weighted_products
+from fastadmm.kernels.stacked import less_combination, products_in_metrics, replace_last, weighted_products
+from fastadmm.problem.convex_losses import Huber, Logistic
+from fastadmm.problem.log_link_losses import Poisson
 
 START, STOP, N = 3, 1200, 1300
 ROWS = slice(START, STOP)
@@ -112,6 +115,13 @@ def test_weighted_products_of_stacked_vectors(n):
         for j, w in enumerate(weights)
     )
     np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+    metrics, which, out = tuple(rng.random((2, n))), np.array([1, 0, 1]), np.ones(4)
+    products_in_metrics(rows, v, metrics, which, n, out, 2, n - 1)
+    expected = 1.0 + sum(
+        rows[:, j * n + 2 : (j + 1) * n - 1] @ (metrics[m][2:-1] * v[j * n + 2 : (j + 1) * n - 1])
+        for j, m in enumerate(which)
+    )
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -131,14 +141,36 @@ def test_stacked_rows(threads, idle_machine):
         np.testing.assert_allclose(found, rows[:, : 2 * n] @ (many * v[: 2 * n]), rtol=1e-9)
 
 
-def test_centres_and_sums_where_every_sample_has_a_penalty():
-    _, total, z, u, metric = state()
-    weight, bent = np.random.default_rng(3).random((2, N))
-    out, sums, r = np.full((2, N), np.nan), np.array([1.0, 2.0]), 0.3 * metric
+def test_centres_where_every_sample_has_a_penalty():
+    _, total, _, u, metric = state()
+    weight = np.random.default_rng(3).random(N)
+    out, r = np.full((2, N), np.nan), 0.3 * metric
     centres_in_metric(total, u, weight, 0.3, metric, *out, START, STOP)
     np.testing.assert_allclose(out[0, ROWS], (total + u / r)[ROWS], rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(out[1, ROWS], (weight / metric)[ROWS], rtol=1e-13)
     untouched(out)
-    sums_in_metric(z, bent, 0.3, metric, sums, START, STOP)
-    rises = bent * r / (r + bent)
-    np.testing.assert_allclose(sums, [1.0 + z[ROWS].sum(), 2.0 + rises[ROWS].sum()], rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(delta=0.7), Poisson()])
+def test_prox_where_every_sample_has_a_penalty(loss):
+    """The gradient at the new z is that of the sample's own penalty, and sums are of it."""
+    rng = np.random.default_rng(3)
+    centre, base, target = rng.normal(size=N), rng.normal(size=N), (rng.random(N) < 0.5) * 1.0
+    (metric, weight), penalty, b = rng.uniform(0.5, 2.0, (2, N)), 0.3, 0.2
+    kernels, extra, scaled = loss.kernels(), loss.kernel_arguments(), weight / metric
+    z, u, sums = np.zeros(N), np.full(N, np.nan), np.array([1.0, 2.0])
+    calls = (
+        address_of(kernels.prox, (centre, base, target, scaled, *extra, penalty, z, u, 0, 0)),
+        address_of(kernels.evaluate, (z, target, weight, *extra, u, 0, 0)),
+        address_of(kernels.curvature, (z, target, weight, *extra, u, 0, 0)),
+    )
+    given = centre, scaled, base, target, weight
+    prox_in_metric(calls, extra, given, b, penalty, metric, z, u, sums, START, STOP)
+    np.testing.assert_allclose(u[ROWS], (penalty * metric * (centre - z))[ROWS], rtol=1e-8, atol=1e-9)
+    assert np.isnan(u[:START]).all()
+    assert np.isnan(u[STOP:]).all()
+    assert not z[:START].any()
+    bent = np.empty(N)
+    kernels.curvature(z + base + b, target, weight, *extra, bent, START, STOP)
+    rises = bent * penalty * metric / (penalty * metric + bent)
+    np.testing.assert_allclose(sums, [1.0 + u[ROWS].sum(), 2.0 + rises[ROWS].sum()], rtol=1e-11)

@@ -28,7 +28,7 @@ from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
-__all__ = ["Engine", "default_threads", "even_ranges", "row_ranges"]
+__all__ = ["Engine", "borders", "default_threads", "even_ranges", "fold_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -101,7 +101,8 @@ def even_ranges(n_rows: int, pieces: int) -> tuple[tuple[int, int], ...]:
 _KNOWN_BOUNDS: dict[int, tuple[Ranges, np.ndarray]] = {}
 
 
-def _bounds(ranges: Ranges) -> np.ndarray:
+def borders(ranges: Ranges) -> np.ndarray:
+    """Where consecutive ranges begin, and the end of the last: kernels that have pieces take them so."""
     known = _KNOWN_BOUNDS.get(id(ranges))
     if known is None or known[0] is not ranges:
         known = ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
@@ -109,6 +110,11 @@ def _bounds(ranges: Ranges) -> np.ndarray:
             _KNOWN_BOUNDS.clear()
         _KNOWN_BOUNDS[id(ranges)] = known
     return known[1]
+
+
+def fold_ranges(size: int) -> tuple[tuple[int, int], ...]:
+    """Cut the numbers of a sum, where sums of leaves are added up by several threads."""
+    return even_ranges(size, size // _KERNEL_SLICE)
 
 
 @lru_cache(maxsize=1024)
@@ -263,6 +269,27 @@ class Engine(VectorWork):
         else:
             spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
 
+    def can_run_jobs(self, ranges: Ranges, *arguments: Any) -> bool:
+        """Whether :meth:`run_jobs` can: all rows and pieces are at the hand of one compiled call."""
+        return not self.shares_rows and not self._spilled_among(*arguments) and self._threads_for(ranges) > 0
+
+    def run_jobs(self, kernel: Any, ranges: Ranges, *arguments: Any) -> Any:
+        """Call ``kernel(share, *arguments)``, a kernel that has several jobs and adds up what leaves find.
+
+        Between jobs of one call there is no step of the interpreter, which costs much after every pass: its
+        own memory is out of the caches. The number of threads is decided once.
+
+        Parameters
+        ----------
+        kernel : compiled kernel
+            Has its jobs done by :func:`fastadmm.kernels.rows.into_leaves` and the like.
+        ranges : tuple of (int, int)
+            Leaves of such a job.
+        *arguments
+            As in :meth:`over_rows`, and tuples of such.
+        """
+        return NUMBA_THREADS.run(self._threads_for(ranges), kernel, *arguments)
+
     def touch(self, rows: np.ndarray) -> None:
         """Write to every page of new memory, whatever stands there: threads share the pages evenly.
 
@@ -291,7 +318,7 @@ class Engine(VectorWork):
             for rows in ranges:
                 kernel(*arguments, *rows)
         elif threads:
-            over_rows(threads, kernel, _bounds(tuple(ranges)), *arguments)
+            over_rows(threads, kernel, borders(tuple(ranges)), *arguments)
         else:
             self._shared(lambda rows: kernel(*arguments, *rows), ranges)
 
@@ -349,7 +376,7 @@ class Engine(VectorWork):
 
     def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         """Write what the kernel returns for each leaf to the beginning of ``own[k]``."""
-        over_returns(self._threads_for(leaves), kernel, _bounds(leaves), own, *arguments)
+        over_returns(self._threads_for(leaves), kernel, borders(leaves), own, *arguments)
 
     def together(self, *parts: list[Any]) -> tuple[Any, ...]:
         """Several sums that travel together, from :meth:`kernel_parts` and :meth:`parts`."""
@@ -427,7 +454,7 @@ class Engine(VectorWork):
             for j in range(len(leaves)):
                 one(j)
         elif threads:
-            over_sums(threads, kernel, _bounds(leaves), own, *arguments)
+            over_sums(threads, kernel, borders(leaves), own, *arguments)
         else:
             self._shared(one, range(len(leaves)))
 
@@ -524,7 +551,7 @@ class Engine(VectorWork):
         if size < 2 * _FEW_NUMBERS:
             kernel(flat, total, 0, size)
         else:
-            self.over_rows(kernel, even_ranges(size, size // _KERNEL_SLICE), flat, total)
+            self.over_rows(kernel, fold_ranges(size), flat, total)
         return out
 
     def _added(self, parts: Sequence[Any]) -> Any:

@@ -66,15 +66,14 @@ class _NumbaThreads:
             self._share = _launch()
         return self._share
 
-    def run(self, n_threads: int, runner: Any, *arguments: Any) -> None:
-        """Call ``runner(share, *arguments)`` for so many threads, or for the caller alone."""
+    def run(self, n_threads: int, runner: Any, *arguments: Any) -> Any:
+        """``runner(share, *arguments)`` for so many threads, or for the caller alone."""
         if n_threads == 1 or not self.share or not self._busy.acquire(blocking=False):
-            runner(0, *arguments)
-            return
+            return runner(0, *arguments)
         try:
             FREE_CORES.share(n_threads)
             with _limited(n_threads):
-                runner(self.share, *arguments)
+                return runner(self.share, *arguments)
         finally:
             self._busy.release()
 

@@ -34,6 +34,7 @@ class SomeRowsEngine(Engine):
         super().__init__(whole.n_threads)
         self._whole, self._inside, self._n = whole, whole._inside, len(rows)
         self._room, self._vectors = whole._room, whole._vectors
+        self.shares_rows = whole.shares_rows
         leaves = whole.leaves(n_rows)
         ends = np.searchsorted(rows, [stop for _, stop in leaves]).tolist()
         self._leaves = tuple(zip([0, *ends[:-1]], ends))
@@ -68,6 +69,9 @@ class SomeRowsEngine(Engine):
 
     def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         self._whole._returns_of_leaves(kernel, leaves, own, *arguments)
+
+    def run_jobs(self, kernel: Any, ranges: Ranges, *arguments: Any) -> Any:
+        return self._whole.run_jobs(kernel, ranges, *arguments)
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         return self._whole._threads_for(ranges)

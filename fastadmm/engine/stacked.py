@@ -47,22 +47,22 @@ class StackedRows:
         sections : sequence of (slice, float or ndarray)
             Of several times N numbers each, from the first on; arrays, if they are, weigh each number.
         """
-        from fastadmm.kernels.stacked import weighted_products
+        from fastadmm.kernels.stacked import products_in_metrics, weighted_products
 
-        n, weights, weighed = self.n_rows, list[float](), v
-        if isinstance(sections[0][1], np.ndarray):
-            weighed = self.engine.vector(len(v))
+        n, weights = self.n_rows, list[Any]()
         for part, weight in sections:
             for begin in range(part.start, part.stop, n):
-                weights.append(weight if weighed is v else 1.0)
-                if weighed is not v:
-                    here, own = slice(begin, begin + n), weight[begin - part.start :][:n]
-                    self.engine.times(own, v[here], out=weighed[here])
-        given = rows, weighed, np.array(weights), n
-        found: Array = self.engine.sum_over_rows(
-            weighted_products, self.engine.leaves(n), (len(rows),), *given
-        )
-        return found
+                whole = not isinstance(weight, np.ndarray) or len(weight) == n
+                weights.append(weight if whole else weight[begin - part.start :][:n])
+        leaves = self.engine.leaves(n)
+        if isinstance(weights[0], np.ndarray):
+            metrics = tuple({id(weight): weight for weight in weights}.values())
+            places = {id(metric): k for k, metric in enumerate(metrics)}
+            which = np.array([places[id(weight)] for weight in weights])
+            told = rows, v, metrics, which, n
+            return self.engine.sum_over_rows(products_in_metrics, leaves, (len(rows),), *told)
+        given = rows, v, np.array(weights), n
+        return self.engine.sum_over_rows(weighted_products, leaves, (len(rows),), *given)
 
     def difference(self, u: Array, v: Array) -> Array:
         """``u - v``, of shape (size,)."""

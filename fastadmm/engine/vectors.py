@@ -234,6 +234,8 @@ class VectorWork(ABC):
 
     def combine(self, c: np.ndarray, rows: np.ndarray, chosen: Any = slice(None)) -> np.ndarray:
         """``c @ rows[chosen]`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
+        if c.shape == (0,):
+            return self.zeros(rows.shape[1])
         shape = *c.shape[:-1], rows.shape[1]
         out = self.vector(math.prod(shape)).reshape(shape)
 

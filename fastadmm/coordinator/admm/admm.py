@@ -107,6 +107,10 @@ class AdmmMethod(Method):
     def prepare_parties(self) -> None:
         self.engine.spread(lambda party: party.prepare(), self.parties)
 
+    def close(self) -> None:
+        if self.coordinator.anderson is not None:
+            self.coordinator.anderson.close()
+
     def prepare(self) -> Talk[float]:
         loss = self.reopen()
         if not self.problem.convex:

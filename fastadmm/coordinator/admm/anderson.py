@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastadmm.engine.pages import free
 from fastadmm.engine.stacked import StackedRows
 
 __all__ = ["Anderson"]
@@ -65,6 +66,13 @@ class Anderson:
         self.count = 0
         self.position = 0
         self.has_last = False
+
+    def close(self) -> None:
+        """Hold nothing, at the end of a run: its memory is given back."""
+        for name in ("residuals", "images"):
+            rows = getattr(self, name)
+            setattr(self, name, rows[:0].copy())
+            free(rows, self.rows.engine)
 
     def squared_norm(self, residual: np.ndarray) -> float:
         """Weighted squared norm of a state difference."""

@@ -181,11 +181,13 @@ class Coordinator:
     def _sections(self) -> list[tuple[slice, Any]]:
         """Parts of the state and their weights in the norm of the fixed-point residual."""
         m, n, r = self.problem.n_parties, self.problem.message_size, self.penalties
-        tau, inverse = (
-            self.order.tau(m),
-            1.0 / r if self.metric is None else self.engine.each(np.reciprocal, r),
-        )
-        weights = [*([tau * r] * m), r, inverse]
+        tau = self.order.tau(m)
+        if self.metric is None:
+            pulled, inverse = tau * r, 1.0 / r
+        else:
+            pulled = self.engine.plus(r, r, factor=0.0, scale=tau)
+            inverse = self.engine.each(np.reciprocal, r)
+        weights = [*([pulled] * m), r, inverse]
         return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
     def round(self, known: bool = False) -> Talk[RoundOutcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from fastadmm.coordinator.class_certificate import update_class_z_u
 from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.rows import address_of
 from fastadmm.problem.problem import Problem
 
 __all__ = ["update_z_u"]
@@ -64,28 +66,10 @@ def update_z_u(
     """
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
-    from fastadmm.kernels.sharing import centres_in_metric, sums_in_metric
-
-    loss, y = problem.loss, problem.y
     if metric is None:
-        centre, weight = engine.plus(total, u_before, factor=1.0 / penalty), problem.weight
-    else:  # A sample with r omega has the z of one with r and its weight over omega.
-        centre, weight = engine.vector(len(total)), engine.vector(len(total))
-        leaves, given = engine.leaves(len(total)), (total, u_before, problem.weight, float(penalty), metric)
-        engine.over_rows(centres_in_metric, leaves, *given, centre, weight)
-
-    def prox(b: float) -> tuple[float, float]:
-        shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
-        found = loss.prox(centre, shift, y, weight, penalty, z, u, engine)
-        if metric is None:
-            return found
-        # u as the gradient itself, with the sample's own weight: in the domain of the conjugate, exactly.
-        there = engine.plus(z, shift, out=shift)
-        loss.evaluate(there, y, problem.weight, u, engine)
-        bent = loss.curvature(there, y, problem.weight, shift, engine)
-        leaves, given = engine.leaves(len(u)), (u, bent, float(penalty), metric)
-        first, second = engine.sum_over_rows(sums_in_metric, leaves, (2,), *given).tolist()
-        return first, second
+        prox = _prox(problem, total, u_before, penalty, z, u, engine)
+    else:
+        prox = _prox_in_metric(problem, total, u_before, float(penalty), z, u, engine, metric)
 
     if problem.fit_intercept and not problem.convex:
         # A block of its own, after the parties and before z, which keeps the descent: its optimality
@@ -97,3 +81,55 @@ def update_z_u(
         return increasing_root(prox, intercept)
     prox(0.0)
     return 0.0
+
+
+def _prox(
+    problem: Problem,
+    total: np.ndarray,
+    u_before: np.ndarray,
+    penalty: float,
+    z: np.ndarray,
+    u: np.ndarray,
+    engine: Engine,
+) -> Callable[[float], tuple[float, float]]:
+    """What writes z and u for an intercept; sums of the new u and of its derivatives in that."""
+    centre = engine.plus(total, u_before, factor=1.0 / penalty)
+
+    def prox(b: float) -> tuple[float, float]:
+        shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
+        return problem.loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
+
+    return prox
+
+
+def _prox_in_metric(
+    problem: Problem,
+    total: np.ndarray,
+    u_before: np.ndarray,
+    penalty: float,
+    z: np.ndarray,
+    u: np.ndarray,
+    engine: Engine,
+    metric: np.ndarray,
+) -> Callable[[float], tuple[float, float]]:
+    """:func:`_prox` where every sample has a penalty of its own."""
+    from fastadmm.kernels.sharing import centres_in_metric, prox_in_metric
+
+    # A sample with r omega has the z of one with r and its weight over omega.
+    centre, scaled = engine.vector(len(total)), engine.vector(len(total))
+    leaves, y, weight = engine.leaves(len(total)), problem.y, problem.weight
+    engine.over_rows(centres_in_metric, leaves, total, u_before, weight, penalty, metric, centre, scaled)
+    kernels, extra = problem.loss.kernels(), problem.loss.kernel_arguments()
+    calls = (
+        address_of(kernels.prox, (centre, scaled, y, scaled, *extra, penalty, z, u, 0, 0)),
+        address_of(kernels.evaluate, (z, y, weight, *extra, u, 0, 0)),
+        address_of(kernels.curvature, (z, y, weight, *extra, u, 0, 0)),
+    )
+    given = centre, scaled, problem.offset, y, weight
+
+    def prox(b: float) -> tuple[float, float]:
+        told = calls, extra, given, float(b), penalty, metric, z, u
+        first, second = engine.sum_over_rows(prox_in_metric, leaves, (2,), *told).tolist()
+        return first, second
+
+    return prox

@@ -93,6 +93,9 @@ class ProximalMethod(Method):
             )
         ]
 
+    def close(self) -> None:
+        self.coordinator.shared.store.close()
+
     def prepare(self) -> Talk[float]:
         yield from self.coordinator.start()
         return self._opened()

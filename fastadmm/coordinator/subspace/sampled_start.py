@@ -54,7 +54,6 @@ def sampled_start(
         part = rows.some_rows(numbers, own) if isinstance(rows, Beside) else some_rows(rows, numbers, own)
         some = SomeRows.of(problem, numbers, own)
         span = StackedSpan(replace(some, weight=stride * some.weight), part, own)
-        begin = span.at_weights(point.coefficients, point.intercept).point
-        tolerance = _ACCURACY * stride * d / engine.all_rows(n) * begin.loss
-        point = descend(span, begin, tolerance, hessian)
+        begin = span.unmeasured(point.coefficients, point.intercept)
+        point = descend(span, begin, 0.0, hessian, _ACCURACY * stride * d / engine.all_rows(n))
     return point

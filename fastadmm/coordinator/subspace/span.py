@@ -21,6 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.subspace.many_leaves import newton_on_leaves
 from fastadmm.coordinator.subspace.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
@@ -90,6 +91,9 @@ _LEFT = 0.9
 
 #: So many of Newton's steps there that prove no more than those before are the last.
 _MOST_IDLE = 3
+
+#: As of :func:`fastadmm.kernels.span_newton.newton_over_span`.
+_LIMITS = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
 
 
 @dataclass(frozen=True)
@@ -196,20 +200,39 @@ def _all_steps(
     here = (
         Here(point, np.empty(span.lead + span.n_messages), math.nan) if fresh else span.start(point, hessian)
     )
-    limits = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
-    found, ended = newton_on_one_leaf(span, here, tolerance, hessian, fresh, limits)
+    found, ended = newton_on_one_leaf(span, here, tolerance, hessian, fresh, _LIMITS)
     return SpanPoint(*found), ended
 
 
-def descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
-    """:func:`minimise_over_span`, whatever the messages of the span are read from."""
+def descend(
+    span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian, more: float = 0.0
+) -> SpanPoint:
+    """:func:`minimise_over_span`, whatever the messages of the span are read from.
+
+    Parameters
+    ----------
+    span : Span
+    point : SpanPoint
+        Where messages are dense columns side by side its vectors may be written to. Of one without a
+        gradient nothing but the coefficients counts.
+    tolerance, hessian
+        As of :func:`minimise_over_span`.
+    more : float
+        So much more may be left of a start without a gradient, as a share of its loss.
+    """
     if len(span.messages) and is_one_leaf(span.problem, span.engine):
         point, ended = _all_steps(span, point, tolerance, hessian)
         if ended:
             return point
+    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
+    if span.side_by_side:
+        found, ended = newton_on_leaves(span, point, (tolerance, more), hessian, fresh, _LIMITS)
+        point, fresh = SpanPoint(*found), False
+        if ended:
+            return point
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
-    fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
+        tolerance += more * point.loss
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span.solver(hessian))
     solved: np.ndarray | None = None  # for the slope here
@@ -320,7 +343,14 @@ class Span:
     ----------
     problem, messages, engine, tilt
         As of :func:`minimise_over_span`.
+
+    Attributes
+    ----------
+    side_by_side : bool
+        Whether the messages are dense columns, read where they are.
     """
+
+    side_by_side = False
 
     def __init__(
         self,

@@ -215,7 +215,13 @@ class StackedRows:
             if not point.coefficients.any():
                 start = sampled_start(problem, span.rows, point, hessian, self.engine)
                 if start is not point:
-                    point = span.at_weights(start.coefficients, start.intercept).point
+                    point = span.unmeasured(start.coefficients, start.intercept)
+                    return descend_to(span, point, tolerance, accuracy, hessian), 0
+            if span.side_by_side and point.gradient is not None:  # others know its vectors
+                total, gradient = (self.engine.vector(len(v)) for v in (point.total, point.gradient))
+                self.engine.copy(point.total, total)
+                self.engine.copy(point.gradient, gradient)
+                point = replace(point, total=total, gradient=gradient)
             return descend_to(span, point, tolerance, accuracy, hessian), 0
         return minimise_by_products(span, point, tolerance, accuracy, most)
 

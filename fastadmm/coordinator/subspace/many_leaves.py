@@ -1,0 +1,193 @@
+"""Newton's method over the columns of many rows: steps and passes in few compiled calls.
+
+After a pass over a large table the interpreter is out of the caches: what it does between two passes takes
+half a millisecond, while all threads wait. Where rows are on several machines the engine makes the passes one
+by one; what decides about steps is the same code, so that it has the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import gram_leaves
+from fastadmm.blocks.tiles import tile_rows
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import SUMS_BUDGET, borders, fold_ranges
+from fastadmm.engine.rows import address_of
+from fastadmm.engine.vectors import CACHE_LINES
+
+__all__ = ["newton_on_leaves"]
+
+Array = np.ndarray
+
+#: Entries that the passes of one call read, about: how many threads there are for it is decided before.
+_ENTRIES_OF_CALL = 1 << 30
+
+#: Memory for the Gram matrices of all leaves, in bytes: of larger ones the engine adds up some at a time.
+_GRAMS_BUDGET = SUMS_BUDGET // 16
+
+
+def newton_on_leaves(
+    span: Any,
+    point: Any,
+    tolerance: tuple[float, float],
+    hessian: SpanHessian,
+    fresh: bool,
+    limits: tuple[Any, ...],
+) -> tuple[tuple[Any, ...], bool]:
+    """Newton's method as of :func:`fastadmm.coordinator.subspace.span.descend`.
+
+    Parameters
+    ----------
+    span : StackedSpan
+        Of dense columns side by side.
+    point : SpanPoint
+        The start. Its vectors may be written to; without a gradient its weights are all that is known.
+    tolerance : tuple of float
+        What may be left and, as a share of the loss at a start without a gradient, how much more.
+    hessian, fresh, limits
+        As of :func:`fastadmm.coordinator.subspace.one_leaf.newton_on_one_leaf`.
+
+    Returns
+    -------
+    point : tuple
+        What a ``SpanPoint`` holds.
+    ended : bool
+        Otherwise the minimiser along the next step from there is wanted.
+    """
+    from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
+
+    steps = _Steps(span, point, tolerance, hessian, fresh)
+    if steps.at_hand():
+        steps.all_in_few_calls(limits)
+    else:
+        steps.one_by_one(limits, hessian)
+    if steps.control[RENEWED]:
+        hessian.matrix, hessian.reference = steps.matrix, steps.bend
+    long = bool(steps.control[LONG])
+    return steps.point(int(steps.control[HERE if long else BEST])), not long
+
+
+class _Steps:
+    """What is remembered from step to step.
+
+    Parameters
+    ----------
+    span, point, tolerance, hessian, fresh
+        As of :func:`newton_on_leaves`.
+    """
+
+    def __init__(
+        self, span: Any, point: Any, tolerance: tuple[float, float], hessian: SpanHessian, fresh: bool
+    ) -> None:
+        from fastadmm.kernels.blas import lapack
+        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS, START, controls
+
+        problem, engine = span.problem, span.engine
+        n_rows, k = span.rows.shape
+        n = span.lead + k
+        self.span, self.engine, self.kind, self.tolerance = span, engine, type(point), tolerance
+        self.control, known = controls(fresh), point.gradient is not None
+        self.points, self.slopes = np.empty((SLOTS, 1 + k)), np.empty((SLOTS, n))
+        self.numbers, self.proved = np.empty((SLOTS, 4)), np.empty(NUMBERS)
+        # Of every slot products with the columns, loss and sums of the gradient, in whole cache lines.
+        self.found = np.empty((SLOTS, -(-(k + 3) // CACHE_LINES) * CACHE_LINES))
+        self.points[0, 0], self.points[0, 1:] = point.intercept, point.coefficients
+        own = (point.total, point.gradient) if known else (engine.vector(n_rows), engine.vector(n_rows))
+        self.control[START], self.proved[ENOUGH] = not known, tolerance[0]
+        if known:
+            here = span.at(point)
+            sums = point.sums or engine.total_and_size(point.gradient)
+            self.slopes[0], self.numbers[0] = here.slope, (point.loss, here.value, *sums)
+            self.found[0, :k] = here.point.products
+        self.totals = own[0], engine.vector(n_rows), engine.vector(n_rows)
+        self.gradients = own[1], engine.vector(n_rows), engine.vector(n_rows)
+        self.z, self.bend = engine.vector(n_rows), engine.vector(n_rows)
+        self.matrix = np.empty((n, n)) if fresh else hessian.matrix.copy(order="C")
+        self.libraries = lapack("dpotrf"), lapack("dpotrs")
+        self.about = span.lead, span.scale, problem.total_weight
+        self.tilt = np.zeros(n) if span.tilt is None else span.tilt
+        self.leaves = engine.leaves(n_rows)
+        self.gram_leaves = gram_leaves((n_rows, k), float(k), engine)
+
+    def at_hand(self) -> bool:
+        """Whether passes need not be made one by one."""
+        given = self.engine.can_run_jobs(self.leaves, self.span.rows.matrices, self.totals, self.gradients)
+        return given and len(self.gram_leaves) * self.matrix.nbytes <= _GRAMS_BUDGET
+
+    def _work(self, most: int) -> tuple[Array, ...]:
+        from fastadmm.kernels.vectors import LANES
+
+        n = len(self.matrix)
+        solving = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
+        return *solving, np.empty((2, most, n)), np.empty(most), np.empty(n), np.empty(LANES)
+
+    def all_in_few_calls(self, limits: tuple[Any, ...]) -> None:
+        """All steps, each call so many that it takes no longer than a second or so on one core."""
+        from fastadmm.kernels.beside import beside_gram
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.curvature_at import curvature_at
+        from fastadmm.kernels.span_newton import TURN, newton_over_leaves
+        from fastadmm.kernels.vectors import sum_by_halves
+
+        span, problem, z, bend, points = self.span, self.span.problem, self.z, self.bend, self.points
+        matrices, (n_rows, k), n = span.rows.matrices, span.rows.shape, len(self.matrix)
+        kernels, extra, nothing = problem.loss.kernels(), problem.loss.kernel_arguments(), np.empty(0)
+        given, syrk, tile = (problem.offset, problem.y, problem.weight), routine("dsyrk"), tile_rows(k)
+        own_found = np.empty((len(self.leaves), self.found.shape[1]))
+        own_bend = np.empty((len(self.leaves), CACHE_LINES))
+        own_gram = np.empty((len(self.gram_leaves), n, n))
+        rooms = own_found, own_bend, own_gram, self.found
+        curve = address_of(kernels.curvature, (z, *given[1:], *extra, bend, 0, 0))
+        move = matrices, points[0, 1:], nothing, given[0], 0.0, *given[1:], *extra
+        at = curve, given[0], z, 0.0, *given[1:], extra, bend, nothing
+        calls = (
+            address_of(kernels.advance, (*move, z, z, z, own_found[0], 0, 0)),
+            address_of(curvature_at, (*at, own_bend[0], 0, 0)),
+            curve,
+            address_of(beside_gram, (matrices, span.lead, bend, tile, syrk, own_gram[0], 0, 0)),
+            address_of(sum_by_halves, (own_found, nothing, 0, 0)),
+            syrk,
+            tile,
+        )
+        cuts = borders(self.leaves), borders(self.gram_leaves), borders(fold_ranges(n * n))
+        vectors = self.totals, self.gradients, z, bend
+        told = self.libraries, cuts, matrices, given, extra, self.about, limits
+        state = points, self.slopes, self.numbers, self.matrix, vectors, rooms
+        most, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), False
+        memory = self.control, self.proved, self._work(limits[0])
+        while not over:
+            ends = self.tolerance, self.tilt, min(limits[0], int(self.control[TURN]) + most)
+            over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *told, ends, state, memory)
+
+    def one_by_one(self, limits: tuple[Any, ...], hessian: SpanHessian) -> None:
+        """The same, each pass a job of the engine."""
+        from fastadmm.kernels.span_newton import HERE, RENEW, START, TRIAL, TURN, judge_step, propose_step
+
+        span, problem, k = self.span, self.span.problem, self.span.rows.shape[1]
+        control, work, points = self.control, self._work(limits[0]), self.points
+        while control[TURN] < limits[0]:
+            if control[RENEW] and not control[START]:
+                span.renew(hessian, self.kind(*self.point(int(control[HERE]))))
+                self.matrix[:], self.bend = hessian.matrix, hessian.reference
+            state = points, self.slopes, self.matrix, control, self.proved, work
+            if not control[START] and not propose_step(self.libraries, self.about, *state):
+                break
+            trial = int(control[TRIAL])
+            found = self.found[trial, : k + 3]
+            to = self.totals[trial], self.z, self.gradients[trial], self.engine
+            move = points[trial, 1:], np.empty(0), problem.offset, float(points[trial, 0])
+            given = span.rows.matrices, *move, problem.y, problem.weight, *to
+            found[k], found[:k], found[k + 1 :] = problem.loss.advance(*given)
+            known = found, points, self.slopes, self.numbers, control, self.proved, work
+            if not judge_step(self.libraries, self.about, limits, self.tolerance, self.tilt, *known):
+                break
+
+    def point(self, slot: int) -> tuple[Any, ...]:
+        """What a ``SpanPoint`` holds."""
+        loss, _, *sums = self.numbers[slot].tolist()
+        c, products = self.points[slot, 1:].copy(), self.found[slot, : self.points.shape[1] - 1].copy()
+        at = c, self.points[slot, 0].item(), self.totals[slot], loss, self.gradients[slot]
+        return *at, (sums[0], sums[1]), products
