@@ -41,7 +41,7 @@ def common_shift(weights: Array, alpha: float, beta: float) -> Array:
 
 
 def sparsest_shift(weights: Array, alpha: float, beta: float) -> Array:
-    """The same of ``weights``, ``alpha`` and ``beta``; of several the nearest to 0 that makes a weight zero."""
+    """The same of ``weights``, ``alpha``, ``beta``; of several the nearest to 0 that makes a weight 0."""
     if beta > 0.0:
         return common_shift(weights, alpha, beta)
     ranked, n = np.sort(weights, axis=0), len(weights)
