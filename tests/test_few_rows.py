@@ -114,9 +114,8 @@ def test_both_directions_answer_two_questions_in_double_precision() -> None:
 def test_a_party_answers_another_question_with_a_direction_of_its_own(n_rows: int) -> None:
     block, rng = wide_blocks()[0], np.random.default_rng(8)
     g, q, engine = rng.normal(size=20), rng.normal(size=20), Engine(1)
-    from fastadmm.blocks.block import as_block
 
-    party = DirectionParty("shop", make_problem([block], g, lam=1e-3).blocks[0], 1e-3, engine)
+    party = DirectionParty("shop", make_problem([block], g, lam=1e-3, loss="squared").blocks[0], 1e-3, engine)
     answer = party.respond(g, np.zeros(0), newton=False, also=q if n_rows == 2 else None)
     sent = [answer[key] for key in ("message", "other") if key in answer]
     assert len(sent) == n_rows
