@@ -597,7 +597,10 @@ class SubspaceCoordinator:
         self.moves.record(before, self.point.coefficients, limit - 1)
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
-            gone = [self.moves.forgettable(self.point.coefficients, mine) for mine in places]
+            # With kinks the rows that bend are others soon.
+            known = 0 if self.few_bend else len(self.owner)
+            curved = self.hessian.of_each(places, known, self.problem.regularization)
+            gone = [self.moves.forgettable(self.point.coefficients, *own) for own in zip(places, curved)]
             calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
             if self.rounded is not None:
