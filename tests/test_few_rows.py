@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastadmm.conversation.calls import check_answer
 from fastadmm.coordinator.subspace import few_rows
 from fastadmm.coordinator.subspace.box_program import minimise_over_box
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError
+from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
@@ -84,6 +87,50 @@ def test_what_was_asked_about_is_known_exactly(directions: int | None) -> None:
     np.testing.assert_allclose(few.asked @ estimate, few.images, rtol=1e-7, atol=1e-6)
     seen = coordinator.messages.T @ coordinator.messages
     assert np.linalg.eigvalsh(estimate - seen)[0] > -1e-8
+
+
+def test_both_directions_answer_two_questions_in_double_precision() -> None:
+    blocks, rng = wide_blocks(), np.random.default_rng(7)
+    y, kernel = rng.normal(size=20), sum(block @ block.T for block in blocks)
+    problem = make_problem(blocks, y, lam=1e-3, loss="squared")
+    solver = Solver(problem, SolverOptions(scheme="subspace", directions="both", gap=0.0, n_threads=1))
+    solver.round()
+    coordinator = solver.method.coordinator
+    # The first round also asks about what all rows have in common.
+    np.testing.assert_allclose(coordinator.few_rows.asked[0], np.full(20, 20.0**-0.5), atol=1e-15)
+    own = coordinator.point.gradient
+    difference = coordinator.primal.gradient - own
+    assert np.abs(difference).max() > 1e-6 * np.abs(own).max()
+    solver.round()
+    few = coordinator.few_rows
+    assert len(few.asked) == 4
+    assert len(coordinator.owner) == 8
+    left = difference - few.asked.T @ (few.asked @ difference)
+    assert np.linalg.norm(left) < 1e-9 * np.linalg.norm(difference)
+    np.testing.assert_allclose(few.images, few.asked @ kernel, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_a_party_answers_another_question_with_a_direction_of_its_own(n_rows: int) -> None:
+    block, rng = wide_blocks()[0], np.random.default_rng(8)
+    g, q, engine = rng.normal(size=20), rng.normal(size=20), Engine(1)
+
+    party = DirectionParty("shop", make_problem([block], g, lam=1e-3, loss="squared").blocks[0], 1e-3, engine)
+    answer = party.respond(g, np.zeros(0), newton=False, also=q if n_rows == 2 else None)
+    sent = [answer[key] for key in ("message", "other") if key in answer]
+    assert len(sent) == n_rows
+    asked = block.T @ np.array([g, q][:n_rows]).T
+    np.testing.assert_allclose(party.directions @ party.directions.T, np.eye(n_rows), atol=1e-12)
+    np.testing.assert_allclose(party.directions.T @ (party.directions @ asked), asked, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(np.array(sent), party.directions @ block.T, rtol=1e-9, atol=1e-9)
+
+
+def test_an_answer_to_a_question_that_was_not_asked_is_refused() -> None:
+    asked = {"gradient": np.ones(5), "coefficients": np.ones(0), "newton": False}
+    answer = {"squared_residual": 1.0, "message": np.ones(5), "other": np.ones(5)}
+    check_answer(("respond", {**asked, "also": np.ones(5)}), answer, 5, "m")
+    with pytest.raises(FormatError, match="'other' is a message that was not asked for"):
+        check_answer(("respond", asked), answer, 5, "m")
 
 
 def test_the_gradient_is_that_of_ridge_with_the_estimated_kernel() -> None:

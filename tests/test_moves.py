@@ -17,6 +17,7 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9))
@@ -51,6 +52,47 @@ def test_what_is_forgotten_is_orthogonal_to_weights_and_newest_moves():
     still = Moves()
     still.record(np.zeros(4), np.zeros(4), 2)
     assert np.linalg.norm(still.forgettable(np.zeros(4), np.arange(4))) == pytest.approx(1.0)
+
+
+def test_with_a_hessian_what_is_forgotten_is_the_least_curved_beside_two_moves():
+    rng = np.random.default_rng(7)
+    moves, c, mine = Moves(), rng.normal(size=9), np.array([0, 1, 3, 4, 6, 8])
+    moves.rows = rng.normal(size=(5, 9))
+    factor = rng.normal(size=(6, 6))
+    hessian = factor @ factor.T
+    q = moves.forgettable(c, mine, hessian)
+    assert np.linalg.norm(q) == pytest.approx(1.0, abs=1e-14)
+    kept = np.vstack([c[mine], moves.rows[:2, mine]])
+    np.testing.assert_allclose(kept @ q, 0.0, atol=1e-13)
+    # No other unit vector that these leave is curved less.
+    for other in rng.normal(size=(200, 6)):
+        other -= np.linalg.lstsq(kept.T, other, rcond=None)[0] @ kept
+        assert q @ hessian @ q <= (1.0 + 1e-12) * (other @ hessian @ other) / (other @ other)
+    # As few directions as are kept: one goes all the same.
+    q = moves.forgettable(c, mine[:3], hessian[:3, :3])
+    np.testing.assert_allclose(kept[:2, :3] @ q, 0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_curvature_of_a_party_is_what_is_left_where_the_others_follow(intercept):
+    rng = np.random.default_rng(8)
+    messages, curvature = rng.normal(size=(6, 40)), rng.random(40)
+    hessian, lam = SpanHessian(intercept), 0.3
+    hessian.refresh(messages, curvature, Engine(1))
+    full = np.vstack([np.ones((int(intercept), 40)), messages])
+    whole = (full * curvature) @ full.T + np.diag([0.0] * intercept + [lam] * 6)
+    places = [np.array([1, 4]), np.array([0, 2, 5])]
+    for mine, found in zip(places, hessian.of_each(places, 6, lam), strict=True):
+        own = mine + intercept
+        rest = np.setdiff1d(np.arange(len(whole)), own)
+        for direction in np.eye(len(own)):
+            follow = -np.linalg.solve(whole[np.ix_(rest, rest)], whole[np.ix_(rest, own)] @ direction)
+            step = np.zeros(len(whole))
+            step[own], step[rest] = direction, follow
+            assert direction @ found @ direction == pytest.approx(step @ whole @ step, rel=1e-10)
+    assert hessian.of_each(places, 7, lam) == [None, None]
+    hessian.matrix = -hessian.matrix  # what rounding leaves of a Hessian need not be positive
+    assert hessian.of_each(places, 6, lam) == [None, None]
 
 
 def test_the_hessian_and_the_moves_follow():
@@ -145,6 +187,14 @@ def test_few_directions_cost_few_rounds_more(directions):
         rounds[history] = len(result.history)
     assert rounds[8] <= 2 * rounds[None]
     assert rounds[4] <= 4 * rounds[None]
+
+
+def test_stiff_directions_are_not_found_again():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    problem = make_problem([X[:, :15], X[:, 15:]], y * 1.0, lam=1e-4, fit_intercept=False)
+    options = SolverOptions(gap=1e-6, history=8, directions="both", max_rounds=16, n_threads=1)
+    assert solve(problem, options).gap <= 1e-6  # 9 rounds with all directions; with the last moves alone 23
 
 
 def test_a_resumed_run_forgets_the_same():

@@ -336,6 +336,9 @@ def test_the_span_is_solved_further_while_the_gap_is_large_and_when_it_is_comple
     gap, objective, complete, share
 ):
     assert span_tolerance(gap, objective, complete) == pytest.approx(share * gap, rel=1e-15)
+    # Two directions of parties far away: rounds cost more than arithmetic.
+    far = 1e-7 if complete else 1e-6
+    assert span_tolerance(gap, objective, complete, pairs=True) == pytest.approx(far * gap, rel=1e-15)
 
 
 def test_sparse_columns_are_factorised_where_a_factor_costs_no_more_than_the_rounds_it_saves():

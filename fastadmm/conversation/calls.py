@@ -154,8 +154,8 @@ CALLS: dict[str, CallRule] = {
     "forget": CallRule(("subspace", "log_sum", "subspace_sums"), {"direction": "vector"}),
     "respond": CallRule(
         ("subspace", "log_sum"),
-        {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
-        {"squared_residual": "nonnegative", "message": "rows?"},
+        {"gradient": "rows", "coefficients": "vector", "newton": "flag", "also": "rows?"},
+        {"squared_residual": "nonnegative", "message": "rows?", "other": "rows?"},
     ),
     "respond_pair": CallRule(
         ("subspace",),
@@ -495,6 +495,8 @@ def check_answer(
             raise FormatError(f"{place}: {key!r} comes without its scale, or the scale without it")
     if "second" in answer and "first" not in answer:
         raise FormatError(f"{place}: a second message without a first")
+    if "other" in answer and not ("message" in answer and "also" in call[1]):
+        raise FormatError(f"{place}: 'other' is a message that was not asked for")
     if call[0] == "finish" and len(answer) != 1:
         raise FormatError(f"{place}: one of 'mean' and 'class_means' is needed")
     if call[0] in _BY_CLASS and "message" in answer:

@@ -238,6 +238,7 @@ class DirectionParty(SendsColumns, Answering):
         gradient: np.ndarray,
         coefficients: np.ndarray,
         newton: bool,
+        also: np.ndarray | None = None,
         out: np.ndarray | None = None,
         whole: bool = False,
     ) -> dict[str, Any]:
@@ -251,6 +252,8 @@ class DirectionParty(SendsColumns, Answering):
             This party's coefficients, which give its weights.
         newton : bool
             Newton direction where the party can; else the negative gradient.
+        also : ndarray of shape (N,), optional
+            Another vector q, whose image :math:`D_m^\top q` is a second direction.
         out : ndarray of shape (1, N), (2, N) or (d, N), optional
             Where messages are to be written. Where there is room for two, a party with a Gram matrix
             sends its Newton direction and the negative gradient, whatever ``newton`` says.
@@ -262,8 +265,9 @@ class DirectionParty(SendsColumns, Answering):
         dict
             ``squared_residual``, :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
             the gap share is this over :math:`2 \lambda W`; and ``message`` of shape (N,), ``D d`` for a
-            unit vector d orthogonal to all earlier ones, unless there is nothing new to send. With ``out``
-            ``messages`` instead, those of its first rows that are written to.
+            unit vector d orthogonal to all earlier ones, unless there is nothing new to send; ``other``,
+            the same of the second direction. With ``out`` ``messages`` instead of both, those of its first
+            rows that are written to.
         """
         residual, squared = self._residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": squared}
@@ -271,12 +275,14 @@ class DirectionParty(SendsColumns, Answering):
             self.send_columns(out)
             return {**answer, "messages": out}
         room = out is not None and len(out) > 1
-        pair = room and self.kind == "gram"
+        pair = room and also is None and self.kind == "gram"
         newton = bool(newton or pair) and self._can_newton()
         wanted = [-self._newton(residual)] if newton else []
         if pair or not newton:
             wanted.append(self._downhill(residual))
-        if room and self.kind == "kernel" and not newton and self.metric is not None:
+        if also is not None:
+            wanted.append(self.block.transposed_product(also, self.engine))
+        elif room and self.kind == "kernel" and not newton and self.metric is not None:
             image = self.block.product(residual, self.engine)
             wanted.append(self.block.transposed_product(self.metric * image, self.engine))
         kept = sum(self._keep(vector) is not None for vector in wanted)
@@ -287,8 +293,8 @@ class DirectionParty(SendsColumns, Answering):
             self.block.product_into(self.directions[-1], messages[0], self.engine)
         if out is not None:
             answer["messages"] = messages
-        elif kept:
-            answer["message"] = messages[0]
+        else:
+            answer.update(zip(("message", "other"), messages))
         return answer
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:

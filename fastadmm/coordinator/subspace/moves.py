@@ -1,9 +1,11 @@
 r"""The last moves of each party's weights, and the direction that it can do without.
 
 Directions are orthonormal, and a party keeps a limited number. What is worth keeping is what the method of
-conjugate gradients keeps, and more of it: the weights and their last moves. The space that they span loses
-one dimension in a round, the part of the oldest move that nothing else holds; merging raw directions instead
-would forget conjugacy, and cost several times the rounds.
+conjugate gradients keeps: the weights and their last moves. Of all else the stiffest directions are kept:
+every new direction has a large share of these, and a span without them has to find their curvature again
+before it gains from anything else (in eigenvalue problems that is a thick restart, in conjugate gradients
+deflation). What counts is the curvature that is left where the other parties' coefficients follow: what they
+can do as well is no loss. Merging raw directions would forget conjugacy, and cost several times the rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 
 __all__ = ["Moves"]
+
+#: Moves that are kept whatever their curvature: one is conjugacy, another what a changed metric leaves of it.
+_LAST_MOVES = 2
 
 
 class Moves:
@@ -43,14 +48,19 @@ class Moves:
         known[:, : self.rows.shape[1]] = self.rows[: len(known)]
         self.rows = np.vstack([move, known])
 
-    def forgettable(self, coefficients: np.ndarray, mine: np.ndarray) -> np.ndarray:
-        """Unit vector orthogonal to a party's weights and its newest moves, as many as leave one.
+    def forgettable(
+        self, coefficients: np.ndarray, mine: np.ndarray, hessian: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Unit vector orthogonal to a party's weights and its newest moves.
 
         Parameters
         ----------
         coefficients : ndarray of shape (K,)
         mine : ndarray of int, shape (K_m,)
             Which directions are the party's.
+        hessian : ndarray of shape (K_m, K_m), optional
+            In the party's coefficients, where all others follow. With it the last two moves are kept, and the
+            vector is the one along which the objective is least curved; else as many moves as leave one.
 
         Returns
         -------
@@ -59,16 +69,19 @@ class Moves:
         # LAPACK by name: NumPy's QR takes several times as long for a few dozen rows.
         from scipy.linalg.lapack import dgeqrf, dormqr
 
-        rows = np.vstack([coefficients[mine], self.rows[:, mine]])
+        newest = self.rows[: len(self.rows) if hessian is None else _LAST_MOVES, mine]
+        rows = np.vstack([coefficients[mine], newest])
         sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows = (rows[sizes > 0.0] / sizes[sizes > 0.0, np.newaxis])[: len(mine) - 1]
-        rest = np.zeros((len(mine), 1))
-        rest[-1] = 1.0
+        rest = np.eye(len(mine), order="F")[:, -1 if hessian is None else len(rows) :]
         if len(rows):
-            # The last column of Q is orthogonal to all others, of which the first span the rows.
+            # The last columns of Q are orthogonal to the first, which span the rows.
             factor, scales = dgeqrf(rows.T)[:2]
             rest = dormqr("L", "N", factor, scales, rest, len(mine))[0]
-        return rest[:, 0] / np.linalg.norm(rest)
+        unit = rest[:, -1]
+        if hessian is not None:
+            unit = rest @ np.linalg.eigh(rest.T @ hessian @ rest)[1][:, 0]
+        return unit / np.linalg.norm(unit)
 
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Follow a party's directions when it turns them: see :mod:`fastadmm.parties.reflection`.

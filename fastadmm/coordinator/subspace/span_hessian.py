@@ -132,6 +132,38 @@ class SpanHessian:
         slopes: np.ndarray = products[:, new]
         return slopes
 
+    def of_each(
+        self, places: Sequence[np.ndarray], n_messages: int, regularization: float
+    ) -> Sequence[np.ndarray | None]:
+        """Curvature of the objective in each party's coefficients, where all others and the intercept follow.
+
+        Parameters
+        ----------
+        places : sequence of ndarray of int, shape (K_m,)
+            Messages of each party.
+        n_messages : int
+            K.
+        regularization : float
+            Summed scaling.
+
+        Returns
+        -------
+        sequence of ndarray of shape (K_m, K_m), or of None
+            Schur complements; None where not all messages were taken in, or rounding leaves none.
+        """
+        if self.reference is None or self.n_messages != n_messages:
+            return [None] * len(places)
+        whole = np.array(self.matrix, order="F")
+        whole[np.arange(self.lead, len(whole)), np.arange(self.lead, len(whole))] += regularization
+        inverse, failed = _inverse(whole)
+        if failed:
+            return [None] * len(places)
+        found = []
+        for mine in places:
+            own, failed = _inverse(inverse[np.ix_(self.lead + mine, self.lead + mine)])
+            found.append(None if failed else own)
+        return found
+
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Turn a party's directions as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
 
@@ -175,3 +207,13 @@ class SpanHessian:
         whole[np.ix_(own[: len(rotation)], own)] = rotation
         whole = whole[np.append(np.full(self.lead, True), stay)]
         self.matrix = whole @ self.matrix @ whole.T
+
+
+def _inverse(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Inverse of a symmetric matrix, and whether it is not positive definite."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    factor, failed = dpotrf(matrix, lower=False)
+    inverse = factor if failed else dpotri(factor, lower=False)[0]
+    inverse = np.triu(inverse) + np.triu(inverse, 1).T
+    return inverse, bool(failed) or not np.isfinite(inverse).all()

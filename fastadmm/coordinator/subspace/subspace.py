@@ -66,6 +66,9 @@ _EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
 #: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
 _COMPLETE_SPAN_ACCURACY = 1e-7
 
+#: With two directions in a round, where an exchange costs more than arithmetic, this far from the start.
+_PAIRS_SPAN_ACCURACY = 1e-6
+
 #: There also to this share of the gap that ends the run.
 _SHARE_OF_WANTED = 0.1
 
@@ -90,7 +93,9 @@ _FEW_ROWS, _DENSE = 1 << 14, 0.5
 _SMALL_BYTES = 1 << 24
 
 
-def span_tolerance(gap: float, objective: float, complete: bool, wanted: float = 0.0) -> float:
+def span_tolerance(
+    gap: float, objective: float, complete: bool, wanted: float = 0.0, pairs: bool = False
+) -> float:
     """How far the span's own share of the gap is to be closed in a round.
 
     Parameters
@@ -103,6 +108,8 @@ def span_tolerance(gap: float, objective: float, complete: bool, wanted: float =
         Whether the directions span all weights.
     wanted : float
         Relative gap that ends the run; 0 for none.
+    pairs : bool
+        Whether parties answer with two directions in a round, as far away.
 
     Returns
     -------
@@ -112,6 +119,8 @@ def span_tolerance(gap: float, objective: float, complete: bool, wanted: float =
     if complete:
         ending = _SHARE_OF_WANTED * wanted * abs(objective)
         return min(_COMPLETE_SPAN_ACCURACY * gap, ending) if ending > 0.0 else _COMPLETE_SPAN_ACCURACY * gap
+    if pairs:
+        return _PAIRS_SPAN_ACCURACY * gap
     return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
 
 
@@ -125,7 +134,8 @@ class SubspaceCoordinator:
     directions : int, optional
         Most directions a party keeps; :func:`directions_per_party` by default.
     both : bool
-        Whether parties answer with both directions in every round, in single precision.
+        Whether parties answer with both directions in every round, in single precision; where rows are
+        few, to two questions.
 
     Attributes
     ----------
@@ -167,6 +177,8 @@ class SubspaceCoordinator:
         Whether the loss bends at ever fewer samples: see :mod:`fastadmm.coordinator.subspace.near_rows`.
     few_rows : FewRows or None
         Where there are fewer rows than columns: see :mod:`fastadmm.coordinator.subspace.few_rows`.
+    asks_twice : bool
+        Whether parties are then asked about two vectors in a round.
     aim_tolerance : float
         How far its model is minimised, summed scaling.
     """
@@ -176,7 +188,6 @@ class SubspaceCoordinator:
     ) -> None:
         self.problem, self.engine = problem, engine
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
-        self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
         self.idle, self.in_vain, self.aim_tolerance = 0, 0.0, 0.0
@@ -201,6 +212,9 @@ class SubspaceCoordinator:
         self.few_rows = FewRows(n) if problem.convex and has_few_rows(n, self._columns) else None
         if self.few_rows is not None:
             self.limit = directions_for_few_rows(problem.n_parties, n)
+        # Messages of few numbers are not worth rounding.
+        self.rounded = RoundedMessages() if both and self.few_rows is None else None
+        self.asks_twice = both and self.few_rows is not None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
     @property
@@ -323,10 +337,13 @@ class SubspaceCoordinator:
             return (yield from self._round_of_pairs(primal, self.rounded))
         self.correction = Correction()
         newton, known = self.few_rows is None and self.directions.newton(), len(self.owner)
+        also = self._second_question(primal)
         if not complete:
-            answers = yield from self._ask(primal.gradient, newton, whole)
+            answers = yield from self._ask(primal.gradient, newton, whole, also)
             squared = [float(answer["squared_residual"]) for answer in answers]
         if self.few_rows is not None:
+            if also is not None:
+                self.few_rows.learn(also, self.messages, known, self.engine)
             self.few_rows.learn(primal.gradient, self.messages, known, self.engine)
         old = self.point.coefficients
         gap = self.proved_gap(squared, primal)
@@ -378,19 +395,15 @@ class SubspaceCoordinator:
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
         start = np.pad(old, (0, len(self.owner) - len(old)))
-        if self.few_rows is not None:
-            self.few_rows.learn(gradient, self.messages, len(old), self.engine)
         gap = self.proved_gap(squared, primal)
         yield from self._descend(gap, primal.loss + self.regulariser(), errors)
-        after = self.start(self.point.intercept).loss + self.regulariser()
+        self.start(self.point.intercept)
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
             self.problem, start, gradient, errors, self.point, spread, self.engine
         )
         self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
         yield from self._compress(old)
-        before = primal.loss + 0.5 * self.problem.regularization * float(old @ old)
-        self._give_up_few_rows(gap, gains=before - after > NOTHING * abs(before))
         return squared
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
@@ -431,7 +444,8 @@ class SubspaceCoordinator:
 
     def _descend(self, gap: float, objective: float, tilt: np.ndarray | None = None) -> Talk[None]:
         """Minimise over the span after the parties' answers, which certified a gap."""
-        tolerance = span_tolerance(gap, objective, self.complete, self.forecast.wanted)
+        pairs = self.rounded is not None or self.asks_twice
+        tolerance = span_tolerance(gap, objective, self.complete, self.forecast.wanted, pairs)
         self.aim_tolerance = max(tolerance, self.in_vain)
         self.point = yield from self._best_of_span(self.aim_tolerance, tilt)
 
@@ -516,24 +530,37 @@ class SubspaceCoordinator:
         answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
         return [float(answer["squared_residual"]) for answer in answers]
 
-    def _ask(self, gradient: np.ndarray, newton: bool, whole: bool) -> Talk[Answers]:
+    def _second_question(self, primal: PrimalValue) -> np.ndarray | None:
+        """Where rows are few and two answers wanted, what else to ask about: None for nothing.
+
+        The model with all columns and the one over the span are both worth a question. Their gradients are
+        nearly the same in the end, so it is their difference. In the first round columns that are far from
+        zero have their mean in common.
+        """
+        few, own = self.few_rows, self.point.gradient
+        if not self.asks_twice or few is None:
+            return None
+        return np.ones_like(primal.gradient) if own is None or not len(few.asked) else primal.gradient - own
+
+    def _ask(
+        self, gradient: np.ndarray, newton: bool, whole: bool, also: np.ndarray | None = None
+    ) -> Talk[Answers]:
         """Every party's answer, with its messages taken in; those at hand write them where they will stay."""
-        asked = [
-            {"gradient": gradient, "coefficients": own, "newton": newton} for own in self.each_coefficients()
-        ]
+        question = {"gradient": gradient, "newton": newton, **({} if also is None else {"also": also})}
+        asked = [{**question, "coefficients": own} for own in self.each_coefficients()]
         if whole:
             sizes = [block.shape[1] for block in self.problem.blocks]
         else:
-            sizes = [1 + self._pairs_pay()] * len(asked)
+            sizes = [1 + (also is not None or self._pairs_pay())] * len(asked)
         ends = np.cumsum(sizes)
         places = np.split(self.room_for(int(ends[-1])), ends[:-1])
         answers = yield self._exchange("respond", asked, [{"out": place, "whole": whole} for place in places])
         k, sent = len(self.owner), list[int]()
         for m, answer in enumerate(answers):
-            # Elsewhere a party answers with one message or none.
-            messages = answer.get("messages", answer["message"][np.newaxis] if "message" in answer else ())
+            # Elsewhere a party answers with none, one or two messages.
+            messages = answer.get("messages", [answer[key] for key in ("message", "other") if key in answer])
             if len(messages):
-                put(messages, self.store.rows[k + len(sent) : k + len(sent) + len(messages)])
+                put(np.asarray(messages), self.store.rows[k + len(sent) : k + len(sent) + len(messages)])
                 sent += [m] * len(messages)
         self.owner, self.columns = np.append(self.owner, np.array(sent, dtype=np.int64)), whole
         self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
@@ -570,7 +597,10 @@ class SubspaceCoordinator:
         self.moves.record(before, self.point.coefficients, limit - 1)
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
-            gone = [self.moves.forgettable(self.point.coefficients, mine) for mine in places]
+            # With kinks the rows that bend are others soon.
+            known = 0 if self.few_bend else len(self.owner)
+            curved = self.hessian.of_each(places, known, self.problem.regularization)
+            gone = [self.moves.forgettable(self.point.coefficients, *own) for own in zip(places, curved)]
             calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
             if self.rounded is not None:
@@ -878,7 +908,7 @@ class SubspaceMethod(Method):
             coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
-        if "asked" not in saved:
+        if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without
         if coordinator.few_rows is not None:
             coordinator.few_rows.restore(saved)
