@@ -231,7 +231,7 @@ def test_a_certificate_must_be_a_table(folder: Path, tmp_path: Path, capsys) -> 
 
 
 def test_a_run_without_a_model(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    config = make_config({"data": str(folder / "a.parts")})
+    config = make_config({"data": str(folder / "a.parts"), "history": 2})
     start_run(config, tmp_path / "run", display=SignalAfter(1))
     for command in ("predict", "evaluate"):
         assert run(command, tmp_path / "run", folder / "a.parts") == 6

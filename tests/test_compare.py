@@ -65,6 +65,16 @@ def test_numbers_are_the_runs_own(place: Path) -> None:
     assert comparison.notes == []
 
 
+def test_runs_whose_gap_is_zero_have_no_curve(place: Path, tmp_path: Path) -> None:
+    for name in ("one", "lambda"):
+        shutil.copytree(place / name, tmp_path / name)
+        log = tmp_path / name / "rounds.jsonl"
+        lines = [json.loads(line) | {"gap": 0.0} for line in log.read_text().splitlines()]
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_comparison(compare_runs([tmp_path / "one", tmp_path / "lambda"]), tmp_path / "c.html")
+    assert "<svg" in (tmp_path / "c.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [

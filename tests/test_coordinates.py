@@ -63,6 +63,13 @@ def steps(given: Problem) -> Any:
     return kind(given, PartyPenalty(*own), Engine(1))
 
 
+def assert_others_prove_the_same(objective: float, given: Problem) -> None:
+    """Rounds by directions, which not always end here, find nothing lower; nor is it below their bound."""
+    other = solve(given, SolverOptions(gap=1e-5, history=64, max_rounds=300))
+    assert objective <= other.objective * (1.0 + 1e-8)
+    assert objective >= other.objective / (1.0 + other.gap) * (1.0 - 1e-8)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize(("regularizer", "more"), CASES, ids=str)
@@ -78,9 +85,7 @@ def test_few_rounds_certify(loss: str, regularizer: str, more: dict, dense: bool
     assert ((x >= low) & (x <= high)).all()
     assert not x[-1].any()  # an empty column's
     assert (x == 0.0).any()
-    other = solve(given, SolverOptions(gap=1e-5, history=64, max_rounds=300))
-    assert result.objective <= other.objective * (1.0 + 1e-8)
-    assert other.objective - result.objective <= 2e-5 * other.objective
+    assert_others_prove_the_same(result.objective, given)
 
 
 @pytest.mark.parametrize("lam", [0.1, 1e-3])
@@ -122,8 +127,7 @@ def test_weights_and_offsets(loss: str, kind: str) -> None:
     given = problem(loss, **more)
     result = solve(given, SolverOptions(gap=1e-8))
     assert result.certified
-    other = solve(given, SolverOptions(gap=1e-5, history=64, max_rounds=300))
-    assert -1e-8 <= other.objective / result.objective - 1.0 <= 1e-5
+    assert_others_prove_the_same(result.objective, given)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "multinomial"])

@@ -100,6 +100,8 @@ def draw_comparison(figure: Figure, comparison: RunComparison) -> None:
                 ax.set_xlabel("seconds of training")
                 x_axis(ax, shown_x, integer=False)
             ax.set_title(f"{title} against {'rounds' if unit == 'round' else 'seconds'}")
+    if not handles:  # on a logarithmic axis a gap of zero has no place
+        return
     names = [safe_label(runs[k].name, 32) for k in sorted(handles)]
     columns = max(1, min(len(names), 110 // (max(map(len, names)) + 7)))
     figure.legend([handles[k] for k in sorted(handles)], names, loc="outside lower center", ncols=columns)

@@ -341,6 +341,8 @@ def measure_worth(
         for members in plan:
             if sum(1 << m for m in members) in done:
                 continue
+            if should_stop is not None and should_stop():  # a fit of one round has not asked
+                return None
             trained = _train(problem, test, options, members, engine, should_stop, models)
             if trained is None:
                 return None

@@ -669,7 +669,7 @@ class SubspaceMethod(Method):
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.by_size = False
+        self.by_size, self._begins = False, True
         self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
     @property
@@ -751,9 +751,10 @@ class SubspaceMethod(Method):
         coordinator, forecast = self.coordinator, self.coordinator.forecast
         primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
         before, known = primal.loss + coordinator.regulariser(), coordinator.point
-        self._begin_whole([np.zeros(block.shape[1]) for block in self.problem.blocks], primal.intercept)
-        # What is known of zero weights holds.
-        coordinator.point = replace(known, coefficients=coordinator.point.coefficients)
+        if not coordinator.columns:
+            self._begin_whole([np.zeros(block.shape[1]) for block in self.problem.blocks], primal.intercept)
+            # What is known of zero weights holds.
+            coordinator.point = replace(known, coefficients=coordinator.point.coefficients)
         tolerance = span_tolerance(before, before, True, forecast.wanted)
         coordinator.point = coordinator.minimise(tolerance)
         # Less than was known before may be left.
@@ -767,8 +768,9 @@ class SubspaceMethod(Method):
 
     def round(self) -> Talk[Measured]:
         coordinator, scale = self.coordinator, self.problem.regularization
-        if self.problem.loss.smooth and coordinator.whole_pays:
+        if self._begins and self.problem.loss.smooth and (coordinator.columns or coordinator.whole_pays):
             self._best_of_all_columns()
+        self._begins = False
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         squared = yield from self.exchange()
@@ -879,7 +881,7 @@ class SubspaceMethod(Method):
         if messages.shape not in ((k, n), (k + room, n)) or saved["total"].shape != (n,):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
-        coordinator.columns = bool(saved.get("columns", False))
+        coordinator.columns, self._begins = bool(saved.get("columns", False)), False
         # A run goes on as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, n)
         coordinator.rounding_is_left = bool(saved.get("restate", False))

@@ -26,8 +26,9 @@ _MAX_PASSES = 100
 #: Attempts of Newton's method; an answer that is cut short is still feasible, and certified as it is.
 _MAX_NEWTON = 30
 
-#: Shares of a Newton step that are tried.
-_LENGTHS = (1.0, 0.25, 0.0625, 0.015625)
+#: Attempts that may take weights beyond their kinks, and the shares of a Newton step that they try. Where
+#: that does not end, weights are held one by one.
+_LONG_STEPS, _LENGTHS = 6, (1.0, 0.25, 0.0625, 0.015625)
 
 #: Weights over which a Newton step takes some milliseconds at most.
 _SMALL_FACE = 512
@@ -42,9 +43,10 @@ class GramDescent(PenalisedUpdate):
 
     Where it is slow, because columns are nearly collinear, Newton steps over the
     weights off their kinks and bounds take it along. A step solves exactly, or leaves weights that would
-    pass their kink or bound there, which the passes after may let go of again. Shorter ones, down to the
-    first kink, are tried where that is not lower. Where far more weights are
-    free than there are rows, as on wide data at first, the answer is as far as the passes lead.
+    pass their kink or bound there; they are then held, and the next step is over the others. Shorter ones,
+    down to the first kink, are tried where that is not lower. The passes after may let go of weights again,
+    so every attempt may take twice as many steps as the last. Where far more weights are free than there
+    are rows, as on wide data at first, the answer is as far as the passes lead.
 
     Parameters
     ----------
@@ -125,14 +127,18 @@ def minimise_on_gram(
     # Where many such steps would take long, as far as the passes led is an answer; the next begins there.
     most = max(n_samples, _SMALL_FACE)
     x, gradient, work = start.copy(), np.empty_like(start), 0.0
-    for _ in range(_MAX_NEWTON):
+    for attempt in range(_MAX_NEWTON):
         if gram_descent(gram, slope, origin, *scale, x, gradient, tolerance, _MAX_PASSES):
             break
         free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
-        if len(free) == 0 or len(free) > most or work > _MOST_WORK:
+        if len(free) > most or work > _MOST_WORK:
             break
-        work += float(len(free)) ** 3
-        _newton(gram, x, free, gradient, scale)
+        lengths = _LENGTHS if attempt < _LONG_STEPS else ()
+        for _ in range(2 ** max(0, attempt - _LONG_STEPS)):
+            if len(free) == 0 or work > _MOST_WORK:
+                break
+            work += float(len(free)) ** 3
+            free = _newton(gram, x, free, gradient, scale, lengths)
     return x
 
 
@@ -142,16 +148,17 @@ def _newton(
     free: np.ndarray,
     gradient: np.ndarray,
     scale: tuple[float, float, float, float],
-) -> None:
-    """One step over the free weights, or as much of it as goes down."""
+    lengths: tuple[float, ...],
+) -> np.ndarray:
+    """One step over the free weights, or as much of it as goes down; those that are left to go on with."""
     first, second, low, high = scale
-    point = x[free]
+    point, nothing = x[free], free[:0]
     matrix, rows = gram[np.ix_(free, free)], gram[free]  # rows lie together, and the matrix is symmetric
     slope = gradient[free] + first * np.sign(point) + second * point
     matrix[np.diag_indices(len(free))] += second
     solve = scaled_solver(matrix)
     if solve is None:
-        return
+        return nothing
     step = -solve(slope)
     below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
     above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
@@ -160,7 +167,7 @@ def _newton(
     np.divide(below - point, step, out=room, where=step < 0.0)
     first_kink = float(room.min())
     # The last is where the first weight is held: a singular matrix's step is nothing but a direction.
-    for length in (*_LENGTHS, first_kink) if first_kink < 1.0 else _LENGTHS:
+    for length in (*lengths, min(1.0, first_kink)):
         moved = np.clip(point + length * step, below, above)
         at = room <= length
         moved[at] = np.where(step[at] > 0.0, above[at], below[at])
@@ -170,7 +177,8 @@ def _newton(
         if float(slope @ move) + 0.5 * (float(change[free] @ move) + second * float(move @ move)) < 0.0:
             x[free] = moved
             gradient += change
-            return
+            return free[~at] if at.any() else nothing
+    return nothing
 
 
 class GroupDescent(GramProximalGradient):
