@@ -16,7 +16,8 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
 from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
-from fastadmm.coordinator.subspace.whole_span import FACES, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import stacked_rows_pay
+from fastadmm.coordinator.subspace.work_of_ways import FACES
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver

@@ -23,8 +23,8 @@ from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone
 from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
+from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM
 from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint
-from fastadmm.coordinator.subspace.whole_span import MOST_ON_GRAM
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.problem.penalty import PartyPenalty

@@ -25,7 +25,8 @@ from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_ove
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
 from fastadmm.coordinator.subspace.span import Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.coordinator.subspace.whole_span import FACES, whole_span_pays
+from fastadmm.coordinator.subspace.whole_span import whole_span_pays
+from fastadmm.coordinator.subspace.work_of_ways import FACES
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem

@@ -126,7 +126,8 @@ class Proximal(Scheme):
         from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns
         from fastadmm.coordinator.proximal.narrow import most_columns
         from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
-        from fastadmm.coordinator.subspace.whole_span import FACES, bytes_side_by_side
+        from fastadmm.coordinator.subspace.whole_span import bytes_side_by_side
+        from fastadmm.coordinator.subspace.work_of_ways import FACES
 
         n, traits, width = shape.n_samples, shape.traits, sum(shape.widths)
         if not shape.as_they_are:
@@ -146,7 +147,8 @@ class Proximal(Scheme):
 
     def _class_columns_bytes(self, shape: Shape) -> int | None:
         """The same of several classes."""
-        from fastadmm.coordinator.subspace.whole_span import bytes_of_columns, classes_pay_one_by_one
+        from fastadmm.coordinator.subspace.memory_of_ways import bytes_of_columns
+        from fastadmm.coordinator.subspace.whole_span import classes_pay_one_by_one
 
         columns = shape.n_samples, shape.widths, shape.densities, shape.n_outputs
         smooth = shape.traits.smooth and shape.penalty_is_a_sum

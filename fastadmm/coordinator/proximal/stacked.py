@@ -31,7 +31,8 @@ from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
-from fastadmm.coordinator.subspace.whole_span import FACES, classes_pay_one_by_one
+from fastadmm.coordinator.subspace.whole_span import classes_pay_one_by_one
+from fastadmm.coordinator.subspace.work_of_ways import FACES
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 

@@ -18,7 +18,8 @@ from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_ro
 from fastadmm.coordinator.certificate import inner, penalty_unit, primal_value
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.whole_span import BENDS, limit_of_ascent
+from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
+from fastadmm.coordinator.subspace.work_of_ways import BENDS
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.problem.problem import Problem

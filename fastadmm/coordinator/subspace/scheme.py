@@ -186,12 +186,8 @@ class Subspace(Scheme):
         """
         from fastadmm.coordinator.metric_limits import directions_for_kinks
         from fastadmm.coordinator.proximal.kinked_work import bytes_of_system, columns_pay
-        from fastadmm.coordinator.subspace.whole_span import (
-            BENDS,
-            SPARSE_SPAN,
-            bytes_of_few_rows,
-            bytes_side_by_side,
-        )
+        from fastadmm.coordinator.subspace.whole_span import bytes_of_few_rows, bytes_side_by_side
+        from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPARSE_SPAN
 
         n, traits = shape.n_samples, shape.traits
         if not shape.as_they_are or not traits.convex or traits.log_sum or shape.n_outputs > 1:
@@ -278,7 +274,7 @@ def _of_kinks(problem: Problem, options: Options, engine: Engine, elsewhere: boo
     from fastadmm.coordinator.subspace.row_ascent import passes_worth_a_try
     from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
     from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
-    from fastadmm.coordinator.subspace.whole_span import BENDS
+    from fastadmm.coordinator.subspace.work_of_ways import BENDS
 
     if not _at_hand(options, elsewhere) or options.history is not None:
         return None

@@ -19,6 +19,7 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.subspace.memory_of_ways import hessian_fits
 from fastadmm.coordinator.subspace.row_ascent import Ascent, ascend
 from fastadmm.coordinator.subspace.row_kernel import minimise_over_rows
 from fastadmm.coordinator.subspace.sampled_start import sampled_start
@@ -27,15 +28,8 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import (
-    MOSTLY,
-    SPARSE_SPAN,
-    Rounds,
-    dense_rows_pay,
-    hessian_fits,
-    kernel_pays,
-    stacked_rows_pay,
-)
+from fastadmm.coordinator.subspace.whole_span import MOSTLY, dense_rows_pay, kernel_pays, stacked_rows_pay
+from fastadmm.coordinator.subspace.work_of_ways import SPARSE_SPAN, Rounds
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
