@@ -71,8 +71,6 @@ class _Array:
         return self._widen(builder, builder.load(place, align=self.bytes), _PLACES)
 
     def _widen(self, builder, found, wide):
-        if self.item == ir.FloatType():
-            return builder.fpext(found, _VALUES)
         narrow = isinstance(self.item, ir.IntType) and self.item != _INTEGER
         return builder.zext(found, wide) if narrow else found
 

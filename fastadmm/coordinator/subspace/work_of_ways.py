@@ -150,7 +150,13 @@ def of_all_rows(
 
 
 def by_directions(n_samples: int, widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> float:
-    """All rounds by directions; ``n_samples``, ``widths``, ``densities``, ``rounds`` as of :func:`of_all_rows`."""
+    """All rounds by directions.
+
+    Parameters
+    ----------
+    n_samples, widths, densities, rounds
+        As of :func:`of_all_rows`.
+    """
     entries = sum(width * density for width, density in zip(widths, densities))
     number = rounds.number * (1.0 + rounds.growth * sum(widths))
     each = rounds.each * max(1.0, len(widths) / 3.0)
