@@ -83,7 +83,8 @@ def test_a_run_begins_at_another_model(data: Path, tmp_path: Path) -> None:
 
 def test_another_start_is_noticed(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "one", **{"lambda": 0.01})
-    train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **{"lambda": 0.001})
+    more = {"lambda": 0.001, "history": 2}
+    train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **more)
     start_run(make_config({"data": str(data / "a.parts"), "lambda": 0.1}), tmp_path / "one", force=True)
     with pytest.raises(InputError, match="the model to start at is not what"):
         resume_run(tmp_path / "two")
