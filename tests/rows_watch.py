@@ -233,6 +233,7 @@ def fits() -> None:
             fit("logistic", regularizer=penalty, history=None, columns=columns)
     for columns in (narrow, wide):
         fit("hinge", history=None, columns=columns)
+        fit("multinomial", regularizer="l1", history=None, columns=columns)
     for loss in ("logistic", "quantile", "multinomial"):
         weight = rng.random(ROWS) + 0.5
         fit(loss, rounds=14, fit_intercept=False, sample_weight=weight, lam=1e-6)
