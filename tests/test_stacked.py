@@ -197,9 +197,10 @@ def test_what_is_least_work() -> None:
     assert stacked_rows_pay(32_561, [66, 57], [0.12, 0.1], 196.0, 32, quadratic=False) == "gram"
     assert stacked_rows_pay(32_561, [66, 57], [1.0, 1.0], 123.0**2, 66, quadratic=False) == ""
     assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 32, quadratic=False) == "products"
-    assert (
-        stacked_rows_pay(25_000, [40_000, 40_000], [0.0017, 0.0017], 2e4, 32, quadratic=False) == "products"
-    )
+    assert stacked_rows_pay(25_000, [40_000, 40_000], [0.0017, 0.0017], 2e4, 32, quadratic=False) == ""
+    # Of long rows rounds by directions read an entry in less time.
+    assert stacked_rows_pay(6_000, [2_000, 2_000, 1_000], [0.21] * 3, 1.1e6, 32, quadratic=False) == ""
+    assert stacked_rows_pay(3_725, [1_370] * 4, [0.022] * 4, 1.5e4, 32, quadratic=False) == "products"
     assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 64, False, FACES) == "coordinates"
     assert (
         stacked_rows_pay(25_000, [40_000, 40_000], [0.0017, 0.0017], 2e4, 64, False, FACES) == "coordinates"

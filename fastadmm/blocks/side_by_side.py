@@ -173,19 +173,17 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | B
     indices = np.empty(int(indptr[-1]), dtype=np.uint16 if columns <= 2**16 else np.uint32)
     data, places = np.empty(len(indices)), indptr[:-1].copy()
 
-    def append(rows: tuple[int, int]) -> None:
-        parts = max(1, int(indptr[rows[1]] - indptr[rows[0]]) // _ENTRIES_AT_A_TIME)
-        for start, stop in pairwise(np.linspace(*rows, parts + 1, dtype=np.int64).tolist()):
-            first = 0
-            for block in blocks:
-                out = first, places, indices, data, start, stop
-                if isinstance(block, CSRBlock):
-                    append_csr(block.indptr, block.indices, block.data, *out)
-                elif isinstance(block, DenseBlock):
-                    append_dense(block.matrix, *out)
-                first += block.shape[1]
-
-    engine.by_leaf(append, engine.leaves(n))
+    # Several threads take one block after another: together they have more cache, and jobs are fewer.
+    parts = max(1, len(indices) // _ENTRIES_AT_A_TIME) if engine.n_threads == 1 else 1
+    for start, stop in pairwise(np.linspace(0, n, parts + 1, dtype=np.int64).tolist()):
+        leaves, first = engine.leaves(n) if parts == 1 else ((start, stop),), 0
+        for block in blocks:
+            out = first, places, indices, data
+            if isinstance(block, CSRBlock):
+                engine.over_rows(append_csr, leaves, block.indptr, block.indices, block.data, *out)
+            elif isinstance(block, DenseBlock):
+                engine.over_rows(append_dense, leaves, block.matrix, *out)
+            first += block.shape[1]
     found = CSRBlock.of_sorted(indptr, indices, data, columns)
     # Of the rows of all workers, which cut them the same.
     found.density = sum(block.shape[1] * block.density for block in blocks) / columns

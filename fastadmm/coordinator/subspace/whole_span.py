@@ -23,6 +23,7 @@ from fastadmm.coordinator.subspace.memory_of_ways import (
 )
 from fastadmm.coordinator.subspace.row_samples import strides
 from fastadmm.coordinator.subspace.work_of_ways import (
+    LONG_ROWS,
     SPAN,
     SPARSE_SPAN,
     Rounds,
@@ -138,7 +139,10 @@ def stacked_rows_pay(
     # With many rows less is left to learn after a few rounds.
     steadier = (_STEADIER if otherwise < by_gram else 1.0) * min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
     least += of_copy(n_samples, entries, len(widths))
-    if least > steadier * by_directions(n_samples, widths, densities, rounds):
+    directions = by_directions(n_samples, widths, densities, rounds)
+    if rounds is SPARSE_SPAN:
+        directions = min(directions, by_directions(n_samples, widths, densities, LONG_ROWS))
+    if least > steadier * directions:
         return ""
     if by_gram <= otherwise:
         return "gram"

@@ -15,6 +15,7 @@ from fastadmm.coordinator.subspace.memory_of_ways import ENTRY_BYTES, hessian_fi
 __all__ = [
     "BENDS",
     "FACES",
+    "LONG_ROWS",
     "SPAN",
     "SPARSE_SPAN",
     "Rounds",
@@ -57,6 +58,9 @@ class Rounds(NamedTuple):
 #: Of `subspace` on dense rows and on sparse ones; and with faces, of `proximal`.
 SPAN, SPARSE_SPAN = Rounds(8.0, 0.0, 2.0, 30.0, 5e5, 0.0), Rounds(9.0, 0.0, 3.75, 100.0, 5e5, 0.0)
 FACES = Rounds(10.0, 0.002, 4.0, 150.0, 5e6, 100.0)
+
+#: Of sparse rows with so many entries that these are read one after another: where that is less.
+LONG_ROWS = SPARSE_SPAN._replace(entry=2.0, row=250.0)
 
 #: Of `subspace` where the loss has kinks.
 BENDS = Rounds(40.0, 0.0, 8.0, 300.0, 2e6, 0.0)
