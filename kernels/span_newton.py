@@ -195,7 +195,9 @@ def _judge(libraries, about, limits, tolerance, tilt, found, points, slopes, num
         change[i] = slopes[trial, i] - slopes[here, i]
     product, count = dot(step, change, sums), control[_COUNT]
     if product > 0.0:
-        pairs[0, count], pairs[1, count], products[count] = step, change, product
+        for i in range(n):  # an assignment of arrays takes seconds to compile
+            pairs[0, count, i], pairs[1, count, i] = step[i], change[i]
+        products[count] = product
         control[_COUNT] = count + 1
     control[HERE], control[FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
     if decrease > hidden * abs(after) or proved[trial] < proved[best]:
