@@ -76,7 +76,9 @@ class Beside:
 
         out = np.empty((len(numbers), self.shape[1]))
         engine.over_rows(beside_rows, engine.leaves(len(numbers)), self.matrices, numbers, out)
-        return Beside([out])
+        # As many matrices as there are here: kernels are not compiled for another number.
+        nothing = np.empty((len(numbers), 0))
+        return Beside([out, *[nothing] * (len(self.matrices) - 1)])
 
     def product(self, x: Array, engine: Engine) -> Array:
         """``D x`` of shape (N,) for x of shape (d,)."""
