@@ -75,9 +75,10 @@ def test_workers_find_the_weights_of_one_process(loss):
 @cache
 def sparse_problem(name):
     rng = np.random.default_rng(5)
-    width = 700 if name == "products" else 40
+    width = 700 if name.endswith("products") else 40
+    entries = 7.0 if name == "long products" else 4.0
     blocks = [
-        sp.random_array((N, width), density=4.0 / width, rng=rng, format="csr"),
+        sp.random_array((N, width), density=entries / width, rng=rng, format="csr"),
         rng.normal(size=(N, 1)),
     ]
     z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
@@ -90,6 +91,7 @@ def sparse_problem(name):
     [
         ("gram", StackedSubspaceMethod, "gram"),
         ("products", StackedSubspaceMethod, "products"),
+        ("long products", StackedSubspaceMethod, "products"),  # preconditioned: so are those of a quarter
         ("kinks", StackedSmoothedMethod, "gram"),
         ("l1", StackedProximalMethod, "gram"),
     ],

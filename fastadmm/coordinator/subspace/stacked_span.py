@@ -94,8 +94,8 @@ class StackedSpan(Span):
 
     @property
     def size(self) -> tuple[int, float]:
-        """Columns, and entries of the rows of this process."""
-        n, columns = self.rows.shape
+        """Columns, and entries of the rows of all workers."""
+        n, columns = self.engine.all_rows(self.rows.shape[0]), self.rows.shape[1]
         return columns, n * columns * (self.rows.density if isinstance(self.rows, CSRBlock) else 1.0)
 
     def at(self, point: SpanPoint) -> Here:
