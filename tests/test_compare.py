@@ -66,12 +66,14 @@ def test_numbers_are_the_runs_own(place: Path) -> None:
 
 
 def test_runs_whose_gap_is_zero_have_no_curve(place: Path, tmp_path: Path) -> None:
-    for name in ("one", "lambda"):
-        shutil.copytree(place / name, tmp_path / name)
-        log = tmp_path / name / "rounds.jsonl"
-        lines = [json.loads(line) | {"gap": 0.0} for line in log.read_text().splitlines()]
+    for name in ("a", "b"):
+        shutil.copytree(place / "one", tmp_path / name)
+        result, log = result_of(tmp_path / name), tmp_path / name / "rounds.jsonl"
+        proved = {"objective": result["objective"], "gap": 0.0, "gap_absolute": 0.0}
+        lines = [json.loads(line) | proved for line in log.read_text().splitlines()]
         log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_comparison(compare_runs([tmp_path / "one", tmp_path / "lambda"]), tmp_path / "c.html")
+        (tmp_path / name / "result.json").write_text(json.dumps(result | proved))
+    write_comparison(compare_runs([tmp_path / "a", tmp_path / "b"]), tmp_path / "c.html")
     assert "<svg" in (tmp_path / "c.html").read_text()
 
 
