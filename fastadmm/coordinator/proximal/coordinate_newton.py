@@ -249,7 +249,7 @@ class CoordinateSteps(ABC):
         each = (
             (_DENSE_ENTRY if columns.dense else _ENTRY)
             * n
-            * (2 * classes if classes > 1 else 1)
+            * (_TOGETHER_COST * classes if classes > 1 else 1.0)
             * max(entries, 1.0)
         )
         return (gram + _CUBE * float(k * classes) ** 3) / each
