@@ -138,7 +138,7 @@ class Problem:
         """Whether the regulariser is squared l2 without a constraint."""
         return all(is_ridge(r, c) for r, c in zip(self.party_regularizers, self.party_constraints))
 
-    @property
+    @cached_property
     def convex(self) -> bool:
         """Whether loss and regularisers are convex: what duality gaps and certificates need."""
         return self.loss.convex and all(r.convex for r in self.party_regularizers)

@@ -90,7 +90,7 @@ class Solver(Run):
         self.sums_only = self.options.secrecy == "sums"
         self.engine = engine or Engine(self.options.n_threads)
         elsewhere = driver is not None and not driver.local
-        self.scheme, _ = choose_scheme(self.options, problem.traits)
+        self.scheme, self._reason = choose_scheme(self.options, problem.traits)
         self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
         if early is not None:
             self.method.keep_to_directions()
@@ -456,7 +456,7 @@ class Solver(Run):
 
     def reason(self) -> str:
         """Why this scheme."""
-        return choose_scheme(self.options, self.problem.traits)[1]
+        return self._reason
 
     def notes(self) -> list[str]:
         """What a round's answers hold, where there is a choice."""

@@ -18,7 +18,7 @@ from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_ro
 from fastadmm.coordinator.certificate import inner, penalty_unit, primal_value
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
+from fastadmm.coordinator.subspace.whole_span import ascends_sometimes, limit_of_ascent
 from fastadmm.coordinator.subspace.work_of_ways import BENDS
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
@@ -74,6 +74,8 @@ def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
     if loss.kernels().prox_of_row is None or not can_stand_side_by_side(blocks):
         return 0.0
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
+    if not ascends_sometimes(problem.n_samples, sum(shapes[0])):
+        return 0.0
     square, rounds = mean_row_square(blocks, engine), None if loss.smooth else BENDS
     return limit_of_ascent(problem.n_samples, *shapes, square, most, loss.name == "squared", rounds)
 

@@ -79,6 +79,13 @@ class SpanPoint:
     sums: tuple[float, float] | None = None
     products: np.ndarray | None = None
 
+    def left(self, scale: float) -> float:
+        """What the coefficients' slope adds to the duality gap, of a regulariser's scale; or infinity."""
+        if self.products is None:
+            return math.inf
+        slope = self.products + scale * self.coefficients
+        return float(slope @ slope) / (2.0 * scale)
+
 
 #: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
 _FLAT, _ROUNDING = 1e-13, 1e-15
@@ -283,7 +290,8 @@ def descend_to(
     """
     point = descend(span, point, tolerance, hessian)
     enough = wanted * abs(span.value_at(point))
-    return descend(span, point, enough, hessian) if 0.0 < enough < tolerance else point
+    further = 0.0 < enough < tolerance and (span.tilt is not None or point.left(span.scale) > enough)
+    return descend(span, point, enough, hessian) if further else point
 
 
 def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
-from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
+from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.whole_span import whole_span_pays
 from fastadmm.engine.engine import Engine
@@ -237,6 +237,11 @@ class SubspaceCoordinator:
         self._aim()
         return self.primal
 
+    def measure(self, intercept: float) -> None:
+        """Evaluate the current point at an intercept."""
+        span = Span(self.problem, self.messages, self.engine)
+        self.point = span.evaluated(replace(self.point, intercept=intercept))
+
     def _aim(self) -> None:
         """Where rows are few, ask about the gradient of a model with all columns."""
         if self.few_rows is None or self.primal is None:
@@ -299,9 +304,11 @@ class SubspaceCoordinator:
 
     def each_coefficients(self) -> list[np.ndarray]:
         """:meth:`coefficients` of every party."""
-        by_party = self.point.coefficients[np.argsort(self.owner, kind="stable")]
-        ends = np.cumsum(np.bincount(self.owner, minlength=self.problem.n_parties)).tolist()
-        return [by_party[begin:end] for begin, end in pairwise([0, *ends])]
+        by_party, widths = self.point.coefficients, [block.shape[1] for block in self.problem.blocks]
+        if not self.columns:
+            by_party = by_party[np.argsort(self.owner, kind="stable")]
+            widths = np.bincount(self.owner, minlength=self.problem.n_parties).tolist()
+        return [by_party[begin:end] for begin, end in pairwise(accumulate(widths, initial=0))]
 
     def regulariser(self) -> float:
         """``lambda W / 2`` times the squared norm of all weights."""
@@ -704,6 +711,8 @@ class SubspaceMethod(Method):
         if problem.fit_intercept:  # one sum instead of some steps, each of a few passes
             mean = self.engine.dot(problem.y, problem.weight) / problem.total_weight
             guess = problem.loss.intercept_of_mean(mean)
+            if guess and problem.loss.smooth:  # and most often there is nothing left to do
+                self.coordinator.measure(guess)
         return self.coordinator.start(guess).loss
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
@@ -734,17 +743,24 @@ class SubspaceMethod(Method):
 
     def _begin_whole(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         """:meth:`begin_at` with all columns as directions, of which the weights are coefficients."""
-        coordinator = self.coordinator
-        widths = [len(x) for x in weights]
-        messages = coordinator.room_for(sum(widths))
-        for party, own in zip(self.parties, np.split(messages, np.cumsum(widths)[:-1])):
-            party.send_columns(own)
-        coordinator.adopt(coordinator.store.rows, np.repeat(np.arange(len(widths)), widths))
-        coordinator.columns = True
-        coefficients = np.concatenate(weights)
+        coordinator, coefficients = self.coordinator, np.concatenate(weights)
+        messages = self._take_columns()
         coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
+
+    def _take_columns(self) -> np.ndarray:
+        """All columns as messages, of shape (d, N)."""
+        coordinator, widths = self.coordinator, [block.shape[1] for block in self.problem.blocks]
+        coordinator.store.make_room(0, sum(widths), 0)  # no other directions will come
+        messages, begin, owner = coordinator.store.rows, 0, []
+        for m, (party, width) in enumerate(zip(self.parties, widths)):
+            party.send_columns(messages[begin : begin + width])
+            owner += [m] * width
+            begin += width
+        coordinator.adopt(messages, np.array(owner))
+        coordinator.columns = True
+        return messages
 
     def _best_of_all_columns(self) -> None:
         """Go to the best weights of all columns, so that the parties need but say what is left."""
@@ -752,14 +768,16 @@ class SubspaceMethod(Method):
         primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
         before, known = primal.loss + coordinator.regulariser(), coordinator.point
         if not coordinator.columns:
-            self._begin_whole([np.zeros(block.shape[1]) for block in self.problem.blocks], primal.intercept)
+            messages = self._take_columns()
             # What is known of zero weights holds.
-            coordinator.point = replace(known, coefficients=coordinator.point.coefficients)
+            coordinator.point = replace(known, coefficients=np.zeros(len(messages)))
+            self._at_start(coordinator.point)
         tolerance = span_tolerance(before, before, True, forecast.wanted)
         coordinator.point = coordinator.minimise(tolerance)
         # Less than was known before may be left.
-        enough = _SHARE_OF_WANTED * forecast.wanted * abs(coordinator.point.loss + coordinator.regulariser())
-        if 0.0 < enough < tolerance:
+        point = coordinator.point
+        enough = _SHARE_OF_WANTED * forecast.wanted * abs(point.loss + coordinator.regulariser())
+        if 0.0 < enough < tolerance and point.left(self.problem.regularization) > enough:
             coordinator.point = coordinator.minimise(enough)
         coordinator.start(coordinator.point.intercept)
 
@@ -810,11 +828,7 @@ class SubspaceMethod(Method):
 
     @property
     def sums_are_of_weights(self) -> bool:
-        coordinator = self.coordinator
-        if not coordinator.columns:
-            return False
-        pairs = zip(self.weights(), coordinator.each_coefficients())
-        return all(np.array_equal(own, c) for own, c in pairs)
+        return self.coordinator.columns
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.

@@ -39,6 +39,7 @@ from fastadmm.coordinator.subspace.work_of_ways import (
 
 __all__ = [
     "MOSTLY",
+    "ascends_sometimes",
     "bytes_of_few_rows",
     "bytes_side_by_side",
     "classes_pay_one_by_one",
@@ -168,6 +169,11 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     return together <= known * by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
 
 
+def ascends_sometimes(n_samples: int, columns: int) -> bool:
+    """Whether there are enough columns for coordinate ascent on rows to be worth a look."""
+    return columns >= _SOME_COLUMNS * n_samples
+
+
 def limit_of_ascent(
     n_samples: int,
     widths: Sequence[int],
@@ -188,7 +194,7 @@ def limit_of_ascent(
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     dense = min(densities) == 1.0  # and not copied
-    if n_samples * entries > _MOST_ENTRIES or not (
+    if not ascends_sometimes(n_samples, columns) or n_samples * entries > _MOST_ENTRIES or not (
         dense or fits_side_by_side(n_samples, widths, densities, most)
     ):
         return 0.0
