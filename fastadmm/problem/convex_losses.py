@@ -130,6 +130,9 @@ class Squared(Loss):
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
 
+    def intercept_of_mean(self, mean: float) -> float:
+        return mean
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 1.0
 

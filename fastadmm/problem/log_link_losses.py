@@ -31,6 +31,9 @@ class _LogLink(Loss):
         with np.errstate(over="ignore"):
             return np.exp(z)
 
+    def intercept_of_mean(self, mean: float) -> float:
+        return math.log(mean) if mean > 0.0 else 0.0
+
 
 @dataclass(frozen=True)
 class Poisson(_LogLink):

@@ -72,6 +72,9 @@ _PAIRS_SPAN_ACCURACY = 1e-6
 #: There also to this share of the gap that ends the run.
 _SHARE_OF_WANTED = 0.1
 
+#: Sum of a gradient, as a share of that of its absolute values, that rounding leaves at the best intercept.
+_NEARLY_BEST = 1e-9
+
 #: A round that gains no more of the objective than this share ends where rounding does.
 NOTHING = 1e-13
 
@@ -237,10 +240,12 @@ class SubspaceCoordinator:
         self._aim()
         return self.primal
 
-    def measure(self, intercept: float) -> None:
-        """Evaluate the current point at an intercept."""
+    def measure(self, intercept: float) -> bool:
+        """Evaluate the current point at an intercept; whether that is nearly its best."""
         span = Span(self.problem, self.messages, self.engine)
         self.point = span.evaluated(replace(self.point, intercept=intercept))
+        assert self.point.sums is not None
+        return abs(self.point.sums[0]) <= _NEARLY_BEST * self.point.sums[1]
 
     def _aim(self) -> None:
         """Where rows are few, ask about the gradient of a model with all columns."""
@@ -711,8 +716,8 @@ class SubspaceMethod(Method):
         if problem.fit_intercept:  # one sum instead of some steps, each of a few passes
             mean = self.engine.dot(problem.y, problem.weight) / problem.total_weight
             guess = problem.loss.intercept_of_mean(mean)
-            if guess and problem.loss.smooth:  # and most often there is nothing left to do
-                self.coordinator.measure(guess)
+            if guess and problem.loss.smooth and not self.coordinator.measure(guess):
+                guess = 0.0  # an offset: a formula knows better, or Newton's method
         return self.coordinator.start(guess).loss
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
@@ -779,7 +784,13 @@ class SubspaceMethod(Method):
         enough = _SHARE_OF_WANTED * forecast.wanted * abs(point.loss + coordinator.regulariser())
         if 0.0 < enough < tolerance and point.left(self.problem.regularization) > enough:
             coordinator.point = coordinator.minimise(enough)
-        coordinator.start(coordinator.point.intercept)
+        found = coordinator.point
+        primal = coordinator.start(found.intercept)
+        if found.products is not None and primal.gradient is found.gradient:
+            coefficients = coordinator.each_coefficients()
+            ends = accumulate(map(len, coefficients))
+            for party, c, end in zip(self.parties, coefficients, ends):
+                party.know(primal.gradient, c, found.products[end - len(c) : end])
 
     def _at_start(self, point: SpanPoint) -> None:
         """What a kind of this method does with the point that :meth:`begin_at` found."""
