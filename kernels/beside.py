@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.blas import add_columns
 from fastadmm.kernels.dense_products import add_rows
-from fastadmm.kernels.dense_rows import multiply_rows
+from fastadmm.kernels.dense_rows import add_products
 from fastadmm.kernels.policy import kernel, spliced
 
 __all__ = [
@@ -54,13 +54,11 @@ def beside_blocks(n_columns, start, stop):
 @spliced
 def _add_products(matrices, x, total, start, stop):
     """Add ``D x`` for the rows of a range to ``total`` of shape (N,)."""
-    product, first, whole = np.empty(stop - start), 0, total[start:stop]
+    first = 0
     for matrix in matrices:
         last = first + matrix.shape[1]
         if first < last:
-            multiply_rows(matrix[start:stop], x[first:last], product)
-            for i in range(stop - start):
-                whole[i] += product[i]
+            add_products(matrix[start:stop], x[first:last], total[start:stop])
         first = last
 
 

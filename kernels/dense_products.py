@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.narrow_rows import NARROW, add_narrow_rows
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
@@ -68,6 +69,8 @@ def dense_products(matrix, x, out, start, stop):
 def add_rows(matrix, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` to ``out``, row after row; four of them for each time the sums are read."""
     i = start
+    if 0 < len(out) <= NARROW:
+        i = add_narrow_rows(matrix, v, out, start, stop)
     while i + 4 <= stop:
         a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
         p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]

@@ -1,7 +1,7 @@
 """Products of dense rows with a vector, at the speed of memory.
 
-A row's sum is eight sums, each of every eighth term, added in pairs at the end, then
-the terms that are left over, in order: so it has the same bits in whatever tile or
+A row's sum is eight sums, each of every eighth term, added in pairs at the end; the terms that are left over
+are one vector more, which ends with the row: so a sum has the same bits in whatever tile or
 group of rows it is made. Four rows go side by side, and those of the next four that
 will be read at the same place are asked for: that keeps more of memory's
 lines on their way than the processor would by itself.
@@ -13,7 +13,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
 from fastadmm.kernels.sum_by_halves import sum_by_halves
 from llvmlite import ir
@@ -21,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["multiply_rows"]
+__all__ = ["add_products", "multiply_rows"]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -34,18 +33,33 @@ _BYTES = ir.IntType(8).as_pointer()
 _VALUES = ir.VectorType(_DOUBLE, _WIDTH)
 
 
-def _four_rows(count):
-    """Write the products of so many neighbouring rows, but for terms behind the last whole vector.
+def _sums(builder, totals):
+    """Emit the sums of one vector or of four, in the order of :func:`sum_by_halves`: a number or a vector."""
+    if len(totals) == 1:
+        return sum_by_halves(builder, totals[0])
 
-    Rows of length d from an address on, x and the place of the products at others.
+    def joined(one, other, first, second):
+        pick = [ir.Constant(ir.VectorType(_SMALL, len(own)), own) for own in (first, second)]
+        return builder.fadd(*(builder.shuffle_vector(one, other, own) for own in pick))
+
+    halves = [joined(own, own, [0, 1, 2, 3], [4, 5, 6, 7]) for own in totals]
+    pairs = [joined(*halves[k : k + 2], [0, 1, 4, 5], [2, 3, 6, 7]) for k in (0, 2)]
+    return joined(*pairs, [0, 2, 4, 6], [1, 3, 5, 7])
+
+
+def _rows_of(count):
+    """Add the products of so many neighbouring rows, one or four, to what stands there.
+
+    Rows of length d from an address on, x, the factors of the last vector and the place of the products at
+    others, and where in a row the last vector begins; below zero for none.
     """
 
     @intrinsic
-    def compiled(typing_context, rows, d, x, out):
-        signature = types.void(*[types.int64] * 4)
+    def compiled(typing_context, rows, d, x, rest, last, out):
+        signature = types.void(*[types.int64] * 6)
 
         def generate(context, builder, signature, arguments):
-            rows, d, x, out = arguments
+            rows, d, x, rest, last, out = arguments
             multiply_add = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(_VALUES, [_VALUES] * 3), f"llvm.fma.v{_WIDTH}f64"
             )
@@ -57,13 +71,13 @@ def _four_rows(count):
             ahead = builder.mul(length, _INTEGER(count))
             zeros = ir.Constant(_VALUES, [0.0] * _WIDTH)
             totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(count)]
+            for total in totals:
+                builder.store(zeros, total)
 
             def values(address):
                 return builder.load(builder.inttoptr(address, _VALUES.as_pointer()), align=8)
 
-            with cgutils.for_range(builder, builder.sdiv(d, _INTEGER(_WIDTH))) as loop:
-                place = builder.mul(loop.index, _INTEGER(8 * _WIDTH))
-                factors = values(builder.add(x, place))
+            def take(place, factors):
                 for start, total in zip(starts, totals):
                     here = builder.add(start, place)
                     after = builder.call(multiply_add, [values(here), factors, builder.load(total)])
@@ -71,9 +85,15 @@ def _four_rows(count):
                     # To be read, into the first cache, as data; behind the last row nothing is, nor any harm.
                     there = builder.inttoptr(builder.add(here, ahead), _BYTES)
                     builder.call(prefetch, [there, _SMALL(0), _SMALL(3), _SMALL(1)])
-            for r, total in enumerate(totals):
-                place = builder.inttoptr(builder.add(out, _INTEGER(8 * r)), _DOUBLE.as_pointer())
-                builder.store(sum_by_halves(builder, builder.load(total)), place)
+
+            with cgutils.for_range(builder, builder.sdiv(d, _INTEGER(_WIDTH))) as loop:
+                place = builder.mul(loop.index, _INTEGER(8 * _WIDTH))
+                take(place, values(builder.add(x, place)))
+            with builder.if_then(builder.icmp_signed(">=", last, _INTEGER(0))):
+                take(builder.mul(last, _INTEGER(8)), values(rest))
+            found = _sums(builder, [builder.load(total) for total in totals])
+            place = builder.inttoptr(out, found.type.as_pointer())
+            builder.store(builder.fadd(builder.load(place, align=8), found), place, align=8)
             return context.get_dummy_value()
 
         return signature, generate
@@ -81,12 +101,12 @@ def _four_rows(count):
     return compiled
 
 
-_compiled_four, _compiled_one = _four_rows(_ROWS), _four_rows(1)
+_four_rows, _one_row = _rows_of(_ROWS), _rows_of(1)
 
 
 @inline
 def _compiled(matrix, x, out):
-    """Write ``D x``.
+    """Add ``D x``.
 
     Parameters
     ----------
@@ -98,21 +118,27 @@ def _compiled(matrix, x, out):
     """
     n, d = matrix.shape
     x = np.ascontiguousarray(x)
-    rows, given, found = matrix.ctypes.data, x.ctypes.data, out.ctypes.data
+    # The last vector ends with the row; of a row shorter than a vector it begins with it, and what it reads
+    # of the next row has the factor zero.
+    rest, last = np.zeros(_WIDTH), max(0, d - _WIDTH) if d % _WIDTH else -1
+    for j in range(d - d % _WIDTH, d):
+        rest[j - last] = x[j]
+    rows, given, factors, found = matrix.ctypes.data, x.ctypes.data, rest.ctypes.data, out.ctypes.data
+    whole = n if d >= _WIDTH else max(0, n - _WIDTH // max(1, d))
     i = 0
-    while i + _ROWS <= n:
-        _compiled_four(rows + 8 * i * d, d, given, found + 8 * i)
+    while i + _ROWS <= whole:
+        _four_rows(rows + 8 * i * d, d, given, factors, last, found + 8 * i)
         i += _ROWS
-    while i < n:
-        _compiled_one(rows + 8 * i * d, d, given, found + 8 * i)
+    while i < whole:
+        _one_row(rows + 8 * i * d, d, given, factors, last, found + 8 * i)
         i += 1
-    first = d - d % _WIDTH
-    if first < d:
-        for i in range(n):
-            total = out[i]
-            for j in range(first, d):
-                total = fma(matrix[i, j], x[j], total)
-            out[i] = total
+    own = np.zeros(_WIDTH)
+    while d > 0 and i < n:
+        for j in range(d):
+            own[j] = matrix[i, j]
+        _one_row(own.ctypes.data, d, given, factors, last, found + 8 * i)
+        i += 1
+    rest[0] = own[0] = len(x)  # until here they are in use, of which an address says nothing
 
 
 def _interpreted(matrix, x, out):
@@ -120,11 +146,19 @@ def _interpreted(matrix, x, out):
 
     Not a product of the BLAS, whose kernels may add up a row in an order that depends on its neighbours.
     """
-    out[:] = (matrix * x).sum(axis=1)
+    out += (matrix * x).sum(axis=1)
 
 
 #: What Numba reads from the environment.
 _SETTINGS: Any = numba.config
 
-#: Write ``D x`` for a C-contiguous matrix and contiguous ``out``.
-multiply_rows: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+#: Add ``D x`` to contiguous ``out``, for a C-contiguous matrix.
+add_products: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+
+
+@inline
+def multiply_rows(matrix, x, out):
+    """Write ``D x``; arrays as there."""
+    for i in range(len(out)):
+        out[i] = 0.0
+    add_products(matrix, x, out)

@@ -174,12 +174,13 @@ def dense_transposed_from_file(
             return first
         _widen(stored, values, factor, count)
         tile = values[:count].reshape(last - first, d)
-        own = vectors[:, first - start : last - start]
+        begin, end = first - start, last - start
         if len(out) == 3:
+            own = np.ascontiguousarray(vectors[:, begin:end])
             add_rows_of_three(tile, (own[0], own[1], own[2]), out, 0, last - first)
         else:
             for c in range(len(out)):
-                add_rows(tile, own[c], out[c], 0, last - first)
+                add_rows(tile, np.ascontiguousarray(vectors[c, begin:end]), out[c], 0, last - first)
     return stop
 
 

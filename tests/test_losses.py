@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator.certificate import dual_bound
 from fastadmm.coordinator.registry import choose_scheme
+from fastadmm.coordinator.subspace import stacked
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.losses import LOSSES, get_loss, parse_loss
@@ -214,6 +215,34 @@ def draw(loss, seed, n=200, reach=12.0):
 
 
 # --- kernels
+
+
+@every_loss
+def test_curvature_grows_no_faster_than_a_self_concordant_loss_says(loss):
+    if not loss.self_concordant:
+        assert loss.name not in LOG_LINK
+        return
+    _, z, y, s = draw(loss, 3)
+    here, there = np.empty(len(z)), np.empty(len(z))
+    loss.curvature(z, y, s, here, ENGINE)
+    for step in (-1.0, -0.1, 1e-3, 0.5):
+        loss.curvature(z + step, y, s, there, ENGINE)
+        assert (there <= np.exp(abs(step)) * here * (1.0 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "poisson", "negative_binomial"])
+def test_the_objective_of_weights_is_added_up_anew_where_last_digits_may_matter(loss, monkeypatch):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(9000, 20))
+    y = rng.poisson(np.exp(0.2 * X[:, 0])) * 1.0 if loss != "logistic" else (X[:, 0] > 0) * 1.0
+    asked = []
+    monkeypatch.setattr(Solver, "_objective_of", lambda self, *_: asked.append(1) or 0.0)
+    for digits, times in ((4.0 * EPS, 0), (1e-6, 1)):
+        monkeypatch.setattr(stacked, "_LAST_DIGITS", digits)
+        del asked[:]
+        options = SolverOptions(gap=1e-6, n_threads=1, max_rounds=1)
+        assert solve(make_problem([X], y, loss=loss, lam=1e-4), options).certified
+        assert len(asked) == times
 
 
 @every_loss

@@ -285,24 +285,23 @@ class DenseBlock(FeatureBlock):
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
 
-        if self.in_memory and len(vectors) == 1:
+        given = tuple(map(np.ascontiguousarray, vectors))
+        if self.in_memory and len(given) == 1:
             kernel, d = dense_accumulate_transposed, self.shape[1]
-            v = np.ascontiguousarray(vectors[0])
-            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), self.matrix, v)]
-        size = len(vectors) * self.shape[1]
-        if self.in_memory and len(vectors) == 3:
-            given, leaves = tuple(map(np.ascontiguousarray, vectors)), self._leaves(engine, size)
-            shape = 3, self.shape[1]
+            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), self.matrix, *given)]
+        size = len(given) * self.shape[1]
+        if self.in_memory and len(given) == 3:
+            leaves, shape = self._leaves(engine, size), (3, self.shape[1])
             return list(engine.sum_over_rows(dense_accumulate_images, leaves, shape, self.matrix, given))
 
         def work(rows: Rows) -> Array:
-            totals = np.zeros((len(vectors), self.shape[1]))
-            for (start, stop), part in self.once(rows) if len(vectors) in (1, 3) else self.tiles(rows):
-                if len(vectors) == 3:
-                    own = tuple(v[start:stop] for v in vectors)
+            totals = np.zeros((len(given), self.shape[1]))
+            for (start, stop), part in self.once(rows) if len(given) in (1, 3) else self.tiles(rows):
+                if len(given) == 3:
+                    own = tuple(v[start:stop] for v in given)
                     dense_accumulate_images(part, own, totals, 0, stop - start)
                     continue
-                for v, total in zip(vectors, totals):
+                for v, total in zip(given, totals):
                     dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
 

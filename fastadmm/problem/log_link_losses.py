@@ -20,6 +20,7 @@ class _LogLink(Loss):
     """Half a deviance of targets with the mean :math:`e^z`: zero where the mean is the target."""
 
     task: ClassVar[str] = "regression"
+    self_concordant: ClassVar[bool] = True
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0

@@ -59,6 +59,9 @@ class Loss(ABC):
         Whether a classification loss predicts a probability.
     vector : bool
         Whether there is one linear predictor per class, see :mod:`fastadmm.problem.multinomial`.
+    self_concordant : bool
+        Whether the third derivative is at most as large as the second: over a step t this grows at most by
+        ``exp(t)`` (Bach 2010, *Self-concordant analysis for logistic regression*).
     limits : dict of str to (float, float)
         Open interval of each parameter.
     in_model : bool
@@ -71,6 +74,7 @@ class Loss(ABC):
     convex: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False
     vector: ClassVar[bool] = False
+    self_concordant: ClassVar[bool] = False
     limits: ClassVar[dict[str, tuple[float, float]]] = {}
     in_model: ClassVar[bool] = False
 

@@ -274,13 +274,23 @@ class OverStackedRows(SubspaceMethod):
     def sums_are_of_weights(self) -> bool:
         # The weights that are returned are these to the last digit. That the objective is stationary in: what
         # a last digit does to a predictor counts by its square.
-        problem, bend = self.problem, self.problem.loss.gradient_lipschitz
-        if not self.rows.how or bend is None:
+        if not self.rows.how:
             return False
-        pairs = zip(problem.blocks, self.weights())
-        most = sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
-        change = 0.5 * bend * problem.total_weight * (_LAST_DIGITS * most) ** 2
-        return change <= NOTHING * abs(self.coordinator.point.loss)
+        pairs = zip(self.problem.blocks, self.weights())
+        move = _LAST_DIGITS * sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
+        return 0.5 * self._curvature(move) * move**2 <= NOTHING * abs(self.coordinator.point.loss)
+
+    def _curvature(self, move: float) -> float:
+        """What the loss bends, over all rows, with no predictor further away; infinite where unknown."""
+        problem, point, loss = self.problem, self.coordinator.point, self.problem.loss
+        if loss.gradient_lipschitz is not None:
+            return loss.gradient_lipschitz * problem.total_weight
+        if not (loss.self_concordant and move <= 1.0):
+            return math.inf
+        bend = self.engine.vector(len(point.total))
+        there = problem.offset, point.total, point.intercept, problem.y, problem.weight, bend
+        (sums,) = self.engine.together(loss.curvature_parts(*there, self.engine))
+        return math.exp(move) * float(sums[0])
 
     def leave(self) -> None:
         """Go on by directions."""

@@ -194,8 +194,10 @@ def limit_of_ascent(
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
     dense = min(densities) == 1.0  # and not copied
-    if not ascends_sometimes(n_samples, columns) or n_samples * entries > _MOST_ENTRIES or not (
-        dense or fits_side_by_side(n_samples, widths, densities, most)
+    if (
+        not ascends_sometimes(n_samples, columns)
+        or n_samples * entries > _MOST_ENTRIES
+        or not (dense or fits_side_by_side(n_samples, widths, densities, most))
     ):
         return 0.0
     otherwise = by_directions(n_samples, widths, densities, rounds or (SPAN if dense else SPARSE_SPAN))

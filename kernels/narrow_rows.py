@@ -1,0 +1,121 @@
+"""Sums over rows of few columns, kept in registers from row to row.
+
+LLVM would read and write them once for every few rows, after a look at whether they overlap the rows: of ten
+columns that is most of the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+
+__all__ = ["NARROW", "add_narrow_rows"]
+
+#: Its typing context is given by Numba, not by the caller.
+intrinsic: Any = _intrinsic
+
+#: Numbers of a vector, vectors that registers hold with room to spare, and columns that fit them.
+_WIDTH, _MOST = 8, 4
+NARROW = _WIDTH * _MOST
+
+_INTEGER, _SMALL, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
+_VALUES = ir.VectorType(_DOUBLE, _WIDTH)
+
+
+def _add(context, builder, count, rows, d, v, out, begin, end):
+    """Emit the pass over rows from ``begin`` to ``end`` of d columns, in so many vectors.
+
+    The last vector ends with the row. Some of its first lanes may be columns that the one before it has; of
+    rows shorter than a vector its last ones are behind the row.
+    """
+    width, last = _INTEGER(_WIDTH), _INTEGER(_WIDTH * (count - 1))
+    short = builder.icmp_signed("<", d, width)
+    offset = builder.select(short, _INTEGER(0), builder.sub(d, width))
+    lane = builder.select(short, _INTEGER(0), builder.sub(builder.add(last, width), d))
+    own = builder.sub(d, last)
+
+    def vector(pointer):
+        return builder.bitcast(pointer, _VALUES.as_pointer())
+
+    room = cgutils.alloca_once_value(builder, ir.Constant(_VALUES, [0.0] * _WIDTH))
+    builder.store(ir.Constant(_VALUES, [0.0] * _WIDTH), room)
+    lanes = builder.bitcast(room, _DOUBLE.as_pointer())
+
+    def each(copy):
+        with cgutils.for_range(builder, own) as loop:
+            copy(
+                builder.gep(lanes, [builder.add(lane, loop.index)]),
+                builder.gep(out, [builder.add(last, loop.index)]),
+            )
+
+    each(lambda inside, outside: builder.store(builder.load(outside), inside))
+    sums = [cgutils.alloca_once(builder, _VALUES) for _ in range(count)]
+    for k in range(count - 1):
+        builder.store(builder.load(vector(builder.gep(out, [_INTEGER(_WIDTH * k)])), align=8), sums[k])
+    builder.store(builder.load(room), sums[-1])
+    multiply_add = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_VALUES, [_VALUES] * 3), f"llvm.fma.v{_WIDTH}f64"
+    )
+    with cgutils.for_range_slice(builder, begin, end, _INTEGER(1)) as (i, _):
+        row = builder.gep(rows, [builder.mul(i, d)])
+        one = builder.insert_element(
+            ir.Constant(_VALUES, ir.Undefined), builder.load(builder.gep(v, [i])), _SMALL(0)
+        )
+        factor = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_SMALL, _WIDTH), [0] * _WIDTH))
+        for k, total in enumerate(sums):
+            place = offset if k == count - 1 else _INTEGER(_WIDTH * k)
+            values = builder.load(vector(builder.gep(row, [place])), align=8)
+            builder.store(builder.call(multiply_add, [factor, values, builder.load(total)]), total)
+    for k in range(count - 1):
+        builder.store(builder.load(sums[k]), vector(builder.gep(out, [_INTEGER(_WIDTH * k)])), align=8)
+    builder.store(builder.load(sums[-1]), room)
+    each(lambda inside, outside: builder.store(builder.load(inside), outside))
+
+
+@intrinsic
+def _compiled(typing_context, matrix, v, out, start, stop):
+    """Add ``sum_i v[i] D[i, :]`` to ``out`` for rows that vectors can be read of; where they end."""
+    if not all(array.layout == "C" and array.dtype == types.float64 for array in (matrix, v, out)):
+        raise TypeError("rows, factors and sums: C-contiguous numbers")
+    signature = types.int64(matrix, v, out, types.int64, types.int64)
+
+    def generate(context, builder, signature, arguments):
+        matrix, v, out = (
+            context.make_array(kind)(context, builder, array)
+            for kind, array in zip(signature.args[:3], arguments[:3])
+        )
+        start, stop = arguments[3:]
+        n, d = cgutils.unpack_tuple(builder, matrix.shape, 2)
+        # Of short rows the last ones are too near to the end of all.
+        numbers = builder.mul(n, d)
+        most = builder.add(builder.sdiv(builder.sub(numbers, _INTEGER(_WIDTH)), d), _INTEGER(1))
+        readable = builder.select(builder.icmp_signed(">=", numbers, _INTEGER(_WIDTH)), most, _INTEGER(0))
+        long = builder.icmp_signed(">=", d, _INTEGER(_WIDTH))
+        readable = builder.select(long, n, readable)
+        end = builder.select(builder.icmp_signed("<", readable, stop), readable, stop)
+        end = builder.select(builder.icmp_signed("<", end, start), start, end)
+        for count in range(1, _MOST + 1):
+            above = builder.icmp_signed(">", d, _INTEGER(_WIDTH * (count - 1)))
+            within = builder.icmp_signed("<=", d, _INTEGER(_WIDTH * count))
+            with builder.if_then(builder.and_(above, within)):
+                _add(context, builder, count, matrix.data, d, v.data, out.data, start, end)
+        return end
+
+    return signature, generate
+
+
+def _interpreted(matrix, v, out, start, stop):
+    """None of them: for runs without the compiler."""
+    return start
+
+
+#: What Numba reads from the environment.
+_SETTINGS: Any = numba.config
+
+#: Add rows times factors to sums, one row after another; returns the first that is left.
+add_narrow_rows: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
