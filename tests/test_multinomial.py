@@ -627,7 +627,7 @@ def test_a_round_that_ends_a_run_takes_no_step_in_the_span(monkeypatch: pytest.M
         return advance(*arguments)
 
     monkeypatch.setattr(type(LOSS), "advance_classes", counted)
-    solver = Solver(problem, SolverOptions(gap=1e-6, n_threads=1))
+    solver = Solver(problem, SolverOptions(gap=1e-6, n_threads=1, directions="one"))
     status = None
     while status is None:
         n_steps.append(0)

@@ -57,7 +57,7 @@ def test_one_round_and_its_proof(kind: str, lam: float) -> None:
     assert isinstance(solver.method, NarrowMultinomialMethod)
     result = solve(given, SolverOptions(gap=1e-6))
     assert result.certified
-    assert len(result.history) <= 4
+    assert len(result.history) <= 2
     exact = solve(given, EXACT)
     assert -1e-9 * exact.objective <= result.objective - exact.objective <= 1e-6 * exact.objective
 
@@ -158,7 +158,7 @@ def test_whatever_the_columns_are(seed: int, log_lam: float, classes: int, n: in
         assert isinstance(solver.method, NarrowMultinomialMethod)
         result = solve(given, SolverOptions(gap=1e-6, max_rounds=60))
     exact = solve(given, SolverOptions(gap=1e-8, directions="one", max_rounds=300))
-    assert result.gap <= max(1e-6, 2.0 * exact.gap)
+    assert result.certified or result.gap <= 2.0 * exact.gap
     assert result.objective <= exact.objective * (1.0 + 1e-6) + 1e-12
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod, class_directions_per_party
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_all_columns
@@ -117,23 +118,37 @@ class NarrowMultinomialMethod(MultinomialMethod):
             return (yield from super().round())
         yield from ()  # parties of this process are asked themselves
         self._send_columns()
-        coordinator, scale = self.coordinator, self.problem.regularization
+        coordinator = self.coordinator
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
-        gradient = start.gradient.reshape(self.problem.n_outputs, -1)
-        residuals = [
-            party.residual_classes(gradient, coordinator.coefficients(m))
-            for m, party in enumerate(self.parties)
-        ]
-        slope = np.concatenate(residuals, axis=1)
-        squared, regulariser = float(np.sum(slope * slope)), coordinator.regulariser()
-        bound = self._lower_bound(start, coordinator.point.total, regulariser, squared)
+        slope = self._slope(start)
+        squared, bound = self._proof(start, slope)
         coordinator.n_rounds += 1
-        if not 0.0 <= start.loss + regulariser - bound <= self.wanted * bound:
-            self._minimise(slope, squared / (2.0 * scale))
+        if not 0.0 <= start.loss + coordinator.regulariser() - bound <= self.wanted * bound:
+            end, own = self._minimise(slope, squared / (2.0 * self.problem.regularization))
+            squared, bound = self._proof(end, self._slope(end) if own is None else own)
         return self._measured(squared, bound)
 
-    def _minimise(self, slope: Array, gap: float) -> None:
-        """Move the model to the best weights, from where the slope and the gap are these."""
+    @property
+    def sums_are_of_weights(self) -> bool:
+        return self.whole  # coefficients of columns are weights
+
+    def _slope(self, primal: PrimalValue) -> Array:
+        """Of the objective in the coefficients at the current point, of shape (C, K)."""
+        gradient = primal.gradient.reshape(self.problem.n_outputs, -1)
+        parties = enumerate(self.parties)
+        own = [party.residual_classes(gradient, self.coordinator.coefficients(m)) for m, party in parties]
+        return np.concatenate(own, axis=1)
+
+    def _proof(self, primal: PrimalValue, slope: Array) -> tuple[float, float]:
+        """Squared norm of the slope at the current point, and the lower bound that it proves."""
+        squared, regulariser = float(np.sum(slope * slope)), self.coordinator.regulariser()
+        return squared, self._lower_bound(primal, self.coordinator.point.total, regulariser, squared)
+
+    def _minimise(self, slope: Array, gap: float) -> tuple[PrimalValue, Array | None]:
+        """Move the model to the best weights, from where the slope and the gap are these.
+
+        Returns what is known there: the slope where intercepts have not moved the gradient on.
+        """
         coordinator, share = self.coordinator, _SHARE_OF_WANTED * self.wanted
 
         def least(objective: float) -> float:
@@ -163,8 +178,9 @@ class NarrowMultinomialMethod(MultinomialMethod):
             coordinator.hessian,
             move,
         )
-        coordinator.point, coordinator.primal = found, None
-        coordinator.start()
+        coordinator.point, coordinator.primal = found.point, None
+        gradient, primal = found.point.gradient, coordinator.start()
+        return primal, found.slope[:, -columns:] if primal.gradient is gradient else None
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "whole": self.whole}

@@ -126,7 +126,7 @@ def minimise_over_all_columns(
     engine: Engine,
     hessian: ClassSpanHessian,
     move: Callable[[ClassSpanPoint, float], bool],
-) -> ClassSpanPoint:
+) -> ClassHere:
     """The same where messages are all columns: what there is to gain is gained here, or in no later round.
 
     Parameters
@@ -160,7 +160,8 @@ def minimise_over_all_columns(
         if move(here.point, here.value):
             # What was learned of the steps so far still counts.
             solve.solve = hessian.solver(problem.regularization, problem.total_weight)
-    return best.here.point
+    here: ClassHere = best.here
+    return here
 
 
 def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Array] | None:
