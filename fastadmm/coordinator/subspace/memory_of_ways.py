@@ -29,7 +29,7 @@ _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 #: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
 #: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
 ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
-_HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 23
+_HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:

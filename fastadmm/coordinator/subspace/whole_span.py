@@ -60,6 +60,10 @@ _ROWS_KNOWN = 2e5
 #: Dense columns are read where they are from so many rows, fewer are one leaf, and columns on.
 _FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
 
+#: Rounds by directions grow with columns to a row: this many times that, up to so much, as a share. And where
+#: columns depend on each other, as Newton's method hardly does: it may cost so many times as much.
+_OF_COLUMNS_TO_A_ROW, _MOST_GROWTH, _HESSIAN_IS_STEADIER = 5.0, 1.5, 1.5
+
 #: Coordinate ascent is tried with many columns to a row, or with some where passes are little: beside what
 #: takes as long as so many.
 _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
@@ -159,14 +163,16 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
         As of :func:`whole_span_pays`.
     """
     columns = sum(widths)
-    if n_samples < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
+    if n_samples < _FEWEST_ROWS and max(widths) <= most:  # as messages they are passed over in one call
+        return False
+    if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
     samples = strides(n_samples, columns, quadratic)
-    if not (samples or quadratic):
-        return False
     together = of_dense_rows(n_samples, columns, quadratic, samples[-1] if samples else 0)
-    known = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    return together <= known * by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
+    rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
+    rounds *= 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
+    rounds *= 1.0 if samples or quadratic else _HESSIAN_IS_STEADIER
+    return together <= rounds * by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
 
 
 def ascends_sometimes(n_samples: int, columns: int) -> bool:

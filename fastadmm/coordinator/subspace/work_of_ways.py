@@ -88,9 +88,10 @@ _TRUNCATED_STEPS, _STEP_ENTRY, _STEP_ROW = 6.0, 3.5, 30.0
 #: What an entry costs more where no cache holds so many bytes; and its copy.
 _FROM_MEMORY, _CACHE_BYTES, _COPY = 0.6, 1 << 28, 3.0
 
-#: Of dense columns where they are: passes after samples, or after a Hessian of all rows where the loss is
-#: quadratic; an entry and a row in each; and Hessians of the largest sample.
-_FUSED_PASSES, _PASSES_OF_SQUARES, _FUSED_ENTRY, _FUSED_ROW, _SAMPLE_HESSIANS = 6.5, 2.0, 0.9, 20.0, 3.0
+#: Of dense columns where they are: passes, where the loss is quadratic after a Hessian; an entry and a row in
+#: each; Hessians of the largest sample, or without one of all rows; and a pair of columns in the latter.
+_FUSED_PASSES, _PASSES_OF_SQUARES, _FUSED_ENTRY, _FUSED_ROW = 6.5, 2.0, 0.9, 20.0
+_SAMPLE_HESSIANS, _FULL_HESSIANS, _FUSED_PAIR = 3.0, 1.5, 0.035
 
 #: Of coordinates: passes over all columns, about, and an entry in each, of sparse columns and of dense ones.
 _PASSES, _PASS_ENTRY, _DENSE_PASS_ENTRY = 60.0, 2.2, 0.6
@@ -186,7 +187,9 @@ def of_dense_rows(n_samples: int, columns: int, quadratic: bool, least: int) -> 
     entry, factor = _FUSED_ENTRY * columns + _FUSED_ROW, _FACTOR * columns**3 / n_samples
     if least:
         return _FUSED_PASSES * entry + _SAMPLE_HESSIANS * (_PAIR * columns**2 / least + factor)
-    return _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
+    if quadratic:
+        return _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
+    return _FUSED_PASSES * entry + _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
 
 
 def of_copy(n_samples: int, entries: float, n_parties: int) -> float:
