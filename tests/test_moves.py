@@ -12,7 +12,7 @@ from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.directions import reflect_rows
 from fastadmm.parties.direction import DirectionParty
-from fastadmm.parties.reflection import reflection
+from fastadmm.parties.reflection import Turn, reflection
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver
 from hypothesis import given, settings
@@ -35,6 +35,23 @@ def test_a_reflection_leaves_an_orthonormal_basis_of_the_rest(seed, k):
     assert not direction[row + 1 :].any()
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_turn_is_its_reflections_one_after_the_other(seed, k, data):
+    rng, n = np.random.default_rng(seed), data.draw(st.integers(1, k - 1))
+    basis = np.linalg.qr(rng.normal(size=(12, k)))[0].T
+    gone = np.linalg.qr(rng.normal(size=(k, n)))[0].T
+    if data.draw(st.booleans()):  # one that is where it is to be, as far as anyone can see
+        gone = np.eye(k)[rng.permutation(k)[:n]]
+    turn, turned = Turn(gone), basis.copy()
+    for unit in turn.units:
+        turned -= 2.0 * np.outer(unit, unit @ turned)
+    np.testing.assert_allclose(turn.applied(basis), turned[n:], atol=1e-14)
+    np.testing.assert_allclose(turn.rest @ basis, turned[n:], atol=1e-14)
+    np.testing.assert_allclose(turned @ turned.T, np.eye(k), atol=1e-13)
+    np.testing.assert_allclose(turned[n:] @ (gone @ basis).T, 0.0, atol=1e-14)
+
+
 def test_what_is_forgotten_is_orthogonal_to_weights_and_newest_moves():
     rng = np.random.default_rng(1)
     moves, c = Moves(), np.zeros(0)
@@ -44,14 +61,14 @@ def test_what_is_forgotten_is_orthogonal_to_weights_and_newest_moves():
         moves.record(c, after, 3)
         c = after
     assert moves.rows.shape == (3, 10)
-    q = moves.forgettable(c, mine)
+    q = moves.forgettable(c, mine)[0]
     assert np.linalg.norm(q) == pytest.approx(1.0, abs=1e-14)
     for kept in (c[mine], *moves.rows[:, mine]):
         assert abs(float(q @ kept)) <= 1e-14 * np.linalg.norm(kept)
     # Nothing has moved: something is forgotten all the same.
     still = Moves()
     still.record(np.zeros(4), np.zeros(4), 2)
-    assert np.linalg.norm(still.forgettable(np.zeros(4), np.arange(4))) == pytest.approx(1.0)
+    assert np.linalg.norm(still.forgettable(np.zeros(4), np.arange(4))[0]) == pytest.approx(1.0)
 
 
 def test_with_a_hessian_what_is_forgotten_is_the_least_curved_beside_two_moves():
@@ -60,7 +77,7 @@ def test_with_a_hessian_what_is_forgotten_is_the_least_curved_beside_two_moves()
     moves.rows = rng.normal(size=(5, 9))
     factor = rng.normal(size=(6, 6))
     hessian = factor @ factor.T
-    q = moves.forgettable(c, mine, hessian)
+    q = moves.forgettable(c, mine, hessian)[0]
     assert np.linalg.norm(q) == pytest.approx(1.0, abs=1e-14)
     kept = np.vstack([c[mine], moves.rows[:2, mine]])
     np.testing.assert_allclose(kept @ q, 0.0, atol=1e-13)
@@ -69,8 +86,23 @@ def test_with_a_hessian_what_is_forgotten_is_the_least_curved_beside_two_moves()
         other -= np.linalg.lstsq(kept.T, other, rcond=None)[0] @ kept
         assert q @ hessian @ q <= (1.0 + 1e-12) * (other @ hessian @ other) / (other @ other)
     # As few directions as are kept: one goes all the same.
-    q = moves.forgettable(c, mine[:3], hessian[:3, :3])
+    q = moves.forgettable(c, mine[:3], hessian[:3, :3])[0]
     np.testing.assert_allclose(kept[:2, :3] @ q, 0.0, atol=1e-13)
+
+
+def test_of_several_classes_the_weights_and_moves_of_each_are_kept():
+    rng = np.random.default_rng(9)
+    moves, mine, before = Moves(), np.arange(0, 24, 2), np.zeros((3, 8))
+    for k in (16, 24):
+        after = rng.normal(size=(3, k))
+        moves.record(before, after, 6)
+        np.testing.assert_array_equal(moves.rows[:3, : before.shape[1]], after[:, : before.shape[1]] - before)
+        np.testing.assert_array_equal(moves.rows[:3, before.shape[1] :], after[:, before.shape[1] :])
+        before = after
+    assert moves.rows.shape == (6, 24)
+    gone = moves.forgettable(before, mine, np.diag(np.arange(12.0)), 3)
+    np.testing.assert_allclose(gone @ gone.T, np.eye(3), atol=1e-14)
+    np.testing.assert_allclose(np.vstack([before, moves.rows])[:, mine] @ gone.T, 0.0, atol=1e-13)
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -265,8 +265,8 @@ def test_coefficients_of_several_classes_are_of_the_directions_that_were_sent(tm
 
     sent = len(coordinator.ask(respond(0))["message"])
     coordinator.refused(f"9 coefficients for {sent} directions", respond(9), error=FormatError)
-    merge = ("merge_oldest_classes", {"class_coefficients": np.ones((3, 2))})
-    coordinator.refused("not fewer combinations", merge, respond(sent), error=FormatError)
+    forget = ("forget_classes", {"directions": np.ones((1, sent + 1))})
+    coordinator.refused("not combinations of the directions", forget, respond(sent), error=FormatError)
     coordinator.refused(
         "'finish': family 'multinomial_subspace' needs", ("finish", {"model_id": "m"}), error=FormatError
     )

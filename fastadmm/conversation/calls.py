@@ -174,7 +174,7 @@ CALLS: dict[str, CallRule] = {
         {"gradient": "rows", "coefficients": "vector"},
         {"squared_residual": "nonnegative", "products": "products", "message": "rows?"},
     ),
-    "merge_oldest_classes": CallRule(("multinomial_subspace",), {"class_coefficients": "matrix"}),
+    "forget_classes": CallRule(("multinomial_subspace",), {"directions": "matrix"}),
     "respond_classes": CallRule(
         ("multinomial_subspace",),
         {"gradient": "class rows", "class_coefficients": "matrix", "newton": "flag"},

@@ -41,7 +41,7 @@ _FEW_NUMBERS = 1 << 18
 
 
 def directions_per_party(n_parties: int) -> int:
-    """Most directions a party keeps; beyond it some are merged or forgotten."""
+    """Most directions a party keeps; beyond it some are forgotten."""
     return max(8, min(64, MOST_TOGETHER // n_parties))
 
 

@@ -18,6 +18,7 @@ from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
 from fastadmm.parties.proximal import Party, penalty_of
+from fastadmm.parties.reflection import Turn
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
 
@@ -69,7 +70,7 @@ class OfClasses(Answering):
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         for key, value in arguments.items():
-            if np.ndim(value) == 2 and len(value) != self.n_classes:
+            if key != "directions" and np.ndim(value) == 2 and len(value) != self.n_classes:
                 raise Unanswerable(
                     f"call {name!r}: argument {key!r} is of {len(value)} classes instead of {self.n_classes}"
                 )
@@ -288,18 +289,18 @@ class ClassDirectionParty(OfClasses, DirectionParty):
             return scipy.linalg.lapack.dpotrs(self._factor, residual.T, lower=True)[0].T
         return np.array([self._newton(row) for row in residual])
 
-    def merge_oldest_classes(self, class_coefficients: np.ndarray) -> None:
-        """Replace the oldest directions by fewer combinations of them.
+    def forget_classes(self, directions: np.ndarray) -> None:
+        """Drop some directions: the others span what is orthogonal to them.
 
         Parameters
         ----------
-        class_coefficients : ndarray of shape (r, n)
-            Orthonormal rows.
+        directions : ndarray of shape (n, K)
+            Combinations of this party's directions, orthonormal.
         """
-        r, n = class_coefficients.shape
-        if not r < n <= len(self.directions):
-            raise Unanswerable("call 'merge_oldest_classes': not fewer combinations of directions sent")
-        self.directions = np.vstack([class_coefficients @ self.directions[:n], self.directions[n:]])
+        n, k = directions.shape
+        if not (0 < n < k and k == len(self.directions) and np.isfinite(directions).all()):
+            raise Unanswerable("call 'forget_classes': not combinations of the directions that were sent")
+        self.directions = Turn(directions).applied(self.directions)
 
     def final_weights(self, class_coefficients: np.ndarray) -> np.ndarray:
         return self.weights(self._own_classes(class_coefficients)).T

@@ -2,14 +2,15 @@ r"""Forget one direction: turn an orthonormal basis so that it becomes the last 
 
 A Householder reflection :math:`H = I - 2 u u^\top` maps the direction :math:`q` to plus or minus a
 coordinate vector :math:`e_j`. The other rows of :math:`H X` are an orthonormal basis of what is orthogonal to
-q; party and coordinator find the same one from q alone.
+q; party and coordinator find the same one from q alone. Several directions take as many reflections, which
+are applied at once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["reflection"]
+__all__ = ["Turn", "reflection"]
 
 
 def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
@@ -31,3 +32,40 @@ def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
     unit = direction / np.linalg.norm(direction)
     unit[row] += 1.0 if unit[row] >= 0.0 else -1.0  # away from zero: nothing cancels
     return unit / np.linalg.norm(unit), row
+
+
+class Turn:
+    r"""Reflections in a row, :math:`I - Y T^\top Y^\top`, that make some directions the first vectors.
+
+    Parameters
+    ----------
+    gone : ndarray of shape (n, K)
+        Orthonormal rows: directions in coordinates of the basis.
+
+    Attributes
+    ----------
+    units : ndarray of shape (n, K)
+        Unit vectors of the reflections, in their order.
+    rest : ndarray of shape (K - n, K)
+        Orthonormal rows: what the other vectors become.
+    """
+
+    def __init__(self, gone: np.ndarray) -> None:
+        from scipy.linalg.lapack import dgeqrf
+
+        n = len(gone)
+        factor, scales = dgeqrf(gone.T)[:2]
+        y = np.tril(factor, -1)
+        y[np.arange(n), np.arange(n)] = 1.0
+        # A direction that is where it is to be takes none: of the last of a whole basis nothing is left.
+        inverse = np.triu(y.T @ y, 1)
+        inverse[np.arange(n), np.arange(n)] = 1.0 / np.maximum(scales, 1e-300)
+        self._y = y
+        self._weights = y[n:] @ np.linalg.inv(inverse).T
+        self.units = (y * np.sqrt(0.5 * scales)).T
+        self.rest = np.eye(len(y))[n:] - self._weights @ y.T
+
+    def applied(self, vectors: np.ndarray) -> np.ndarray:
+        """``rest @ vectors``, of shape (K - n, p), for vectors of shape (K, p), in less work."""
+        turned: np.ndarray = vectors[len(self.units) :] - self._weights @ (self._y.T @ vectors)
+        return turned

@@ -31,16 +31,18 @@ from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
 from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
+from fastadmm.coordinator.subspace.moves import LAST_MOVES, Moves
 from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
+from fastadmm.parties.reflection import Turn
 from fastadmm.problem.problem import Problem
 
 __all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_party"]
 
 Array = np.ndarray
 
-#: Messages are merged in blocks of about this many numbers, which stay in the second-level cache.
+#: Messages are turned in blocks of about this many numbers, which stay in the second-level cache.
 _NUMBERS_PER_BLOCK = 1 << 17
 
 _FEWEST_ROWS = 1024
@@ -56,7 +58,7 @@ _SHARE_OF_WANTED = 0.01
 
 
 def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -> int:
-    """How many messages, of up to C directions each, a party keeps the directions of; older ones are merged.
+    """How many messages, of up to C directions each, a party keeps the directions of.
 
     Parameters
     ----------
@@ -100,6 +102,8 @@ class MultinomialCoordinator:
         Mean curvature over the classes that the parties have factorised.
     hessian : ClassSpanHessian
         In that metric.
+    moves : Moves
+        Of the coefficients, C rows for each of the last rounds.
     wanted : float
         Relative gap at which the run ends; 0 for as small as it gets.
     """
@@ -116,6 +120,7 @@ class MultinomialCoordinator:
         self.hessian = ClassSpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.n_rounds = 0
+        self.moves = Moves()
         self.primal: PrimalValue | None = None
         self.wanted = 0.0
 
@@ -172,7 +177,7 @@ class MultinomialCoordinator:
         if not self.watch.may_wait(before) and self.metric_is_stale(before) and self._somebody_factorises():
             self.n_factorisations += 1
             yield from ask_all(n_parties, "set_metric", curvature=self.metric)
-        newton = self.n_rounds % 2 == 0
+        newton, known = self.n_rounds % 2 == 0, len(self.owner)
         self.n_rounds += 1
         gradient = primal.gradient.reshape(self.problem.n_outputs, -1)
         common = {"gradient": gradient, "newton": newton}
@@ -186,6 +191,7 @@ class MultinomialCoordinator:
             if "message" in answer:
                 self._append(m, answer["message"])
         squared = [float(answer["squared_residual"]) for answer in answers]
+        old = self.point.coefficients[:, :known]
         self.hessian.extend(self.messages, self.engine)
         complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
         tolerance = span_tolerance(sum(squared) / (2.0 * self.problem.regularization), before, complete)
@@ -193,7 +199,7 @@ class MultinomialCoordinator:
         self.point = minimise_over_class_span(
             self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
         )
-        yield from self._compress()
+        yield from self._compress(old)
         self.start()
         return squared
 
@@ -238,38 +244,45 @@ class MultinomialCoordinator:
         self.owner = np.append(self.owner, np.full(r, m))
         self.point.coefficients = np.pad(self.point.coefficients, ((0, 0), (0, r)))
 
-    def _compress(self) -> Talk[None]:
-        """Merge the oldest directions of every party that has too many into what the weights take of them."""
-        limit, classes = self._limit(), self.problem.n_outputs
-        for m in range(self.problem.n_parties):
+    def _compress(self, before: Array) -> Talk[None]:
+        """Record the move from coefficients ``before``; parties that have too many directions forget some.
+
+        As :mod:`fastadmm.coordinator.subspace.moves` says, with as many at a time as a message has.
+        """
+        limit, parties = self._limit(), self.problem.n_parties
+        if max(block.shape[1] for block in self.problem.blocks) <= limit:
+            return  # nothing will ever be forgotten
+        self.moves.record(before, self.point.coefficients, LAST_MOVES * self.problem.n_outputs)
+        crowded = np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit).tolist()
+        places = [np.flatnonzero(self.owner == m) for m in crowded]
+        curved = self.hessian.span.of_each(places, len(self.owner), self.problem.regularization)
+        for m, hessian in zip(crowded, curved):
             mine = np.flatnonzero(self.owner == m)
-            if len(mine) <= limit:
-                continue
-            oldest = mine[: len(mine) - limit + classes]
-            turn, shares = np.linalg.qr(self.point.coefficients[:, oldest].T)
-            rotation = np.ascontiguousarray(turn.T)
-            yield Exchange([Call(m, "merge_oldest_classes", {"class_coefficients": rotation})], Pace.SHORT)
-            stay = np.ones(len(self.owner), dtype=bool)
-            stay[oldest[classes:]] = False
-            self._merge(rotation, oldest, stay)
-            self.point.coefficients[:, oldest[:classes]] = shares.T
-            self.point.coefficients = self.point.coefficients[:, stay]
-            self.owner = self.owner[stay]
+            count = len(mine) - limit
+            gone = self.moves.forgettable(self.point.coefficients, mine, hessian, count)
+            yield Exchange([Call(m, "forget_classes", {"directions": gone})], Pace.SHORT)
+            self._forget(Turn(gone), mine)
 
-    def _merge(self, rotation: Array, rows: Array, stay: Array) -> None:
-        """Put combinations of rows of V in the first of their places, and close the gaps of those that go."""
-        self.hessian.span.recombine(rotation, rows, stay)
-        first, store = rows[: len(rotation)], self.store.rows
-
-        step = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // len(rows))
+    def _forget(self, turn: Turn, mine: Array) -> None:
+        """Turn a party's directions, in these places, and drop the first ones, as the party does."""
+        for unit in turn.units:
+            self.hessian.span.reflect(unit, mine)
+        store, stays, dropped = self.store.rows, mine[len(turn.units) :], mine[: len(turn.units)].tolist()
+        step = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // len(mine))
 
         def piece(part: tuple[int, int]) -> None:
             for begin in range(*part, step):
-                end = min(begin + step, part[1])
-                store[first, begin:end] = rotation @ store[rows, begin:end]
+                here = slice(begin, min(begin + step, part[1]))
+                store[stays, here] = turn.applied(store[mine, here])
 
         self.engine.by_leaf(piece, self.engine.leaves(store.shape[1]), light=True)
-        self.store.keep(np.flatnonzero(stay).tolist())
+        for rows in (self.point.coefficients, self.moves.rows):
+            rows[:, stays] = rows[:, mine] @ turn.rest.T
+        self.hessian.span.drop(dropped)
+        self.moves.drop(dropped)
+        stay = np.delete(np.arange(len(self.owner)), dropped)
+        self.store.keep(stay.tolist())
+        self.point.coefficients, self.owner = self.point.coefficients[:, stay], self.owner[stay]
 
 
 class MultinomialMethod(Method):
@@ -320,6 +333,7 @@ class MultinomialMethod(Method):
                 owner.append(np.full(len(party.directions), m))
                 coefficients.append(shares.T)
         coordinator.adopt(np.concatenate(messages), np.concatenate(owner))
+        coordinator.moves = Moves()
         c, rows = np.concatenate(coefficients, axis=1), coordinator.messages
         total = np.concatenate([self.engine.combine(own, rows) for own in c])
         coordinator.point = ClassSpanPoint(c, np.array(intercept), total)
@@ -379,6 +393,7 @@ class MultinomialMethod(Method):
             "intercept": coordinator.point.intercept,
             "loss": coordinator.point.loss,
             "n_rounds": coordinator.n_rounds,
+            "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
         }
         if coordinator.metric is not None:
@@ -419,6 +434,10 @@ class MultinomialMethod(Method):
         coordinator.adopt(messages, owner)
         coordinator.point = point
         coordinator.n_rounds = int(saved["n_rounds"])
+        if "moves" in saved:  # not in runs that began without them
+            coordinator.moves.rows = np.array(saved["moves"], dtype=np.float64)
+            if coordinator.moves.rows.shape[1] not in (0, k):
+                raise ValueError("moves")
         coordinator.n_factorisations = int(saved["n_factorisations"])
         if "metric" in saved:
             coordinator.metric = np.array(saved["metric"])

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["Moves"]
+__all__ = ["LAST_MOVES", "Moves"]
 
 #: Moves that are kept whatever their curvature: one is conjugacy, another what a changed metric leaves of it.
-_LAST_MOVES = 2
+LAST_MOVES = 2
 
 
 class Moves:
@@ -37,51 +37,55 @@ class Moves:
 
         Parameters
         ----------
-        before : ndarray of shape (K',)
+        before : ndarray of shape (K',) or (C, K')
             Coefficients at its start, without those of new directions.
-        after : ndarray of shape (K,)
+        after : ndarray of shape (K,) or (C, K)
+            Of C classes, a move is so many rows.
         most : int
         """
-        move = after.copy()
-        move[: len(before)] -= before
-        known = np.zeros((min(len(self.rows), most - 1), len(after)))
+        move = np.atleast_2d(after).copy()
+        move[:, : before.shape[-1]] -= before
+        known = np.zeros((max(0, min(len(self.rows), most - len(move))), move.shape[1]))
         known[:, : self.rows.shape[1]] = self.rows[: len(known)]
         self.rows = np.vstack([move, known])
 
     def forgettable(
-        self, coefficients: np.ndarray, mine: np.ndarray, hessian: np.ndarray | None = None
+        self, coefficients: np.ndarray, mine: np.ndarray, hessian: np.ndarray | None = None, count: int = 1
     ) -> np.ndarray:
-        """Unit vector orthogonal to a party's weights and its newest moves.
+        """Unit vectors orthogonal to a party's weights and its newest moves.
 
         Parameters
         ----------
-        coefficients : ndarray of shape (K,)
+        coefficients : ndarray of shape (K,) or (C, K)
         mine : ndarray of int, shape (K_m,)
             Which directions are the party's.
         hessian : ndarray of shape (K_m, K_m), optional
             In the party's coefficients, where all others follow. With it the last two moves are kept, and the
-            vector is the one along which the objective is least curved; else as many moves as leave one.
+            vectors are those along which the objective is least curved; else as many moves as leave so many.
+        count : int
+            How many.
 
         Returns
         -------
-        ndarray of shape (K_m,)
+        ndarray of shape (count, K_m)
+            Orthonormal rows.
         """
         # LAPACK by name: NumPy's QR takes several times as long for a few dozen rows.
         from scipy.linalg.lapack import dgeqrf, dormqr
 
-        newest = self.rows[: len(self.rows) if hessian is None else _LAST_MOVES, mine]
-        rows = np.vstack([coefficients[mine], newest])
+        own = np.atleast_2d(coefficients)[:, mine]
+        newest = self.rows[: len(self.rows) if hessian is None else LAST_MOVES * len(own), mine]
+        rows = np.vstack([own, newest])
         sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        rows = (rows[sizes > 0.0] / sizes[sizes > 0.0, np.newaxis])[: len(mine) - 1]
-        rest = np.eye(len(mine), order="F")[:, -1 if hessian is None else len(rows) :]
+        rows = (rows[sizes > 0.0] / sizes[sizes > 0.0, np.newaxis])[: len(mine) - count]
+        rest = np.eye(len(mine), order="F")[:, -count if hessian is None else len(rows) :]
         if len(rows):
             # The last columns of Q are orthogonal to the first, which span the rows.
             factor, scales = dgeqrf(rows.T)[:2]
             rest = dormqr("L", "N", factor, scales, rest, len(mine))[0]
-        unit = rest[:, -1]
         if hessian is not None:
-            unit = rest @ np.linalg.eigh(rest.T @ hessian @ rest)[1][:, 0]
-        return unit / np.linalg.norm(unit)
+            rest = rest @ np.linalg.eigh(rest.T @ hessian @ rest)[1][:, :count]
+        return np.ascontiguousarray(rest.T)
 
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Follow a party's directions when it turns them: see :mod:`fastadmm.parties.reflection`.

@@ -612,7 +612,7 @@ class SubspaceCoordinator:
             # With kinks the rows that bend are others soon.
             known = 0 if self.few_bend else len(self.owner)
             curved = self.hessian.of_each(places, known, self.problem.regularization)
-            gone = [self.moves.forgettable(self.point.coefficients, *own) for own in zip(places, curved)]
+            gone = [self.moves.forgettable(self.point.coefficients, *own)[0] for own in zip(places, curved)]
             calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
             if self.rounded is not None:
