@@ -114,17 +114,38 @@ def test_the_curvature_of_a_party_is_what_is_left_where_the_others_follow(interc
     full = np.vstack([np.ones((int(intercept), 40)), messages])
     whole = (full * curvature) @ full.T + np.diag([0.0] * intercept + [lam] * 6)
     places = [np.array([1, 4]), np.array([0, 2, 5])]
-    for mine, found in zip(places, hessian.of_each(places, 6, lam), strict=True):
+    left = hessian.left(6, lam)
+    assert left is not None
+    for turn, mine in enumerate(places):
+        found = left.of(mine)
+        assert found is not None
         own = mine + intercept
         rest = np.setdiff1d(np.arange(len(whole)), own)
         for direction in np.eye(len(own)):
             follow = -np.linalg.solve(whole[np.ix_(rest, rest)], whole[np.ix_(rest, own)] @ direction)
             step = np.zeros(len(whole))
             step[own], step[rest] = direction, follow
-            assert direction @ found @ direction == pytest.approx(step @ whole @ step, rel=1e-10)
-    assert hessian.of_each(places, 7, lam) == [None, None]
+            assert direction @ found @ direction == pytest.approx(step @ whole @ step, rel=1e-6)
+        if turn == 0:  # what the first party has forgotten is not there for the second
+            gone = np.array([0.6, -0.8])
+            left.forget(gone[np.newaxis], mine)
+            whole[np.ix_(own, own)] += 1e8 * np.outer(gone, gone)
+    assert hessian.left(7, lam) is None
     hessian.matrix = -hessian.matrix  # what rounding leaves of a Hessian need not be positive
-    assert hessian.of_each(places, 6, lam) == [None, None]
+    assert hessian.left(6, lam) is None
+
+
+def test_two_parties_do_not_forget_the_same():
+    """Of copies each may lose what the other keeps: asked at once, both lost it."""
+    rng = np.random.default_rng(10)
+    own = np.linalg.qr(rng.normal(size=(40, 4)))[0].T * np.array([[3.0], [2.0], [1.0], [0.5]])
+    hessian, moves = SpanHessian(intercept=False), Moves()
+    hessian.refresh(np.vstack([own, own]), np.ones(40), Engine(1))
+    moves.rows = np.zeros((0, 8))
+    places, left = [np.arange(4), np.arange(4, 8)], hessian.left(8, 1e-3)
+    gone = moves.all_forgettable(np.zeros(8), places, left, [2, 2])
+    kept = np.vstack([np.linalg.svd(each)[2][2:] for each in gone])
+    assert np.linalg.matrix_rank(kept @ own, tol=1e-8) == 4
 
 
 def test_the_hessian_and_the_moves_follow():

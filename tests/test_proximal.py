@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
 from fastadmm.conversation.exchange import Exchange
+from fastadmm.coordinator.proximal import coordinator
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
@@ -35,7 +36,8 @@ def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
     assert result.status is Status.CONVERGED
 
 
-def test_history_limits_what_a_party_keeps() -> None:
+def test_history_limits_what_a_party_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "directions_of_few_numbers", lambda *_: 0)  # messages are long
     problem = cancer(2, lam=1e-3, regularizer="l1")
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=200, n_threads=1)).objective
     solver = Solver(problem, SolverOptions(history=6, n_threads=1))

@@ -108,6 +108,38 @@ def test_wide_tables_that_l1_interpolates_are_certified(
     assert len(solver.coordinator.shared) > 2 * 64
 
 
+@pytest.mark.parametrize(
+    ("seed", "history"),
+    [(95350, 8), (95363, 8), (96099, 8), pytest.param(95422, 20, marks=pytest.mark.repeats)],
+)
+def test_few_directions_are_more_where_the_gap_hardly_falls(
+    seed: int, history: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many weights at kinks and bounds as directions, nothing was free on any face."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
+    from stalls import GAP, generate
+
+    case = generate(seed)
+    problem = make_problem(case.blocks, case.y, **case.arguments)
+    solver = Solver(problem, SolverOptions(gap=GAP, max_rounds=200, history=history, n_threads=1))
+    assert run_rounds(solver).status is Status.CONVERGED
+    assert max(len(party.directions) for party in solver.parties) > history
+
+
+def test_a_hessian_of_far_too_stiff_a_place_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search had come to where the loss bends by 1e40: no step moved any more, and none was promised."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
+    from stalls import GAP, generate
+
+    case = generate(52064)
+    problem = make_problem(case.blocks, case.y, **case.arguments)
+    solver = Solver(problem, SolverOptions(gap=GAP, history=64, n_threads=1))
+    objectives = [solver.round().objective for _ in range(30)]
+    # From round 13 to 33 nothing had moved.
+    assert objectives[-1] < 0.5 * objectives[12]
+    assert all(b < a for a, b in pairwise(objectives[12::4]))
+
+
 def test_a_gap_is_to_fall_in_so_many_rounds() -> None:
     watch = StallWatch()
     assert not any(watch.stalls(math.inf) for _ in range(3 * PATIENCE))  # nothing is proved yet

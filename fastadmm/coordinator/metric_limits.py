@@ -17,6 +17,7 @@ __all__ = [
     "directions_for_faces",
     "directions_for_few_rows",
     "directions_for_kinks",
+    "directions_of_few_numbers",
     "directions_per_party",
     "directions_worth",
     "drift_share",
@@ -62,8 +63,18 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
     """
     if not smooth:
         return directions_for_kinks(n_parts, n_samples)
-    small = min(MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
-    return max(directions_per_party(n_parts), small)
+    return max(directions_per_party(n_parts), directions_of_few_numbers(n_parts, n_samples))
+
+
+def directions_of_few_numbers(n_parts: int, n_samples: int) -> int:
+    """Directions of a party that memory is not worth saving of: 2 MB of messages, and not too many together.
+
+    Parameters
+    ----------
+    n_parts, n_samples : int
+        As of :func:`directions_for_faces`.
+    """
+    return min(MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
 
 
 def in_common(problem: Problem) -> bool:

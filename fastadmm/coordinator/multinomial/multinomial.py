@@ -254,14 +254,16 @@ class MultinomialCoordinator:
             return  # nothing will ever be forgotten
         self.moves.record(before, self.point.coefficients, LAST_MOVES * self.problem.n_outputs)
         crowded = np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit).tolist()
+        if not crowded:
+            return
         places = [np.flatnonzero(self.owner == m) for m in crowded]
-        curved = self.hessian.span.of_each(places, len(self.owner), self.problem.regularization)
-        for m, hessian in zip(crowded, curved):
-            mine = np.flatnonzero(self.owner == m)
-            count = len(mine) - limit
-            gone = self.moves.forgettable(self.point.coefficients, mine, hessian, count)
-            yield Exchange([Call(m, "forget_classes", {"directions": gone})], Pace.SHORT)
-            self._forget(Turn(gone), mine)
+        counts = [len(mine) - limit for mine in places]
+        left = self.hessian.span.left(len(self.owner), self.problem.regularization)
+        gone = self.moves.all_forgettable(self.point.coefficients, places, left, counts)
+        calls = [Call(m, "forget_classes", {"directions": own}) for m, own in zip(crowded, gone)]
+        yield Exchange(calls, Pace.SHORT)
+        for m, own in zip(crowded, gone):
+            self._forget(Turn(own), np.flatnonzero(self.owner == m))
 
     def _forget(self, turn: Turn, mine: Array) -> None:
         """Turn a party's directions, in these places, and drop the first ones, as the party does."""

@@ -42,6 +42,10 @@ _ROUNDING = 1e-14
 #: A step with an old Hessian must leave at most this share of what there was to gain, or it is computed anew.
 _CONTRACTION = 0.1
 
+#: A Hessian from where the loss was so many times what it is here may be far too stiff: its steps are next to
+#: nothing, and promise no more.
+_FAR_BELOW = 1e-3
+
 #: Where the Hessian errs by at most this share of what it adds, a search begins where it leads.
 _RIGHT = 0.5
 
@@ -220,6 +224,8 @@ class Passes:
         hessian, loss = self.shared.hessian, self.problem.loss
         if hessian.reference is None or loss.bends(self.problem.y[:1]) is not None:
             return self.refresh(here)
+        if here.loss < _FAR_BELOW * self.shared.loss_at_hessian and not self.quadratic:
+            return self.refresh(here)
         if hessian.n_messages < len(self.shared):
             hessian.extend(self.shared.messages, here.gradient, self.engine)
         return self.quadratic
@@ -237,6 +243,7 @@ class Passes:
         z = self.engine.plus(problem.offset, here.total, here.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
         hessian.refresh(self.shared.messages, h, self.engine)
+        self.shared.loss_at_hessian = here.loss
         return True
 
     def right(self, here: Place, there: Place, move: Array, rise: Any) -> bool:

@@ -22,7 +22,13 @@ from fastadmm.coordinator.class_certificate import (
     class_primal_value,
     make_class_feasible,
 )
-from fastadmm.coordinator.metric_limits import directions_for_faces, drift_share, in_common, raised
+from fastadmm.coordinator.metric_limits import (
+    directions_for_faces,
+    directions_of_few_numbers,
+    drift_share,
+    in_common,
+    raised,
+)
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
 from fastadmm.coordinator.proximal.chord_newton import Place
@@ -120,8 +126,10 @@ class ProximalCoordinator:
         Of a run that has stalled.
     stepping : bool
         Whether the next round is one of them.
+    limit, most : int
+        Directions that a party keeps, and will keep at most where the gap hardly falls.
     patient : bool
-        Whether searches may ask parties more than once.
+        Whether the gap hardly falls: searches may ask parties more than once.
     has_bounds : bool
         Whether any party's weights have bounds of their own, not a ball's.
     sent : ndarray of shape (N,)
@@ -147,8 +155,11 @@ class ProximalCoordinator:
         self.common = directions is None and in_common(problem)
         if self.common:  # never more than columns
             self.limit = max(self.limit, *(block.shape[1] for block in problem.blocks))
+        self.most = self.limit
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
+            few = directions_of_few_numbers(self.n_parts, engine.all_rows(problem.n_samples))
+            self.most = max(self.limit, min(self.most, few))
         self.begin_anew()
         self.metric: Array | None = None
         self.usual = math.nan  # mean of the metric
@@ -523,7 +534,7 @@ class ProximalCoordinator:
     @property
     def _most_directions(self) -> int:
         """Of all parts: one has one more than its limit until its oldest make room."""
-        return self.n_parts * (self.limit + 2)
+        return self.n_parts * (self.most + 2)
 
     def _points(self) -> list[HullPoint]:
         """All points that are kept, each once."""
@@ -564,7 +575,13 @@ class ProximalCoordinator:
         )
 
     def _compress(self) -> Talk[None]:
-        """Of every party with too many, turn the oldest into what model and proposal use of them."""
+        """Of every party with too many, turn the oldest into what model and proposal use of them.
+
+        While the gap hardly falls nothing is forgotten for which there is room: faces are cut out of the
+        span of what is kept, and too few directions leave nothing free on them.
+        """
+        if self.patient and int(np.bincount(self.shared.owner).max(initial=0)) > self.limit:
+            self.limit = min(2 * self.limit, self.most)
         for m in range(self.n_parts):
             mine = self.shared.of(m)
             if len(mine) <= self.limit:
@@ -640,6 +657,7 @@ class ProximalCoordinator:
             "gap": self.gap,
             "promised": self.promised,
             "n_bad": self.n_bad,
+            "limit": self.limit,
             "stiffness": self.stiffness,
             "reach": self.reach,
             "n_rounds": self.n_rounds,
@@ -690,7 +708,7 @@ class ProximalCoordinator:
         self.proposal = self.model if int(saved["plain"]) else point("proposal")
         self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
         self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])
-        self.reach = float(saved["reach"])
+        self.reach, self.limit = float(saved["reach"]), int(saved.get("limit", self.limit))
         self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
         self.candidates.restore(saved["older"])
         if "metric" in saved:

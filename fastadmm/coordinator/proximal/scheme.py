@@ -175,13 +175,15 @@ class Proximal(Scheme):
 
 def _kept(shape: Shape, history: int) -> int:
     """Directions of all parties, of one class: one a round, and those that a run begins with."""
+    from fastadmm.coordinator.metric_limits import directions_of_few_numbers
     from fastadmm.coordinator.proximal.narrow import all_columns_pay
 
     smooth = shape.traits.smooth and shape.penalty_is_a_sum
     columns = shape.n_samples, shape.widths, shape.densities
     if shape.n_outputs == 1 and smooth and all_columns_pay(*columns, shape.quadratic):
         return sum(shape.widths)
-    each = min(history + 2, shape.rounds + 2, shape.messages)
+    few = directions_of_few_numbers(shape.n_parties * shape.n_outputs, shape.n_samples)
+    each = min(max(history, few) + 2, shape.rounds + 2, shape.messages)
     return sum(min(each, width) for width in shape.widths)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -41,6 +42,8 @@ class SharedDirections:
         Where they are held.
     hessian : SpanHessian
         Of the loss over all messages that it has taken in.
+    loss_at_hessian : float
+        The loss where its curvature is from; NaN while that is not known.
     known : tuple, or None
         Loss, and place of the model: see :class:`fastadmm.coordinator.proximal.chord_newton.Passes`.
     owner : ndarray of int, shape (K,)
@@ -56,6 +59,7 @@ class SharedDirections:
     ) -> None:
         self.engine, self.n_classes = engine, n_classes
         self.hessian: Any = SpanHessian(intercept) if n_classes == 1 else ClassHessian(n_classes * intercept)
+        self.loss_at_hessian = math.nan
         self.known: Any = None
         self._lines: tuple[Any, Lines] | None = None
         self.store, self.most = MessageStore(n_samples, engine), most
@@ -213,6 +217,7 @@ class SharedDirections:
             saved["rows"] = self.rows
         if self.hessian.reference is not None:
             saved.update(hessian=self.hessian.matrix, curvature=self.hessian.reference)
+            saved["loss_at_hessian"] = self.loss_at_hessian
         return saved
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -240,3 +245,4 @@ class SharedDirections:
             ):
                 raise ValueError("hessian")
             self.hessian.matrix, self.hessian.reference = matrix, reference
+            self.loss_at_hessian = float(saved.get("loss_at_hessian", math.nan))

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastadmm.coordinator.subspace.span_hessian import CurvatureLeft
+
 __all__ = ["LAST_MOVES", "Moves"]
 
 #: Moves that are kept whatever their curvature: one is conjugacy, another what a changed metric leaves of it.
@@ -48,6 +50,36 @@ class Moves:
         known = np.zeros((max(0, min(len(self.rows), most - len(move))), move.shape[1]))
         known[:, : self.rows.shape[1]] = self.rows[: len(known)]
         self.rows = np.vstack([move, known])
+
+    def all_forgettable(
+        self,
+        coefficients: np.ndarray,
+        places: Sequence[np.ndarray],
+        left: CurvatureLeft | None,
+        counts: Sequence[int],
+    ) -> list[np.ndarray]:
+        """:meth:`forgettable` of one party after another: what one has forgotten the next ones cannot lose.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (K,) or (C, K)
+        places : sequence of ndarray of int, shape (K_m,)
+            Which directions are each party's.
+        left : CurvatureLeft or None
+            Written to.
+        counts : sequence of int
+            How many of each party.
+
+        Returns
+        -------
+        list of ndarray of shape (count, K_m)
+        """
+        gone = []
+        for mine, count in zip(places, counts):
+            gone.append(self.forgettable(coefficients, mine, None if left is None else left.of(mine), count))
+            if left is not None:
+                left.forget(gone[-1], mine)
+        return gone
 
     def forgettable(
         self, coefficients: np.ndarray, mine: np.ndarray, hessian: np.ndarray | None = None, count: int = 1

@@ -17,7 +17,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 
-__all__ = ["SpanHessian"]
+__all__ = ["CurvatureLeft", "SpanHessian"]
 
 
 class SpanHessian:
@@ -132,15 +132,11 @@ class SpanHessian:
         slopes: np.ndarray = products[:, new]
         return slopes
 
-    def of_each(
-        self, places: Sequence[np.ndarray], n_messages: int, regularization: float
-    ) -> Sequence[np.ndarray | None]:
-        """Curvature of the objective in each party's coefficients, where all others and the intercept follow.
+    def left(self, n_messages: int, regularization: float) -> CurvatureLeft | None:
+        """Of the objective in some coefficients, where all others and the intercept follow.
 
         Parameters
         ----------
-        places : sequence of ndarray of int, shape (K_m,)
-            Messages of each party.
         n_messages : int
             K.
         regularization : float
@@ -148,21 +144,15 @@ class SpanHessian:
 
         Returns
         -------
-        sequence of ndarray of shape (K_m, K_m), or of None
-            Schur complements; None where not all messages were taken in, or rounding leaves none.
+        CurvatureLeft or None
+            None where not all messages were taken in, or rounding leaves nothing.
         """
         if self.reference is None or self.n_messages != n_messages:
-            return [None] * len(places)
+            return None
         whole = np.array(self.matrix, order="F")
         whole[np.arange(self.lead, len(whole)), np.arange(self.lead, len(whole))] += regularization
         inverse, failed = _inverse(whole)
-        if failed:
-            return [None] * len(places)
-        found = []
-        for mine in places:
-            own, failed = _inverse(inverse[np.ix_(self.lead + mine, self.lead + mine)])
-            found.append(None if failed else own)
-        return found
+        return None if failed else CurvatureLeft(inverse[self.lead :, self.lead :])
 
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Turn a party's directions as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
@@ -207,6 +197,45 @@ class SpanHessian:
         whole[np.ix_(own[: len(rotation)], own)] = rotation
         whole = whole[np.append(np.full(self.lead, True), stay)]
         self.matrix = whole @ self.matrix @ whole.T
+
+
+class CurvatureLeft:
+    """Schur complements of a Hessian, also after parties have forgotten directions one after another.
+
+    What two parties can do as well as each other is no loss for the one, and a loss once the other has
+    forgotten it.
+
+    Parameters
+    ----------
+    inverse : ndarray of shape (K, K)
+        Of the Hessian. Written to.
+    """
+
+    def __init__(self, inverse: np.ndarray) -> None:
+        self._inverse = inverse
+
+    def of(self, mine: np.ndarray) -> np.ndarray | None:
+        """In a party's coefficients, of shape (K_m, K_m); None where rounding leaves none.
+
+        Parameters
+        ----------
+        mine : ndarray of int, shape (K_m,)
+            Which they are; none of theirs were forgotten.
+        """
+        own, failed = _inverse(self._inverse[np.ix_(mine, mine)])
+        return None if failed else own
+
+    def forget(self, gone: np.ndarray, mine: np.ndarray) -> None:
+        """Hold combinations of a party's directions at zero from now on.
+
+        Parameters
+        ----------
+        gone : ndarray of shape (n, K_m)
+            Orthonormal rows.
+        mine : ndarray of int, shape (K_m,)
+        """
+        rows = gone @ self._inverse[mine]
+        self._inverse -= rows.T @ np.linalg.solve(rows[:, mine] @ gone.T, rows)
 
 
 def _inverse(matrix: np.ndarray) -> tuple[np.ndarray, bool]:

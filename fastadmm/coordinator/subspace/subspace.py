@@ -611,8 +611,9 @@ class SubspaceCoordinator:
             places = [np.flatnonzero(self.owner == m) for m in crowded]
             # With kinks the rows that bend are others soon.
             known = 0 if self.few_bend else len(self.owner)
-            curved = self.hessian.of_each(places, known, self.problem.regularization)
-            gone = [self.moves.forgettable(self.point.coefficients, *own)[0] for own in zip(places, curved)]
+            left = self.hessian.left(known, self.problem.regularization)
+            gone = self.moves.all_forgettable(self.point.coefficients, places, left, [1] * len(places))
+            gone = [own[0] for own in gone]
             calls = [Call(m, "forget", {"direction": own}) for m, own in zip(crowded.tolist(), gone)]
             yield Exchange(calls, Pace.SHORT)
             if self.rounded is not None:
