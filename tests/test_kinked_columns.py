@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
+from fastadmm.blocks import tiles
 from fastadmm.blocks.block import DenseBlock
+from fastadmm.coordinator.proximal import interior_point, kinked_columns
 from fastadmm.coordinator.proximal.interior_point import find_saddle
 from fastadmm.coordinator.proximal.kinked_columns import KinkedColumnsMethod
 from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns, columns_pay, work_of_saddle
@@ -19,6 +21,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.traits import Traits
+from fastadmm.solver.history import Status
+from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from scipy.optimize import linprog
@@ -119,6 +123,57 @@ def test_the_same_bits_for_any_number_of_threads_and_when_a_run_goes_on() -> Non
     for _ in range(3):
         a, b = straight.round(), resumed.round()
         assert (a.objective, a.gap) == (b.objective, b.gap)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_system_in_portions_has_the_same_bits(dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, portions = problem(dense=dense), []
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 13)  # tiles of some rows
+    whole = solve(given, SolverOptions(n_threads=1))
+    monkeypatch.setattr(interior_point, "_PRODUCTS", 1)
+    monkeypatch.setattr(Engine, "check", lambda _: portions.append(None))
+    for threads in (1, 2):
+        cut = solve(given, SolverOptions(n_threads=threads))
+        for a, b in zip(whole.weights, cut.weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert len(portions) > 2 * N // 10
+
+
+@pytest.mark.parametrize("after", [2, 30, 1000])
+def test_a_stop_is_heard_in_a_round_which_begins_anew_when_the_run_goes_on(
+    after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 13)
+    monkeypatch.setattr(interior_point, "_PRODUCTS", 1)
+    monkeypatch.setattr(kinked_columns, "_WORK_OF_ROUND", 0.0)
+    given, options = problem(), SolverOptions(gap=1e-6, n_threads=1)
+    straight = solve(given, options)
+    solver = Solver(given, options)
+    solver.prepare()
+    solver.round()
+    asked = 0
+
+    def should_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > after
+
+    before = solver.n_rounds
+    stopped = run_rounds(solver, should_stop=should_stop)
+    assert (stopped.status, solver.n_rounds, asked) == (Status.INTERRUPTED, before, after + 1)
+    other = Solver(given, options)
+    other.restore(solver.export(), solver.export_parties())
+    for goes_on in (solver, other):
+        result = run_rounds(goes_on)
+        assert result.objective == straight.objective
+        for a, b in zip(straight.weights, result.weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_stop_in_the_first_round_leaves_nothing() -> None:
+    solver = Solver(problem(), SolverOptions(n_threads=1))
+    with pytest.raises(KeyboardInterrupt):
+        run_rounds(solver, should_stop=lambda: True)
 
 
 def test_given_weights_are_the_beginning() -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -28,7 +30,7 @@ from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
-__all__ = ["Engine", "borders", "default_threads", "even_ranges", "fold_ranges", "row_ranges"]
+__all__ = ["Engine", "Stopped", "borders", "default_threads", "even_ranges", "fold_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -157,6 +159,10 @@ def default_threads(processes: int = 1) -> int:
     return min(limits)
 
 
+class Stopped(Exception):
+    """Whoever waits for long work wants no more of it: see :meth:`Engine.check`."""
+
+
 class Engine(VectorWork):
     """A pool of threads for kernels that release the interpreter lock.
 
@@ -175,6 +181,8 @@ class Engine(VectorWork):
         Vectors in a scratch file: jobs that may read them take few leaves at a time, as memory allows.
     shares_rows : bool
         Whether other workers may hold rows too.
+    should_stop : callable or None
+        Whether a run is to end: asked between rounds, and by long work in a round.
 
     Notes
     -----
@@ -188,6 +196,8 @@ class Engine(VectorWork):
     few_leaves = 4
     spilled: SpilledRows | None = None
     shares_rows = False
+    should_stop: Callable[[], bool] | None = None
+    _portion: tuple[int, Callable[[], None]] | None = None
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
@@ -195,6 +205,30 @@ class Engine(VectorWork):
         self._inside = threading.local()
         self._room: list[np.ndarray] = []  # for sums of leaves, not in use
         self._vectors = Vectors()
+
+    def check(self) -> None:
+        """Raise :exc:`Stopped` where the run is to end; for long work that leaves nothing half done."""
+        if self.should_stop is not None and self.should_stop():
+            raise Stopped
+
+    @contextmanager
+    def in_portions(self, n_rows: int, check: Callable[[], None]) -> Iterator[None]:
+        """Let :meth:`sum_over_rows` come back to the interpreter after so many rows of a leaf.
+
+        A signal is heard only there. Kernels add one row or tile after another, so bits are the same where a
+        portion is whole tiles.
+
+        Parameters
+        ----------
+        n_rows : int
+        check : callable
+            Called there.
+        """
+        self._portion = n_rows, check
+        try:
+            yield
+        finally:
+            self._portion = None
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """Apply ``function`` to every item, in parallel; results in the order of the items.
@@ -340,7 +374,19 @@ class Engine(VectorWork):
         -------
         ndarray of the given shape
         """
-        return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
+        portion, check = self._portion or (sys.maxsize, None)
+        if check is None or portion >= max(stop - start for start, stop in ranges):
+            return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
+
+        def leaf(rows: tuple[int, int]) -> np.ndarray:
+            own = np.zeros(shape)
+            for begin in range(*rows, portion):
+                check()
+                kernel(*arguments, own, begin, min(begin + portion, rows[1]))
+            return own
+
+        found: np.ndarray = self.sums(leaf, ranges, size=math.prod(shape))
+        return found
 
     def sum_over_columns(
         self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any

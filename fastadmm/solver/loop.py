@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.engine import Stopped
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.run import Run
 
@@ -84,7 +85,17 @@ def run_rounds(
     if record is not None and status is not None:
         history.append(record)
     while status is None:
-        record = solver.round()
+        solver.engine.should_stop = should_stop
+        try:
+            record = solver.round()
+        except Stopped:
+            if record is None:
+                raise KeyboardInterrupt from None  # there is nothing yet to end with
+            history = history or [record]
+            status = Status.INTERRUPTED
+            break
+        finally:
+            solver.engine.should_stop = None
         history.append(record)
         if monitor is not None:
             monitor(record)

@@ -15,7 +15,7 @@ one system :math:`D^\top H D + E` with diagonals H and E; and u, always inside i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.side_by_side import Beside
+from fastadmm.blocks.tiles import tile_rows
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.subspace.bent_rows import Lines
@@ -41,6 +42,9 @@ _INSIDE = 0.995
 
 #: Further steps for weights that are at their kinks exactly; steps in a row that prove no more, the last.
 _MORE, _MOST_IDLE = 4, 5
+
+#: Products of a portion of a system's rows, some tenths of a second: signals are heard in between.
+_PRODUCTS = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -132,9 +136,15 @@ class _Program:
     """The saddle of one problem over some columns."""
 
     def __init__(
-        self, problem: Problem, penalty: PartyPenalty, rows: FeatureBlock | Beside, engine: Engine
+        self,
+        problem: Problem,
+        penalty: PartyPenalty,
+        rows: FeatureBlock | Beside,
+        engine: Engine,
+        check: Callable[[], None],
     ) -> None:
         self.problem, self.penalty, self.rows, self.engine = problem, penalty, rows, engine
+        self.check = check
         n, d = rows.shape
         lines, ends = Lines.of(problem, engine), problem.loss.bends(problem.y)
         assert ends is not None
@@ -204,7 +214,10 @@ class _Program:
 
         engine, rows = self.engine, self.rows
         self.h, self.g = self.u.bend(), self.v.bend()
-        matrix = rows.gram(engine, self.h)
+        columns = rows.shape[1]
+        tile = tile_rows(columns)
+        with engine.in_portions(tile * max(1, _PRODUCTS // (tile * columns**2)), self.check):
+            matrix = rows.gram(engine, self.h)
         diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         self.bends = diagonal.copy()
         diagonal += self.x.stiff + self.g
@@ -319,7 +332,12 @@ def better(one: Saddle | None, other: Saddle) -> Saddle:
 
 
 def find_saddle(
-    problem: Problem, penalty: PartyPenalty, rows: FeatureBlock | Beside, wanted: float, engine: Engine
+    problem: Problem,
+    penalty: PartyPenalty,
+    rows: FeatureBlock | Beside,
+    wanted: float,
+    engine: Engine,
+    check: Callable[[], None] = lambda: None,
 ) -> Saddle | None:
     """Minimise over the weights of some columns.
 
@@ -333,15 +351,18 @@ def find_saddle(
     wanted : float
         Relative gap to end at, among models of these columns.
     engine : Engine
+    check : callable
+        Called every second or so: what it raises ends the search.
 
     Returns
     -------
     Saddle or None
         None where nothing finite was found.
     """
-    program, more, idle = _Program(problem, penalty, rows, engine), 0, 0
+    program, more, idle = _Program(problem, penalty, rows, engine, check), 0, 0
     best: Saddle | None = None
     for _ in range(_MAX_STEPS):
+        program.check()
         mean = program.measure()
         gradient, lower = program.proved()
         x, value = program.x.place, program.value(program.x.place, program.z)

@@ -32,7 +32,7 @@ from fastadmm.coordinator.proximal.kinked_work import (
 )
 from fastadmm.coordinator.proximal.narrow import same_sum_over_weights
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
-from fastadmm.engine.engine import Engine
+from fastadmm.engine.engine import Engine, Stopped
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
@@ -113,7 +113,12 @@ class KinkedColumnsMethod(ProximalMethod):
         objective = before = self._objective()
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
-            found = self._found(self._slopes(sent))
+            numbers = self.numbers
+            try:
+                found = self._found(self._slopes(sent))
+            except Stopped:  # the run goes on with this round
+                self.numbers, coordinator.n_rounds = numbers, coordinator.n_rounds - 1
+                raise
             # Neither lower nor able to prove more is what directions are for.
             self.whole = found is not None and (found.value < before or found.lower > self.bound)
             if found is not None and self.whole:
@@ -161,9 +166,9 @@ class KinkedColumnsMethod(ProximalMethod):
             rough = many < len(slope) and joined > _MANY * many
             accuracy = max(_ROUGH, self.wanted) if rough else 0.5 * self.wanted
             # Columns of the last pass are gone before those of the next are made.
-            found = find_saddle(
-                problem, penalty, _joined(problem.blocks, self.numbers, engine), accuracy, engine
-            )
+            columns = _joined(problem.blocks, self.numbers, engine)
+            found = find_saddle(problem, penalty, columns, accuracy, engine, engine.check)
+            del columns
             if found is None:
                 break
             slope = self._slopes(found.gradient)
