@@ -212,7 +212,11 @@ class SharedDirections:
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""
-        saved = {"messages": self.messages, "owner": self.owner, "products": self.products}
+        saved: dict[str, Any] = {
+            "messages": self.messages,
+            "owner": self.owner,
+            "products": self.products,
+        }
         if self.common:
             saved["rows"] = self.rows
         if self.hessian.reference is not None:
