@@ -85,19 +85,20 @@ def block(found: list[dict[str, Any]]) -> str:
     """The page's table."""
     lines = [
         f"Rounds to a certified {GAP:g} with {FEW} directions per party over those with {MANY}, geometric "
-        f"mean and worst; at most {LIMIT} rounds. {sum(len(_ratios([case])) for case in found)} cases, "
-        f"M = {PARTIES[0]} and {PARTIES[1]} (ten classes: 2 and 4; {_ROWS:,} rows), λ = 1e-2 to 1e-5 "
-        "(ten classes: also 1e-6).",
+        f"mean and worst, over M, λ = 1e-2 to 1e-5 and both kinds of directions; at most {LIMIT} rounds. Ten "
+        f"classes: {_ROWS:,} rows, λ down to 1e-6.",
         "",
-        "| data | cases | geometric mean | worst | not in time |",
-        "|---|---:|---:|---:|---:|",
+        "| data | M | cases | geometric mean | worst | not in time |",
+        "|---|---|---:|---:|---:|---:|",
     ]
     names = list(dict.fromkeys(case["data"] for case in found))
     for name in (*names, "**together**"):
-        ratios = _ratios([case for case in found if name in (case["data"], "**together**")])
+        own = [case for case in found if name in (case["data"], "**together**")]
+        ratios, parties = _ratios(own), sorted({case["parties"] for case in own})
         done = [ratio for ratio in ratios if ratio is not None]
         mean = statistics.geometric_mean(done)
-        lines.append(f"| {name} | {len(ratios)} | {mean:.2f} | {max(done):.2f} | {len(ratios) - len(done)} |")
+        told = ", ".join(map(str, parties)), len(ratios), f"{mean:.2f}", f"{max(done):.2f}"
+        lines.append(f"| {name} | {' | '.join(map(str, told))} | {len(ratios) - len(done)} |")
     return "\n".join(lines) + "\n"
 
 
