@@ -43,8 +43,8 @@ def _sums(builder, totals):
         return builder.fadd(*(builder.shuffle_vector(one, other, own) for own in pick))
 
     halves = [joined(own, own, [0, 1, 2, 3], [4, 5, 6, 7]) for own in totals]
-    pairs = [joined(*halves[k : k + 2], [0, 1, 4, 5], [2, 3, 6, 7]) for k in (0, 2)]
-    return joined(*pairs, [0, 2, 4, 6], [1, 3, 5, 7])
+    first, second = (joined(halves[k], halves[k + 1], [0, 1, 4, 5], [2, 3, 6, 7]) for k in (0, 2))
+    return joined(first, second, [0, 2, 4, 6], [1, 3, 5, 7])
 
 
 def _rows_of(count):

@@ -160,8 +160,8 @@ def minimise_over_all_columns(
         if move(here.point, here.value):
             # What was learned of the steps so far still counts.
             solve.solve = hessian.solver(problem.regularization, problem.total_weight)
-    here: ClassHere = best.here
-    return here
+    end: ClassHere = best.here
+    return end
 
 
 def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Array] | None:
