@@ -31,7 +31,7 @@ from fastadmm.kernels.compilation import begun, done
 from numba import njit as _njit
 from numba.core import event
 
-__all__ = ["inline", "kernel", "parallel_kernel", "spliced"]
+__all__ = ["apart", "inline", "kernel", "parallel_kernel", "spliced"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -76,6 +76,12 @@ def _compiled(function: _Function, parallel: bool = False) -> _Function:
 def inline(function: _Function) -> _Function:
     """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation."""
     compiled: Any = njit(error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
+    return compiled
+
+
+def apart(function: _Function) -> _Function:
+    """Compile a function that kernels call, once: where many call it, or it is large and called seldom."""
+    compiled: Any = njit(error_model="numpy", no_cfunc_wrapper=True)(function)
     return compiled
 
 

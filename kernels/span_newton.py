@@ -1,10 +1,10 @@
 """Newton's method over a span, all steps in one call: the interpreter took most of the time.
 
-The steps are those of :func:`fastadmm.coordinator.subspace.span.descend`: one is proposed, rows are passed
-over, and it is judged. Loss and Hessian are called at the addresses of their kernels, so that these serve
-every loss, and neither is compiled twice. :func:`newton_over_span` has the few rows of one leaf;
-:func:`newton_over_leaves` shares the passes among threads; where rows are on other machines or in a scratch
-file, the caller passes over them between :func:`propose_step` and :func:`judge_step`.
+The steps are those of :func:`fastadmm.coordinator.subspace.span.descend`: :func:`next_step` judges one by what
+a pass over the rows has found, and proposes the next. It is called at its address, as loss and Hessian are: so
+they serve every loss and way of passing, and none is compiled twice. :func:`newton_over_span` has the few rows
+of one leaf; :func:`newton_over_leaves` shares the passes among threads; where rows are on other machines or in
+a scratch file, the caller passes over them between steps.
 """
 
 from __future__ import annotations
@@ -14,44 +14,53 @@ import math
 import numpy as np
 from fastadmm.kernels.blas import factorise, solve_factorised
 from fastadmm.kernels.pieces import call_kernel
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import apart, inline, kernel
 from fastadmm.kernels.rows import into_leaves, over_pieces
-from fastadmm.kernels.vectors import LANES, dot, sum_by_halves
+from fastadmm.kernels.vectors import LANES, dot
 
 __all__ = [
     "BEST",
+    "END",
     "ENOUGH",
     "HERE",
+    "HESSIAN",
     "LONG",
     "NUMBERS",
-    "RENEW",
+    "PASS",
     "RENEWED",
     "SLOTS",
     "START",
     "TRIAL",
-    "TURN",
+    "WANTED",
     "controls",
-    "judge_step",
     "newton_over_leaves",
     "newton_over_span",
-    "propose_step",
+    "next_step",
 ]
 
 #: Points that are held: the one where it is, the best, and the next.
 SLOTS = 3
 
 #: What is remembered from step to step, as whole numbers: slots; steps in a row that prove no more, pairs of
-#: the secants, and steps; whether the Hessian is to be computed, has been factorised, is of this very point
-#: and is a new one; whether the next step is known; whether a search along it is wanted; and whether of the
-#: start nothing is known but where it is.
-HERE, BEST, TRIAL, _IDLE, _COUNT, TURN, RENEW, _FACTORISED, FRESH, RENEWED, _KNOWN, LONG, START = range(13)
-_CONTROLS = 13
+#: the secants, and steps; whether the Hessian is of this very point and is a new one; what is wanted next;
+#: whether a search along the step is wanted; whether of the start nothing is known but where it is; and
+#: whether the Hessian has been factorised.
+HERE, BEST, TRIAL, _IDLE, _COUNT, _TURN, _FRESH, RENEWED, WANTED, LONG, START, _FACTORISED = range(12)
+_CONTROLS = 12
+
+#: What is wanted: nothing more; a pass where a step leads; the Hessian here; or only the step from here.
+END, PASS, HESSIAN, _STEP = range(4)
 
 #: Behind what slots prove: the decrease that a step promises, and what may be left.
 _DECREASE, ENOUGH, NUMBERS = SLOTS, SLOTS + 1, SLOTS + 2
 
 
-@inline
+@apart
+def _dot(u, v, sums):
+    return dot(u, v, sums)
+
+
+@apart
 def _regularised(matrix, lead, scale, heavy, potrf, size, factor):
     """Factorise the Hessian of loss and regulariser, over its diagonal's roots; whether that succeeds."""
     n = len(matrix)
@@ -71,14 +80,14 @@ def _regularised(matrix, lead, scale, heavy, potrf, size, factor):
     return False
 
 
-@inline
+@apart
 def _solve(factorised, factor, size, potrs, pairs, products, count, slope, out, sums):
     """Write the inverse of the Hessian, corrected by the last steps (BFGS, two loops), times a slope."""
     n, shares = len(slope), np.empty(max(1, count))
     for i in range(n):
         out[i] = slope[i]
     for k in range(count - 1, -1, -1):
-        shares[k] = dot(pairs[0, k], out, sums) / products[k]
+        shares[k] = _dot(pairs[0, k], out, sums) / products[k]
         for i in range(n):
             out[i] -= shares[k] * pairs[1, k, i]
     for i in range(n):
@@ -88,13 +97,13 @@ def _solve(factorised, factor, size, potrs, pairs, products, count, slope, out, 
     for i in range(n):
         out[i] /= size[i]
     for k in range(count):
-        share = shares[k] - dot(pairs[1, k], out, sums) / products[k]
+        share = shares[k] - _dot(pairs[1, k], out, sums) / products[k]
         for i in range(n):
             out[i] += share * pairs[0, k, i]
 
 
 @inline
-def _take(slot, products, lead, scale, tilt, points, slopes, numbers, sums):
+def _take(slot, products, lead, scale, tilt, points, slopes, numbers, proved, sums):
     """Slope and objective at a point, of products of messages and gradient; its loss and sums are known."""
     k, c = len(tilt) - lead, points[slot, 1:]
     for j in range(k):
@@ -103,155 +112,129 @@ def _take(slot, products, lead, scale, tilt, points, slopes, numbers, sums):
         slopes[slot, 0] = numbers[slot, 2]
     for i in range(len(tilt)):
         slopes[slot, i] += tilt[i]
-    regulariser = 0.5 * scale * dot(c, c, sums) + dot(tilt, points[slot, 1 - lead :], sums)
+    regulariser = 0.5 * scale * _dot(c, c, sums) + _dot(tilt, points[slot, 1 - lead :], sums)
     numbers[slot, 1] = numbers[slot, 0] + regulariser
+    proved[slot] = _dot(slopes[slot, lead:], slopes[slot, lead:], sums) / (2.0 * scale)
 
 
-@inline
-def _renew(curve, hessian, syrk, here, extra, messages, lead, z, root, bend, matrix):
-    """Write curvature and Hessian at a point."""
-    base, total, intercept, target, weight = here
-    n_rows = len(base)
-    for i in range(n_rows):
-        z[i] = (base[i] + total[i]) + intercept
-    call_kernel(curve, (z, target, weight, *extra, bend, 0, n_rows))
-    for i in range(n_rows):
-        root[i] = math.sqrt(bend[i])
-    matrix[:] = 0.0
-    call_kernel(hessian, (messages, root, lead, syrk, matrix, 0, n_rows))
-    for i in range(len(matrix)):
-        for j in range(i):
-            matrix[i, j] = matrix[j, i]
+@kernel
+def controls(fresh, known):
+    """What is remembered before the first step.
 
-
-@inline
-def controls(fresh):
-    """What is remembered before the first step: whether the Hessian is to be computed for it."""
+    Parameters
+    ----------
+    fresh : bool
+        Whether the Hessian is to be computed for it.
+    known : bool
+        Whether loss and slope are known where it begins.
+    """
     control = np.zeros(_CONTROLS, dtype=np.int64)
-    control[RENEW] = control[FRESH] = control[RENEWED] = 1 if fresh else 0
+    control[_FRESH] = control[RENEWED] = 1 if fresh else 0
+    control[START] = 0 if known else 1
+    control[WANTED] = PASS if not known else HESSIAN if fresh else _STEP
     return control
 
 
-@inline
-def _propose(libraries, about, points, slopes, matrix, control, proved, work):
-    """Write the next step and where it leads; whether there is one."""
-    potrf, potrs = libraries
-    lead, scale, heavy = about
-    size, factor, step, solved, pairs, products, _, sums = work
-    here, best, n = control[HERE], control[BEST], len(matrix)
-    if control[TURN] == 0:
-        proved[here] = dot(slopes[here, lead:], slopes[here, lead:], sums) / (2.0 * scale)
-    if control[RENEW] == 1 or control[TURN] == 0:
-        factorised = _regularised(matrix, lead, scale, heavy, potrf, size, factor)
-        control[_FACTORISED] = 1 if factorised else 0
-        control[RENEW] = control[_KNOWN] = control[_COUNT] = 0
-    if control[_KNOWN] == 0:
-        factorised, count = control[_FACTORISED] == 1, control[_COUNT]
-        _solve(factorised, factor, size, potrs, pairs, products, count, slopes[here], solved, sums)
-    control[_KNOWN] = 0
-    control[TURN] += 1
-    for i in range(n):
-        step[i] = -solved[i]
-    decrease = proved[_DECREASE] = -dot(slopes[here], step, sums)
-    if not (math.isfinite(decrease) and decrease > 0.0):
-        return False
-    trial = 0
-    while trial in (here, best):
-        trial += 1
-    control[TRIAL] = trial
-    points[trial, 0] = points[here, 0] + (step[0] if lead == 1 else 0.0)
-    for j in range(n - lead):
-        points[trial, 1 + j] = points[here, 1 + j] + step[lead + j]
-    return True
-
-
-@inline
-def _judge(libraries, about, limits, tolerance, tilt, found, points, slopes, numbers, control, proved, work):
-    """Take in the products, loss and sums that a pass has found where a step led; whether steps go on."""
-    lead, scale, _ = about
-    _, most_idle, contraction, flat, hidden, rounding, left = limits
-    size, factor, step, solved, pairs, products, change, sums = work
-    here, best, trial, n = control[HERE], control[BEST], control[TRIAL], len(step)
-    k, decrease = n - lead, proved[_DECREASE]
-    numbers[trial, 0], numbers[trial, 2], numbers[trial, 3] = found[k], found[k + 1], found[k + 2]
-    _take(trial, found, lead, scale, tilt, points, slopes, numbers, sums)
-    proved[trial] = dot(slopes[trial, lead:], slopes[trial, lead:], sums) / (2.0 * scale)
-    if control[START] == 1:
-        control[START], proved[ENOUGH] = 0, tolerance[0] + tolerance[1] * numbers[trial, 0]
-        return True
-    before, after = numbers[here, 1], numbers[trial, 1]
+@apart
+def _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, proved, sums):
+    """Whether a step is taken; if not, what is wanted then."""
+    _, _, _, flat, hidden, rounding, left = limits
+    before, after, decrease = numbers[here, 1], numbers[trial, 1], proved[_DECREASE]
     lower = decrease > flat * abs(before) and after <= before - 1e-4 * decrease
     if not (lower or decrease > hidden * abs(before) or after > before + hidden * abs(before)):
-        lower = abs(dot(slopes[trial], step, sums)) <= left * decrease
+        lower = abs(_dot(slopes[trial], step, sums)) <= left * decrease
         proves_more = proved[trial] <= 0.25 * proved[here]
         lower = lower or (proves_more and after <= before + rounding * abs(before))
     if not lower:
-        if control[FRESH] == 0:
-            control[RENEW] = control[FRESH] = control[RENEWED] = 1
-            return True
-        control[LONG] = 1 if decrease > flat * abs(before) else 0
-        return False
-    for i in range(n):
-        change[i] = slopes[trial, i] - slopes[here, i]
-    product, count = dot(step, change, sums), control[_COUNT]
-    if product > 0.0:
-        for i in range(n):  # an assignment of arrays takes seconds to compile
-            pairs[0, count, i], pairs[1, count, i] = step[i], change[i]
-        products[count] = product
-        control[_COUNT] = count + 1
-    control[HERE], control[FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
-    if decrease > hidden * abs(after) or proved[trial] < proved[best]:
-        control[BEST], control[_IDLE] = trial, 0
-    if proved[trial] <= proved[ENOUGH] or control[_IDLE] >= most_idle:
-        return False
-    if decrease <= flat * abs(after):
-        return True
-    factorised, potrs = control[_FACTORISED] == 1, libraries[1]
-    _solve(factorised, factor, size, potrs, pairs, products, control[_COUNT], slopes[trial], solved, sums)
-    if dot(slopes[trial], solved, sums) <= contraction * decrease:
-        control[_KNOWN] = 1
-    else:
-        control[RENEW] = control[FRESH] = control[RENEWED] = 1
-    return True
+        if control[_FRESH] == 0:
+            control[WANTED] = HESSIAN
+        else:
+            control[LONG] = 1 if decrease > flat * abs(before) else 0
+    return lower
 
 
 @kernel
-def propose_step(libraries, about, points, slopes, matrix, control, proved, work):
-    """Write the next step and where it leads.
-
-    Parameters
-    ----------
-    libraries, about, points, slopes, matrix, control, proved, work
-        As of :func:`newton_over_leaves`.
-
-    Returns
-    -------
-    bool
-        Whether there is one.
-    """
-    return _propose(libraries, about, points, slopes, matrix, control, proved, work)
-
-
-@kernel
-def judge_step(
-    libraries, about, limits, tolerance, tilt, found, points, slopes, numbers, control, proved, work
+def next_step(
+    libraries, about, limits, tolerance, tilt, found, points, slopes, numbers, matrix, control, proved, work
 ):
-    """Take in what a pass has found where a step led.
+    """Take in what was wanted; write the next step and where it leads, or what else is wanted, to ``control``.
 
     Parameters
     ----------
-    found : ndarray of shape (K + 3,)
-        Products of the columns and the gradient, loss, and sums of the gradient and its absolute values.
-    libraries, about, limits, tolerance, tilt, points, slopes, numbers, control, proved, work
+    found : ndarray of shape (SLOTS, at least K + 3)
+        By slot products of the columns and the gradient, loss, and sums of the gradient and its absolute
+        values.
+    tolerance, tilt
+        The first two of ``ends`` of :func:`newton_over_leaves`.
+    libraries, about, limits, points, slopes, numbers, matrix, control, proved, work
         As of :func:`newton_over_leaves`.
-
-    Returns
-    -------
-    bool
-        Whether steps go on.
     """
-    given = found, points, slopes, numbers, control, proved, work
-    return _judge(libraries, about, limits, tolerance, tilt, *given)
+    potrf, potrs = libraries
+    lead, scale, heavy = about
+    most_steps, most_idle, contraction, flat, hidden, _, _ = limits
+    size, factor, step, solved, pairs, products, change, sums = work
+    here, best, trial, wanted, n = control[HERE], control[BEST], control[TRIAL], control[WANTED], len(matrix)
+    k, start, slow = n - lead, control[START] == 1, False
+    control[WANTED] = END
+    if wanted == PASS:
+        numbers[trial, 0], numbers[trial, 2], numbers[trial, 3] = (
+            found[trial, k],
+            found[trial, k + 1],
+            found[trial, k + 2],
+        )
+        _take(trial, found[trial], lead, scale, tilt, points, slopes, numbers, proved, sums)
+    if wanted == PASS and start:
+        control[START], proved[ENOUGH] = 0, tolerance[0] + tolerance[1] * numbers[trial, 0]
+        if control[_FRESH] == 1:
+            control[WANTED] = HESSIAN
+            return
+    if wanted == PASS and not start:
+        if not _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, proved, sums):
+            if control[WANTED] == HESSIAN and control[_TURN] < most_steps:
+                control[_FRESH] = control[RENEWED] = 1
+            else:
+                control[WANTED] = END
+            return
+        for i in range(n):
+            change[i] = slopes[trial, i] - slopes[here, i]
+        product, count = _dot(step, change, sums), control[_COUNT]
+        if product > 0.0:
+            for i in range(n):  # an assignment of arrays takes seconds to compile
+                pairs[0, count, i], pairs[1, count, i] = step[i], change[i]
+            products[count] = product
+            control[_COUNT] = count + 1
+        after, decrease = numbers[trial, 1], proved[_DECREASE]
+        control[HERE], control[_FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
+        if decrease > hidden * abs(after) or proved[trial] < proved[best]:
+            control[BEST], control[_IDLE] = trial, 0
+        if proved[trial] <= proved[ENOUGH] or control[_IDLE] >= most_idle or control[_TURN] >= most_steps:
+            return
+        here, best = trial, control[BEST]
+        slow = decrease > flat * abs(after)
+    else:
+        proved[here] = _dot(slopes[here, lead:], slopes[here, lead:], sums) / (2.0 * scale)
+        control[_FACTORISED] = 1 if _regularised(matrix, lead, scale, heavy, potrf, size, factor) else 0
+        control[_COUNT] = 0
+    factorised = control[_FACTORISED] == 1
+    _solve(factorised, factor, size, potrs, pairs, products, control[_COUNT], slopes[here], solved, sums)
+    promised = _dot(slopes[here], solved, sums)
+    if slow and not promised <= contraction * proved[_DECREASE]:
+        control[WANTED] = HESSIAN
+        control[_FRESH] = control[RENEWED] = 1
+        return
+    control[_TURN] += 1
+    proved[_DECREASE] = promised
+    if not (math.isfinite(promised) and promised > 0.0):
+        return
+    for i in range(n):
+        step[i] = -solved[i]
+    trial = 0
+    while trial in (here, best):
+        trial += 1
+    control[TRIAL], control[WANTED] = trial, PASS
+    points[trial, 0] = points[here, 0] + (step[0] if lead == 1 else 0.0)
+    for j in range(k):
+        points[trial, 1 + j] = points[here, 1 + j] + step[lead + j]
 
 
 @kernel
@@ -265,8 +248,9 @@ def newton_over_leaves(
     share : int
         As of :func:`fastadmm.kernels.rows.over_rows`.
     calls : tuple of int
-        Addresses of the loss's ``advance``, of ``curvature_at``, of the loss's ``curvature``, of
-        ``beside_gram``, of ``sum_by_halves`` and of the library's ``dsyrk``; rows of a tile.
+        Addresses of :func:`next_step`, of the loss's ``advance``, of ``curvature_at``, of the loss's
+        ``curvature``, of ``beside_gram``, of ``sum_by_halves`` and of the library's ``dsyrk``; rows of a
+        tile.
     libraries : tuple of int
         Addresses of the libraries' ``dpotrf`` and ``dpotrs``.
     cuts : tuple of ndarray of int64
@@ -279,7 +263,7 @@ def newton_over_leaves(
         1 with an intercept, else 0; scale of the regulariser; the total weight.
     ends : tuple
         Of a start that is not known what may be left, and as a share of the loss there how much more, in a
-        tuple; what is added to slopes, of shape (lead + K,); no further step here after so many in all.
+        tuple; what is added to slopes, of shape (lead + K,); no more passes here than so many.
     state : tuple
         By slot, as of :func:`newton_over_span`, ``points``, ``slopes`` and ``numbers``, which begin with what
         is known in slot 0; the Hessian, of shape (lead + K, lead + K); a tuple of vectors of shape (N,), by
@@ -294,17 +278,17 @@ def newton_over_leaves(
     bool
         Whether steps are at their end.
     """
-    advance, curved, curve, gram, fold, syrk, tile = calls
+    decide, advance, curved, curve, gram, fold, syrk, tile = calls
     leaves, gram_leaves, numbers_of_gram = cuts
     base, target, weight = given
-    tolerance, tilt, turns = ends
+    tolerance, tilt, most = ends
     points, slopes, numbers, matrix, (totals, gradients, z, bend), rooms = state
     control, proved, work = memory
     own_found, own_bend, own_gram, found = rooms
+    told = libraries, about, limits, tolerance, tilt, found, points, slopes, numbers, matrix
     lead, n, nothing = about[0], len(matrix), np.empty(0)
-    while control[TURN] < turns:
-        starts = control[START] == 1
-        if control[RENEW] == 1 and not starts:
+    for _ in range(most):
+        if control[WANTED] == HESSIAN:
             here = control[HERE]
             at = curve, base, totals[here], points[here, 0], target, weight, extra, bend, nothing
             into_leaves(share, curved, leaves, own_bend, at)
@@ -314,29 +298,31 @@ def newton_over_leaves(
             for i in range(n):
                 for j in range(i):
                     matrix[i, j] = matrix[j, i]
-        if not starts and not _propose(libraries, about, points, slopes, matrix, control, proved, work):
+        elif control[WANTED] == PASS:
+            trial = control[TRIAL]
+            move = matrices, points[trial, 1:], nothing, base, points[trial, 0], target, weight
+            to = totals[trial], z, gradients[trial]
+            into_leaves(share, advance, leaves, own_found, (*move, *extra, *to))
+            call_kernel(fold, (own_found, found[trial], 0, found.shape[1]))
+        call_kernel(decide, (*told, control, proved, work))
+        if control[WANTED] == END:
             return True
-        trial = control[TRIAL]
-        move = matrices, points[trial, 1:], nothing, base, points[trial, 0], target, weight
-        into_leaves(share, advance, leaves, own_found, (*move, *extra, totals[trial], z, gradients[trial]))
-        sum_by_halves(own_found, found[trial], 0, found.shape[1])
-        known = found[trial], points, slopes, numbers, control, proved, work
-        if not _judge(libraries, about, limits, tolerance, tilt, *known):
-            return True
-    return turns >= limits[0]
+    return False
 
 
 @kernel
 def newton_over_span(
-    calls, messages, given, extra, limits, lead, scale, heavy, tolerance, tilt, fresh, state
+    calls, libraries, messages, given, extra, limits, lead, scale, heavy, tolerance, tilt, fresh, state
 ):
     """Newton's method from the point in slot 0.
 
     Parameters
     ----------
     calls : tuple of int
-        Addresses of the loss's ``advance`` and ``curvature``, of ``span_hessian``, and of the libraries'
-        ``dsyrk``, ``dpotrf`` and ``dpotrs``.
+        Addresses of :func:`next_step`, of the loss's ``advance``, of ``curvature_at``, of the loss's
+        ``curvature``, of ``span_hessian`` and of the library's ``dsyrk``.
+    libraries : tuple of int
+        As of :func:`newton_over_leaves`.
     messages : ndarray of shape (K, N)
     given : tuple of ndarray of shape (N,)
         Offset, targets and weights.
@@ -370,38 +356,39 @@ def newton_over_span(
     renewed : bool
         Whether there is a new Hessian.
     """
-    advance, curve, hessian, syrk, potrf, potrs = calls
+    decide, advance, curved, curve, hessian, syrk = calls
     base, target, weight = given
-    most_steps = limits[0]
     points, slopes, numbers, totals, gradients, matrix, bend = state
-    k, n_rows = len(messages), len(base)
-    n = lead + k
-    sums, z, root, found = np.empty(LANES), np.empty(n_rows), np.empty(n_rows), np.empty(k + 3)
+    most_steps, k, n, n_rows = limits[0], len(messages), len(matrix), len(base)
+    sums, z, root, found = np.empty(LANES), np.empty(n_rows), np.empty(n_rows), np.empty((SLOTS, k + 3))
     size, factor, step, solved = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
     pairs, products, change = np.empty((2, most_steps, n)), np.empty(most_steps), np.empty(n)
     work = size, factor, step, solved, pairs, products, change, sums
-    about, libraries = (lead, scale, heavy), (potrf, potrs)
-    control, proved, start = controls(fresh), np.empty(NUMBERS), (tolerance, 0.0)
+    control, proved = controls(fresh, not fresh), np.empty(NUMBERS)
+    told = libraries, (lead, scale, heavy), limits, (tolerance, 0.0), tilt, found, points, slopes, numbers
     proved[ENOUGH] = tolerance
     if fresh:
         for j in range(k):
-            found[j] = dot(messages[j], gradients[0], sums)
-        _take(0, found, lead, scale, tilt, points, slopes, numbers, sums)
-    while control[TURN] < most_steps:
-        here = control[HERE]
-        if control[RENEW] == 1:
-            here_is = base, totals[here], points[here, 0], target, weight
-            _renew(curve, hessian, syrk, here_is, extra, messages, lead, z, root, bend, matrix)
-        if not _propose(libraries, about, points, slopes, matrix, control, proved, work):
-            break
-        trial = control[TRIAL]
-        found[:] = 0.0
-        move = messages, step[lead:], totals[here], base, points[trial, 0], target, weight
-        outputs = totals[trial], z, gradients[trial], found
-        call_kernel(advance, (*move, *extra, *outputs, 0, n_rows))
-        known = found, points, slopes, numbers, control, proved, work
-        if not _judge(libraries, about, limits, start, tilt, *known):
-            break
+            found[0, j] = _dot(messages[j], gradients[0], sums)
+        found[0, k], found[0, k + 1], found[0, k + 2] = numbers[0, 0], numbers[0, 2], numbers[0, 3]
+        call_kernel(decide, (*told, matrix, control, proved, work))
+    while control[WANTED] != END:
+        if control[WANTED] == HESSIAN:
+            here = control[HERE]
+            at = curve, base, totals[here], points[here, 0], target, weight, extra, bend, root
+            call_kernel(curved, (*at, sums, 0, n_rows))
+            matrix[:] = 0.0
+            call_kernel(hessian, (messages, root, lead, syrk, matrix, 0, n_rows))
+            for i in range(n):
+                for j in range(i):
+                    matrix[i, j] = matrix[j, i]
+        elif control[WANTED] == PASS:
+            here, trial = control[HERE], control[TRIAL]
+            found[trial] = 0.0
+            move = messages, step[lead:], totals[here], base, points[trial, 0], target, weight
+            to = totals[trial], z, gradients[trial], found[trial]
+            call_kernel(advance, (*move, *extra, *to, 0, n_rows))
+        call_kernel(decide, (*told, matrix, control, proved, work))
     renewed = control[RENEWED] == 1
     if control[LONG] == 1:
         return control[HERE], False, renewed

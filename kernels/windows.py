@@ -29,4 +29,6 @@ def row_of_each(begin, stride, first_row, out, start, stop):
     # Arrays: without the compiler a number warns of the overflow that is meant.
     windows, width = np.arange(begin + start, begin + stop).astype(np.uint64), np.uint64(stride)
     inside = ((windows * _FACTOR) >> _LOW_BITS) % width
-    out[start:stop] = (windows * width + inside).astype(np.int64) - first_row
+    rows = (windows * width + inside).astype(np.int64)
+    for k in range(stop - start):  # an assignment of arrays takes a second to compile
+        out[start + k] = rows[k] - first_row

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastadmm.blocks.block import gram_leaves
 from fastadmm.blocks.tiles import tile_rows
+from fastadmm.coordinator.subspace.one_leaf import address_of_next_step
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import SUMS_BUDGET, borders, fold_ranges
 from fastadmm.engine.rows import address_of
@@ -83,20 +84,21 @@ class _Steps:
         self, span: Any, point: Any, tolerance: tuple[float, float], hessian: SpanHessian, fresh: bool
     ) -> None:
         from fastadmm.kernels.blas import lapack
-        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS, START, controls
+        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS, controls
 
         problem, engine = span.problem, span.engine
         n_rows, k = span.rows.shape
         n = span.lead + k
         self.span, self.engine, self.kind, self.tolerance = span, engine, type(point), tolerance
-        self.control, known = controls(fresh), point.gradient is not None
+        known = point.gradient is not None
+        self.control = controls(fresh, known)
         self.points, self.slopes = np.empty((SLOTS, 1 + k)), np.empty((SLOTS, n))
         self.numbers, self.proved = np.empty((SLOTS, 4)), np.empty(NUMBERS)
         # Of every slot products with the columns, loss and sums of the gradient, in whole cache lines.
         self.found = np.empty((SLOTS, -(-(k + 3) // CACHE_LINES) * CACHE_LINES))
         self.points[0, 0], self.points[0, 1:] = point.intercept, point.coefficients
         own = (point.total, point.gradient) if known else (engine.vector(n_rows), engine.vector(n_rows))
-        self.control[START], self.proved[ENOUGH] = not known, tolerance[0]
+        self.proved[ENOUGH] = tolerance[0]
         if known:
             here = span.at(point)
             sums = point.sums or engine.total_and_size(point.gradient)
@@ -129,7 +131,7 @@ class _Steps:
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.curvature_at import curvature_at
-        from fastadmm.kernels.span_newton import TURN, newton_over_leaves
+        from fastadmm.kernels.span_newton import newton_over_leaves
         from fastadmm.kernels.vectors import sum_by_halves
 
         span, problem, z, bend, points = self.span, self.span.problem, self.z, self.bend, self.points
@@ -144,6 +146,7 @@ class _Steps:
         move = matrices, points[0, 1:], nothing, given[0], 0.0, *given[1:], *extra
         at = curve, given[0], z, 0.0, *given[1:], extra, bend, nothing
         calls = (
+            address_of_next_step(self.libraries, limits),
             address_of(kernels.advance, (*move, z, z, z, own_found[0], 0, 0)),
             address_of(curvature_at, (*at, own_bend[0], 0, 0)),
             curve,
@@ -156,34 +159,31 @@ class _Steps:
         vectors = self.totals, self.gradients, z, bend
         told = self.libraries, cuts, matrices, given, extra, self.about, limits
         state = points, self.slopes, self.numbers, self.matrix, vectors, rooms
-        most, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), False
+        ends, over = (self.tolerance, self.tilt, max(1, _ENTRIES_OF_CALL // (n_rows * k))), False
         memory = self.control, self.proved, self._work(limits[0])
         while not over:
-            ends = self.tolerance, self.tilt, min(limits[0], int(self.control[TURN]) + most)
             over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *told, ends, state, memory)
 
     def one_by_one(self, limits: tuple[Any, ...], hessian: SpanHessian) -> None:
         """The same, each pass a job of the engine."""
-        from fastadmm.kernels.span_newton import HERE, RENEW, START, TRIAL, TURN, judge_step, propose_step
+        from fastadmm.kernels.span_newton import END, HERE, HESSIAN, PASS, TRIAL, WANTED, next_step
 
         span, problem, k = self.span, self.span.problem, self.span.rows.shape[1]
-        control, work, points = self.control, self._work(limits[0]), self.points
-        while control[TURN] < limits[0]:
-            if control[RENEW] and not control[START]:
+        control, points = self.control, self.points
+        told = self.libraries, self.about, limits, self.tolerance, self.tilt, self.found, points
+        state = self.slopes, self.numbers, self.matrix, control, self.proved, self._work(limits[0])
+        while control[WANTED] != END:
+            if control[WANTED] == HESSIAN:
                 span.renew(hessian, self.kind(*self.point(int(control[HERE]))))
                 self.matrix[:], self.bend = hessian.matrix, hessian.reference
-            state = points, self.slopes, self.matrix, control, self.proved, work
-            if not control[START] and not propose_step(self.libraries, self.about, *state):
-                break
-            trial = int(control[TRIAL])
-            found = self.found[trial, : k + 3]
-            to = self.totals[trial], self.z, self.gradients[trial], self.engine
-            move = points[trial, 1:], np.empty(0), problem.offset, float(points[trial, 0])
-            given = span.rows.matrices, *move, problem.y, problem.weight, *to
-            found[k], found[:k], found[k + 1 :] = problem.loss.advance(*given)
-            known = found, points, self.slopes, self.numbers, control, self.proved, work
-            if not judge_step(self.libraries, self.about, limits, self.tolerance, self.tilt, *known):
-                break
+            elif control[WANTED] == PASS:
+                trial = int(control[TRIAL])
+                to = self.totals[trial], self.z, self.gradients[trial], self.engine
+                move = points[trial, 1:], np.empty(0), problem.offset, float(points[trial, 0])
+                given = span.rows.matrices, *move, problem.y, problem.weight, *to
+                found = self.found[trial, : k + 3]
+                found[k], found[:k], found[k + 1 :] = problem.loss.advance(*given)
+            next_step(*told, *state)
 
     def point(self, slot: int) -> tuple[Any, ...]:
         """What a ``SpanPoint`` holds."""

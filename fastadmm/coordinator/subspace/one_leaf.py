@@ -16,7 +16,7 @@ from fastadmm.engine.rows import address_of
 from fastadmm.engine.tree import leaves_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["is_one_leaf", "newton_on_one_leaf"]
+__all__ = ["address_of_next_step", "is_one_leaf", "newton_on_one_leaf"]
 
 
 def is_one_leaf(problem: Any, engine: Engine) -> bool:
@@ -50,16 +50,13 @@ def newton_on_one_leaf(
         Otherwise the minimiser along the next step from there is wanted.
     """
     from fastadmm.kernels.blas import lapack, routine
+    from fastadmm.kernels.curvature_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
     from fastadmm.kernels.span_newton import SLOTS, newton_over_span
 
     problem, messages, lead, point = span.problem, span.messages, span.lead, here.point
-    k, n, kernels, extra = (
-        len(messages),
-        len(point.total),
-        problem.loss.kernels(),
-        problem.loss.kernel_arguments(),
-    )
+    k, n, kernels = len(messages), len(point.total), problem.loss.kernels()
+    extra, nothing = problem.loss.kernel_arguments(), np.empty(0)
     points, slopes = np.empty((SLOTS, 1 + k)), np.empty((SLOTS, lead + k))
     totals, gradients, numbers = np.empty((SLOTS, n)), np.empty((SLOTS, n)), np.empty((SLOTS, 4))
     matrix = np.empty((lead + k, lead + k)) if fresh else hessian.matrix.copy(order="C")
@@ -68,23 +65,45 @@ def newton_on_one_leaf(
     totals[0], gradients[0] = point.total, point.gradient
     numbers[0] = point.loss, here.value, *(point.sums or span.engine.total_and_size(point.gradient))
     slopes[0] = here.slope
-    given, syrk = (problem.offset, problem.y, problem.weight), routine("dsyrk")
-    ends = totals[0], bend, gradients[0], bend
+    tilt = np.zeros(lead + k) if span.tilt is None else span.tilt
+    given, syrk, libraries = (
+        (problem.offset, problem.y, problem.weight),
+        routine("dsyrk"),
+        (lapack("dpotrf"), lapack("dpotrs")),
+    )
+    curve = address_of(kernels.curvature, (bend, *given[1:], *extra, bend, 0, 0))
+    at = curve, given[0], bend, 0.0, *given[1:], extra, bend, bend, nothing
+    move = messages, bend, bend, given[0], 0.0, *given[1:], *extra
     calls = (
-        address_of(kernels.advance, (messages, bend, bend, given[0], 0.0, *given[1:], *extra, *ends, 0, 0)),
-        address_of(kernels.curvature, (bend, *given[1:], *extra, bend, 0, 0)),
+        address_of_next_step(libraries, limits),
+        address_of(kernels.advance, (*move, bend, bend, bend, nothing, 0, 0)),
+        address_of(curvature_at, (*at, 0, 0)),
+        curve,
         address_of(span_hessian, (messages, bend, lead, syrk, matrix, 0, 0)),
         syrk,
-        lapack("dpotrf"),
-        lapack("dpotrs"),
     )
-    tilt = np.zeros(lead + k) if span.tilt is None else span.tilt
     about = lead, span.scale, problem.total_weight, tolerance, tilt, fresh
     state = points, slopes, numbers, totals, gradients, matrix, bend
-    best, ended, renewed = newton_over_span(calls, messages, given, extra, limits, *about, state)
+    best, ended, renewed = newton_over_span(calls, libraries, messages, given, extra, limits, *about, state)
     if renewed:
         hessian.matrix, hessian.reference = matrix, bend
     loss, _, *sums = numbers[best].tolist()
     found = points[best, 1:].copy(), points[best, 0].item(), totals[best].copy(), loss, gradients[best].copy()
     products = slopes[best, lead:] - tilt[lead:] - span.scale * found[0]
     return (*found, (sums[0], sums[1]), products), ended
+
+
+def address_of_next_step(libraries: tuple[int, int], limits: tuple[Any, ...]) -> Any:
+    """Address of :func:`fastadmm.kernels.span_newton.next_step`, the same for all spans.
+
+    Parameters
+    ----------
+    libraries, limits : tuple
+        As there.
+    """
+    from fastadmm.kernels.span_newton import controls, next_step
+
+    vector, table = np.empty(1), np.empty((1, 1))
+    work = vector, table, vector, vector, np.empty((1, 1, 1)), vector, vector, vector
+    told = libraries, (0, 0.0, 0.0), limits, (0.0, 0.0), vector, table, table, table, table, table
+    return address_of(next_step, (*told, controls(False, True), vector, work))
