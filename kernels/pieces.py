@@ -72,32 +72,26 @@ def call_share(typing_context, share, code, what, pieces):
 
 @intrinsic
 def _call_kernel(typing_context, address, arguments):
-    signature = types.void(types.int64, arguments)
+    """Call the kernel at an address with a tuple of exactly its arguments; the number that it returns, or 0."""
+    signature = types.float64(types.int64, arguments)
 
     def generate(context, builder, signature, values):
         kinds = signature.args[1].types
         function_type = context.call_conv.get_function_type(_ROOM, kinds)
         function = builder.inttoptr(values[0], function_type.as_pointer())
         arguments = cgutils.unpack_tuple(builder, values[1])
-        context.call_conv.call_function(builder, function, _ROOM, kinds, arguments)
-        return context.get_dummy_value()
+        _, found = context.call_conv.call_function(builder, function, _ROOM, kinds, arguments)
+        return builder.extract_value(found, 0)
 
     return signature, generate
 
 
-def _called(address, arguments):
-    """Call the kernel at an address with a tuple of exactly its arguments, whatever it returns.
-
-    Without the compiler the address is the kernel itself.
-    """
-    _call_kernel(address, arguments)
-
-
 def _interpreted(kernel, arguments):
-    kernel(*arguments)
+    return kernel(*arguments)
 
 
-call_kernel: Any = numba.njit(error_model="numpy", forceinline=True)(_called) if COMPILED else _interpreted
+#: Without the compiler the address is the kernel itself.
+call_kernel: Any = _call_kernel if COMPILED else _interpreted
 
 
 def _piece_function(context, builder, tuple_type, fill, keep=None):

@@ -6,7 +6,7 @@ Every piece writes to its own place, so results have the same bits whoever compu
 from __future__ import annotations
 
 from fastadmm.kernels.pieces import call_piece, call_share, describe_returns, describe_rows, describe_sums
-from fastadmm.kernels.policy import inline, kernel, parallel_kernel
+from fastadmm.kernels.policy import kernel, parallel_kernel, spliced
 from numba import prange
 
 __all__ = ["into_leaves", "over_pieces", "over_returns", "over_rows", "over_sums", "share_pieces"]
@@ -26,7 +26,7 @@ def share_pieces(code, what, pieces):
         call_piece(code, what, piece)
 
 
-@inline
+@spliced
 def _do(share, code, what, pieces):
     if share != 0:
         call_share(share, code, what, pieces)
@@ -84,14 +84,14 @@ def over_returns(share, address, bounds, own, *arguments):
     _do(share, code, what, len(bounds) - 1)
 
 
-@inline
+@spliced
 def into_leaves(share, address, bounds, own, arguments):
     """:func:`over_sums` inside a kernel that has several jobs, for a tuple of arguments."""
     code, what = describe_sums((address, bounds, own, *arguments))
     _do(share, code, what, len(bounds) - 1)
 
 
-@inline
+@spliced
 def over_pieces(share, address, bounds, arguments):
     """:func:`over_rows` inside a kernel that has several jobs, for a tuple of arguments."""
     code, what = describe_rows((address, bounds, *arguments))

@@ -14,14 +14,16 @@ import math
 import numpy as np
 from fastadmm.kernels.blas import factorise, solve_factorised
 from fastadmm.kernels.pieces import call_kernel
-from fastadmm.kernels.policy import apart, inline, kernel
+from fastadmm.kernels.policy import apart, kernel
 from fastadmm.kernels.rows import into_leaves, over_pieces
 from fastadmm.kernels.vectors import LANES, dot
 
 __all__ = [
     "BEST",
+    "CONTROLS",
     "END",
     "ENOUGH",
+    "FRESH",
     "HERE",
     "HESSIAN",
     "LONG",
@@ -30,9 +32,9 @@ __all__ = [
     "RENEWED",
     "SLOTS",
     "START",
+    "STEP",
     "TRIAL",
     "WANTED",
-    "controls",
     "newton_over_leaves",
     "newton_over_span",
     "next_step",
@@ -45,11 +47,11 @@ SLOTS = 3
 #: the secants, and steps; whether the Hessian is of this very point and is a new one; what is wanted next;
 #: whether a search along the step is wanted; whether of the start nothing is known but where it is; and
 #: whether the Hessian has been factorised.
-HERE, BEST, TRIAL, _IDLE, _COUNT, _TURN, _FRESH, RENEWED, WANTED, LONG, START, _FACTORISED = range(12)
-_CONTROLS = 12
+HERE, BEST, TRIAL, _IDLE, _COUNT, _TURN, FRESH, RENEWED, WANTED, LONG, START, _FACTORISED = range(12)
+CONTROLS = 12
 
 #: What is wanted: nothing more; a pass where a step leads; the Hessian here; or only the step from here.
-END, PASS, HESSIAN, _STEP = range(4)
+END, PASS, HESSIAN, STEP = range(4)
 
 #: Behind what slots prove: the decrease that a step promises, and what may be left.
 _DECREASE, ENOUGH, NUMBERS = SLOTS, SLOTS + 1, SLOTS + 2
@@ -102,39 +104,6 @@ def _solve(factorised, factor, size, potrs, pairs, products, count, slope, out, 
             out[i] += share * pairs[0, k, i]
 
 
-@inline
-def _take(slot, products, lead, scale, tilt, points, slopes, numbers, proved, sums):
-    """Slope and objective at a point, of products of messages and gradient; its loss and sums are known."""
-    k, c = len(tilt) - lead, points[slot, 1:]
-    for j in range(k):
-        slopes[slot, lead + j] = products[j] + scale * c[j]
-    if lead == 1:
-        slopes[slot, 0] = numbers[slot, 2]
-    for i in range(len(tilt)):
-        slopes[slot, i] += tilt[i]
-    regulariser = 0.5 * scale * _dot(c, c, sums) + _dot(tilt, points[slot, 1 - lead :], sums)
-    numbers[slot, 1] = numbers[slot, 0] + regulariser
-    proved[slot] = _dot(slopes[slot, lead:], slopes[slot, lead:], sums) / (2.0 * scale)
-
-
-@kernel
-def controls(fresh, known):
-    """What is remembered before the first step.
-
-    Parameters
-    ----------
-    fresh : bool
-        Whether the Hessian is to be computed for it.
-    known : bool
-        Whether loss and slope are known where it begins.
-    """
-    control = np.zeros(_CONTROLS, dtype=np.int64)
-    control[_FRESH] = control[RENEWED] = 1 if fresh else 0
-    control[START] = 0 if known else 1
-    control[WANTED] = PASS if not known else HESSIAN if fresh else _STEP
-    return control
-
-
 @apart
 def _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, proved, sums):
     """Whether a step is taken; if not, what is wanted then."""
@@ -146,7 +115,7 @@ def _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, pro
         proves_more = proved[trial] <= 0.25 * proved[here]
         lower = lower or (proves_more and after <= before + rounding * abs(before))
     if not lower:
-        if control[_FRESH] == 0:
+        if control[FRESH] == 0:
             control[WANTED] = HESSIAN
         else:
             control[LONG] = 1 if decrease > flat * abs(before) else 0
@@ -177,21 +146,26 @@ def next_step(
     k, start, slow = n - lead, control[START] == 1, False
     control[WANTED] = END
     if wanted == PASS:
-        numbers[trial, 0], numbers[trial, 2], numbers[trial, 3] = (
-            found[trial, k],
-            found[trial, k + 1],
-            found[trial, k + 2],
-        )
-        _take(trial, found[trial], lead, scale, tilt, points, slopes, numbers, proved, sums)
+        numbers[trial, 0], numbers[trial, 2] = found[trial, k], found[trial, k + 1]
+        numbers[trial, 3], c = found[trial, k + 2], points[trial, 1:]
+        for j in range(k):
+            slopes[trial, lead + j] = found[trial, j] + scale * c[j]
+        if lead == 1:
+            slopes[trial, 0] = numbers[trial, 2]
+        for i in range(n):
+            slopes[trial, i] += tilt[i]
+        regulariser = 0.5 * scale * _dot(c, c, sums) + _dot(tilt, points[trial, 1 - lead :], sums)
+        numbers[trial, 1] = numbers[trial, 0] + regulariser
+        proved[trial] = _dot(slopes[trial, lead:], slopes[trial, lead:], sums) / (2.0 * scale)
     if wanted == PASS and start:
         control[START], proved[ENOUGH] = 0, tolerance[0] + tolerance[1] * numbers[trial, 0]
-        if control[_FRESH] == 1:
+        if control[FRESH] == 1:
             control[WANTED] = HESSIAN
             return
     if wanted == PASS and not start:
         if not _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, proved, sums):
             if control[WANTED] == HESSIAN and control[_TURN] < most_steps:
-                control[_FRESH] = control[RENEWED] = 1
+                control[FRESH] = control[RENEWED] = 1
             else:
                 control[WANTED] = END
             return
@@ -204,7 +178,7 @@ def next_step(
             products[count] = product
             control[_COUNT] = count + 1
         after, decrease = numbers[trial, 1], proved[_DECREASE]
-        control[HERE], control[_FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
+        control[HERE], control[FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
         if decrease > hidden * abs(after) or proved[trial] < proved[best]:
             control[BEST], control[_IDLE] = trial, 0
         if proved[trial] <= proved[ENOUGH] or control[_IDLE] >= most_idle or control[_TURN] >= most_steps:
@@ -220,7 +194,7 @@ def next_step(
     promised = _dot(slopes[here], solved, sums)
     if slow and not promised <= contraction * proved[_DECREASE]:
         control[WANTED] = HESSIAN
-        control[_FRESH] = control[RENEWED] = 1
+        control[FRESH] = control[RENEWED] = 1
         return
     control[_TURN] += 1
     proved[_DECREASE] = promised
@@ -270,7 +244,7 @@ def newton_over_leaves(
         slot sums of messages, by slot gradients, predictor and curvature; and a tuple of room for what
         leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``, and by slot for the first's sum.
     memory : tuple of ndarray
-        ``control``, from :func:`controls`; ``proved``, of shape (NUMBERS,), what slots prove and, with a
+        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), what slots prove and, with a
         start that is known, what may be left; ``work``, a tuple of room for a step.
 
     Returns
@@ -312,7 +286,7 @@ def newton_over_leaves(
 
 @kernel
 def newton_over_span(
-    calls, libraries, messages, given, extra, limits, lead, scale, heavy, tolerance, tilt, fresh, state
+    calls, libraries, messages, given, extra, limits, lead, scale, heavy, tolerance, tilt, state
 ):
     """Newton's method from the point in slot 0.
 
@@ -339,13 +313,12 @@ def newton_over_span(
     tolerance : float
     tilt : ndarray of shape (lead + K,)
         Added to slopes.
-    fresh : bool
-        Whether Hessian and slope in slot 0 are to be computed first.
     state : tuple of ndarray
         By slot intercept and coefficients, of shape (3, 1 + K); slopes, of shape (3, lead + K); loss,
         objective and sums of the gradient and of its absolute values, of shape (3, 4); sums of messages and
-        gradients, of shape (3, N); and the Hessian, of shape (lead + K, lead + K), with its curvature, of
-        shape (N,). All are written to.
+        gradients, of shape (3, N); the Hessian, of shape (lead + K, lead + K), with its curvature, of shape
+        (N,); ``control``, with a start that is not known where slope and objective are to be computed first,
+        and ``proved``, of shape (NUMBERS,). All are written to.
 
     Returns
     -------
@@ -358,16 +331,15 @@ def newton_over_span(
     """
     decide, advance, curved, curve, hessian, syrk = calls
     base, target, weight = given
-    points, slopes, numbers, totals, gradients, matrix, bend = state
+    points, slopes, numbers, totals, gradients, matrix, bend, control, proved = state
     most_steps, k, n, n_rows = limits[0], len(messages), len(matrix), len(base)
     sums, z, root, found = np.empty(LANES), np.empty(n_rows), np.empty(n_rows), np.empty((SLOTS, k + 3))
     size, factor, step, solved = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
     pairs, products, change = np.empty((2, most_steps, n)), np.empty(most_steps), np.empty(n)
     work = size, factor, step, solved, pairs, products, change, sums
-    control, proved = controls(fresh, not fresh), np.empty(NUMBERS)
     told = libraries, (lead, scale, heavy), limits, (tolerance, 0.0), tilt, found, points, slopes, numbers
     proved[ENOUGH] = tolerance
-    if fresh:
+    if control[START] == 1:
         for j in range(k):
             found[0, j] = _dot(messages[j], gradients[0], sums)
         found[0, k], found[0, k + 1], found[0, k + 2] = numbers[0, 0], numbers[0, 2], numbers[0, 3]

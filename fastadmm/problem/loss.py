@@ -270,9 +270,12 @@ class Loss(ABC):
         base, total, intercept, y, weight, z, gradient, engine
             As of :meth:`advance`, with the sum of messages that there is.
         """
-        here = np.empty((0, len(y))), np.empty(0), total
-        arguments = (*here, base, intercept, y, weight, *self.kernel_arguments(), total, z, gradient)
-        return engine.kernel_parts(self.kernels().advance, engine.leaves(len(y)), (3,), *arguments)
+        from fastadmm.kernels.loss_at import loss_at
+
+        kernel, extra = self.kernels().evaluate, self.kernel_arguments()
+        evaluate = address_of(kernel, (z, y, weight, *extra, gradient, 0, 0))
+        given = evaluate, base, total, float(intercept), y, weight, extra, z, gradient
+        return engine.kernel_parts(loss_at, engine.leaves(len(y)), (3,), *given)
 
     def measure(
         self,

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastadmm.blocks.block import gram_leaves
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.coordinator.subspace.one_leaf import address_of_next_step
+from fastadmm.coordinator.subspace.one_leaf import address_of_next_step, controls
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import SUMS_BUDGET, borders, fold_ranges
 from fastadmm.engine.rows import address_of
@@ -84,7 +84,7 @@ class _Steps:
         self, span: Any, point: Any, tolerance: tuple[float, float], hessian: SpanHessian, fresh: bool
     ) -> None:
         from fastadmm.kernels.blas import lapack
-        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS, controls
+        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS
 
         problem, engine = span.problem, span.engine
         n_rows, k = span.rows.shape

@@ -16,7 +16,9 @@ from fastadmm.engine.rows import address_of
 from fastadmm.engine.tree import leaves_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["address_of_next_step", "is_one_leaf", "newton_on_one_leaf"]
+__all__ = ["address_of_next_step", "controls", "is_one_leaf", "newton_on_one_leaf"]
+
+Array = np.ndarray
 
 
 def is_one_leaf(problem: Any, engine: Engine) -> bool:
@@ -52,7 +54,7 @@ def newton_on_one_leaf(
     from fastadmm.kernels.blas import lapack, routine
     from fastadmm.kernels.curvature_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
-    from fastadmm.kernels.span_newton import SLOTS, newton_over_span
+    from fastadmm.kernels.span_newton import NUMBERS, SLOTS, newton_over_span
 
     problem, messages, lead, point = span.problem, span.messages, span.lead, here.point
     k, n, kernels = len(messages), len(point.total), problem.loss.kernels()
@@ -82,8 +84,9 @@ def newton_on_one_leaf(
         address_of(span_hessian, (messages, bend, lead, syrk, matrix, 0, 0)),
         syrk,
     )
-    about = lead, span.scale, problem.total_weight, tolerance, tilt, fresh
-    state = points, slopes, numbers, totals, gradients, matrix, bend
+    about = lead, span.scale, problem.total_weight, tolerance, tilt
+    memory = controls(fresh, not fresh), np.empty(NUMBERS)
+    state = points, slopes, numbers, totals, gradients, matrix, bend, *memory
     best, ended, renewed = newton_over_span(calls, libraries, messages, given, extra, limits, *about, state)
     if renewed:
         hessian.matrix, hessian.reference = matrix, bend
@@ -91,6 +94,24 @@ def newton_on_one_leaf(
     found = points[best, 1:].copy(), points[best, 0].item(), totals[best].copy(), loss, gradients[best].copy()
     products = slopes[best, lead:] - tilt[lead:] - span.scale * found[0]
     return (*found, (sums[0], sums[1]), products), ended
+
+
+def controls(fresh: bool, known: bool) -> Array:
+    """What Newton's method remembers before the first step, of shape (CONTROLS,).
+
+    Parameters
+    ----------
+    fresh : bool
+        Whether the Hessian is to be computed for it.
+    known : bool
+        Whether objective and slope are known where it begins.
+    """
+    from fastadmm.kernels.span_newton import CONTROLS, FRESH, HESSIAN, PASS, RENEWED, START, STEP, WANTED
+
+    control = np.zeros(CONTROLS, dtype=np.int64)
+    control[FRESH], control[RENEWED], control[START] = fresh, fresh, not known
+    control[WANTED] = (HESSIAN if fresh else STEP) if known else PASS
+    return control
 
 
 def address_of_next_step(libraries: tuple[int, int], limits: tuple[Any, ...]) -> Any:
@@ -101,7 +122,7 @@ def address_of_next_step(libraries: tuple[int, int], limits: tuple[Any, ...]) ->
     libraries, limits : tuple
         As there.
     """
-    from fastadmm.kernels.span_newton import controls, next_step
+    from fastadmm.kernels.span_newton import next_step
 
     vector, table = np.empty(1), np.empty((1, 1))
     work = vector, table, vector, vector, np.empty((1, 1, 1)), vector, vector, vector
