@@ -72,7 +72,7 @@ def call_share(typing_context, share, code, what, pieces):
 
 @intrinsic
 def _call_kernel(typing_context, address, arguments):
-    """Call the kernel at an address with a tuple of exactly its arguments; the number that it returns, or 0."""
+    """Call the kernel at an address with a tuple of exactly its arguments; what number it returns, or 0."""
     signature = types.float64(types.int64, arguments)
 
     def generate(context, builder, signature, values):

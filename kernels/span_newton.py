@@ -1,10 +1,10 @@
 """Newton's method over a span, all steps in one call: the interpreter took most of the time.
 
-The steps are those of :func:`fastadmm.coordinator.subspace.span.descend`: :func:`next_step` judges one by what
-a pass over the rows has found, and proposes the next. It is called at its address, as loss and Hessian are: so
-they serve every loss and way of passing, and none is compiled twice. :func:`newton_over_span` has the few rows
-of one leaf; :func:`newton_over_leaves` shares the passes among threads; where rows are on other machines or in
-a scratch file, the caller passes over them between steps.
+The steps are those of :func:`fastadmm.coordinator.subspace.span.descend`: :func:`next_step` judges one by
+what a pass over the rows has found, and proposes the next. It is called at its address, as loss and Hessian
+are: so they serve every loss and way of passing, and none is compiled twice. :func:`newton_over_span` has the
+few rows of one leaf; :func:`newton_over_leaves` shares the passes among threads; where rows are on other
+machines or in a scratch file, the caller passes over them between steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastadmm.kernels.blas import factorise, solve_factorised
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import apart, kernel
 from fastadmm.kernels.rows import into_leaves, over_pieces
-from fastadmm.kernels.vectors import LANES, dot
+from fastadmm.kernels.vectors import dot
 
 __all__ = [
     "BEST",
@@ -123,23 +123,34 @@ def _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, pro
 
 
 @kernel
-def next_step(
-    libraries, about, limits, tolerance, tilt, found, points, slopes, numbers, matrix, control, proved, work
-):
-    """Take in what was wanted; write the next step and where it leads, or what else is wanted, to ``control``.
+def next_step(libraries, about, limits, ends, state, memory):
+    """Take in what was wanted; write the next step and where it leads, or what else is wanted.
 
     Parameters
     ----------
-    found : ndarray of shape (SLOTS, at least K + 3)
-        By slot products of the columns and the gradient, loss, and sums of the gradient and its absolute
-        values.
-    tolerance, tilt
-        The first two of ``ends`` of :func:`newton_over_leaves`.
-    libraries, about, limits, points, slopes, numbers, matrix, control, proved, work
-        As of :func:`newton_over_leaves`.
+    libraries : tuple of int
+        Addresses of the libraries' ``dpotrf`` and ``dpotrs``.
+    about : tuple
+        1 with an intercept, else 0; scale of the regulariser; the total weight.
+    limits : tuple
+        Most steps; most of them in a row that prove no more; contraction that keeps the Hessian; shares of
+        the objective below which a decrease is lost, may be lost, and is rounding; share of the derivative
+        that may be left.
+    ends : tuple
+        Of a start that is not known what may be left, and as a share of the loss there how much more, in a
+        tuple; what is added to slopes, of shape (lead + K,).
+    state : tuple of ndarray
+        By slot, of shape (SLOTS, ...): products of the columns and the gradient, loss, and sums of the
+        gradient and of its absolute values (at least K + 3); intercept and coefficients (1 + K); slopes
+        (lead + K); loss, objective and these sums (4). The Hessian, of shape (lead + K, lead + K).
+    memory : tuple of ndarray
+        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), what slots prove and, with a start
+        that is known, what may be left; ``work``, a tuple of room for a step.
     """
     potrf, potrs = libraries
-    lead, scale, heavy = about
+    (lead, scale, heavy), (tolerance, tilt) = about, ends
+    found, points, slopes, numbers, matrix = state
+    control, proved, work = memory
     most_steps, most_idle, contraction, flat, hidden, _, _ = limits
     size, factor, step, solved, pairs, products, change, sums = work
     here, best, trial, wanted, n = control[HERE], control[BEST], control[TRIAL], control[WANTED], len(matrix)
@@ -212,9 +223,7 @@ def next_step(
 
 
 @kernel
-def newton_over_leaves(
-    share, calls, libraries, cuts, matrices, given, extra, about, limits, ends, state, memory
-):
+def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors, rooms, told, state, memory):
     """Newton's method over all weights from the point in slot 0, or on from where an earlier call ended.
 
     Parameters
@@ -225,27 +234,24 @@ def newton_over_leaves(
         Addresses of :func:`next_step`, of the loss's ``advance``, of ``curvature_at``, of the loss's
         ``curvature``, of ``beside_gram``, of ``sum_by_halves`` and of the library's ``dsyrk``; rows of a
         tile.
-    libraries : tuple of int
-        Addresses of the libraries' ``dpotrf`` and ``dpotrs``.
     cuts : tuple of ndarray of int64
         Borders of leaves, of those of a Gram matrix, and of its numbers.
     matrices : tuple of ndarray of shape (N, d_m)
         K columns in all.
-    given, extra, limits
+    given, extra
         As of :func:`newton_over_span`.
-    about : tuple
-        1 with an intercept, else 0; scale of the regulariser; the total weight.
-    ends : tuple
-        Of a start that is not known what may be left, and as a share of the loss there how much more, in a
-        tuple; what is added to slopes, of shape (lead + K,); no more passes here than so many.
-    state : tuple
-        By slot, as of :func:`newton_over_span`, ``points``, ``slopes`` and ``numbers``, which begin with what
-        is known in slot 0; the Hessian, of shape (lead + K, lead + K); a tuple of vectors of shape (N,), by
-        slot sums of messages, by slot gradients, predictor and curvature; and a tuple of room for what
-        leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``, and by slot for the first's sum.
+    most : int
+        No more passes here than so many.
+    vectors : tuple
+        Of shape (N,): by slot sums of messages, by slot gradients, predictor and curvature.
+    rooms : tuple of ndarray
+        For what leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``.
+    told : tuple
+        The first arguments of :func:`next_step`.
+    state : tuple of ndarray
+        As of :func:`next_step`; they begin with what is known in slot 0.
     memory : tuple of ndarray
-        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), what slots prove and, with a
-        start that is known, what may be left; ``work``, a tuple of room for a step.
+        As of :func:`next_step`.
 
     Returns
     -------
@@ -255,12 +261,10 @@ def newton_over_leaves(
     decide, advance, curved, curve, gram, fold, syrk, tile = calls
     leaves, gram_leaves, numbers_of_gram = cuts
     base, target, weight = given
-    tolerance, tilt, most = ends
-    points, slopes, numbers, matrix, (totals, gradients, z, bend), rooms = state
-    control, proved, work = memory
-    own_found, own_bend, own_gram, found = rooms
-    told = libraries, about, limits, tolerance, tilt, found, points, slopes, numbers, matrix
-    lead, n, nothing = about[0], len(matrix), np.empty(0)
+    totals, gradients, z, bend = vectors
+    own_found, own_bend, own_gram = rooms
+    found, points, _, _, matrix = state
+    control, lead, n, nothing = memory[0], told[1][0], len(matrix), np.empty(0)
     for _ in range(most):
         if control[WANTED] == HESSIAN:
             here = control[HERE]
@@ -278,16 +282,14 @@ def newton_over_leaves(
             to = totals[trial], z, gradients[trial]
             into_leaves(share, advance, leaves, own_found, (*move, *extra, *to))
             call_kernel(fold, (own_found, found[trial], 0, found.shape[1]))
-        call_kernel(decide, (*told, control, proved, work))
+        call_kernel(decide, (*told, state, memory))
         if control[WANTED] == END:
             return True
     return False
 
 
 @kernel
-def newton_over_span(
-    calls, libraries, messages, given, extra, limits, lead, scale, heavy, tolerance, tilt, state
-):
+def newton_over_span(calls, messages, given, extra, vectors, told, state, memory):
     """Newton's method from the point in slot 0.
 
     Parameters
@@ -295,58 +297,34 @@ def newton_over_span(
     calls : tuple of int
         Addresses of :func:`next_step`, of the loss's ``advance``, of ``curvature_at``, of the loss's
         ``curvature``, of ``span_hessian`` and of the library's ``dsyrk``.
-    libraries : tuple of int
-        As of :func:`newton_over_leaves`.
     messages : ndarray of shape (K, N)
     given : tuple of ndarray of shape (N,)
         Offset, targets and weights.
     extra : tuple
         The loss's parameters.
-    limits : tuple
-        Most steps; most of them in a row that prove no more; contraction that keeps the Hessian; shares of
-        the objective below which a decrease is lost, may be lost, and is rounding; share of the derivative
-        that may be left.
-    lead : int
-        1 with an intercept, else 0.
-    scale, heavy : float
-        Of the regulariser; the total weight.
-    tolerance : float
-    tilt : ndarray of shape (lead + K,)
-        Added to slopes.
-    state : tuple of ndarray
-        By slot intercept and coefficients, of shape (3, 1 + K); slopes, of shape (3, lead + K); loss,
-        objective and sums of the gradient and of its absolute values, of shape (3, 4); sums of messages and
-        gradients, of shape (3, N); the Hessian, of shape (lead + K, lead + K), with its curvature, of shape
-        (N,); ``control``, with a start that is not known where slope and objective are to be computed first,
-        and ``proved``, of shape (NUMBERS,). All are written to.
-
-    Returns
-    -------
-    slot : int
-        Of the best point.
-    ended : bool
-        Otherwise the minimiser along the next step is wanted, from the point in this slot.
-    renewed : bool
-        Whether there is a new Hessian.
+    vectors : tuple of ndarray
+        By slot sums of messages and gradients, of shape (SLOTS, N), and curvature, of shape (N,). Of a start
+        that is not known, the first two are.
+    told : tuple
+        The first arguments of :func:`next_step`.
+    state, memory : tuple of ndarray
+        As of :func:`next_step`; of a start that is not known loss and sums are, with their slot.
     """
     decide, advance, curved, curve, hessian, syrk = calls
     base, target, weight = given
-    points, slopes, numbers, totals, gradients, matrix, bend, control, proved = state
-    most_steps, k, n, n_rows = limits[0], len(messages), len(matrix), len(base)
-    sums, z, root, found = np.empty(LANES), np.empty(n_rows), np.empty(n_rows), np.empty((SLOTS, k + 3))
-    size, factor, step, solved = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
-    pairs, products, change = np.empty((2, most_steps, n)), np.empty(most_steps), np.empty(n)
-    work = size, factor, step, solved, pairs, products, change, sums
-    told = libraries, (lead, scale, heavy), limits, (tolerance, 0.0), tilt, found, points, slopes, numbers
-    proved[ENOUGH] = tolerance
+    totals, gradients, bend = vectors
+    found, points, _, numbers, matrix = state
+    control, step, sums, lead = memory[0], memory[2][2], memory[2][7], told[1][0]
+    k, n, n_rows = len(messages), len(matrix), len(base)
+    z, root = np.empty(n_rows), np.empty(n_rows)
     if control[START] == 1:
         for j in range(k):
             found[0, j] = _dot(messages[j], gradients[0], sums)
         found[0, k], found[0, k + 1], found[0, k + 2] = numbers[0, 0], numbers[0, 2], numbers[0, 3]
-        call_kernel(decide, (*told, matrix, control, proved, work))
+        call_kernel(decide, (*told, state, memory))
     while control[WANTED] != END:
+        here, trial = control[HERE], control[TRIAL]
         if control[WANTED] == HESSIAN:
-            here = control[HERE]
             at = curve, base, totals[here], points[here, 0], target, weight, extra, bend, root
             call_kernel(curved, (*at, sums, 0, n_rows))
             matrix[:] = 0.0
@@ -355,13 +333,8 @@ def newton_over_span(
                 for j in range(i):
                     matrix[i, j] = matrix[j, i]
         elif control[WANTED] == PASS:
-            here, trial = control[HERE], control[TRIAL]
             found[trial] = 0.0
             move = messages, step[lead:], totals[here], base, points[trial, 0], target, weight
             to = totals[trial], z, gradients[trial], found[trial]
             call_kernel(advance, (*move, *extra, *to, 0, n_rows))
-        call_kernel(decide, (*told, matrix, control, proved, work))
-    renewed = control[RENEWED] == 1
-    if control[LONG] == 1:
-        return control[HERE], False, renewed
-    return control[BEST], True, renewed
+        call_kernel(decide, (*told, state, memory))

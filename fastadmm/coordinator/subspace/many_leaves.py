@@ -13,7 +13,7 @@ import numpy as np
 
 from fastadmm.blocks.block import gram_leaves
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.coordinator.subspace.one_leaf import address_of_next_step, controls
+from fastadmm.coordinator.subspace.one_leaf import memory_of_steps, told_of_steps
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import SUMS_BUDGET, borders, fold_ranges
 from fastadmm.engine.rows import address_of
@@ -60,11 +60,11 @@ def newton_on_leaves(
     """
     from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
 
-    steps = _Steps(span, point, tolerance, hessian, fresh)
+    steps = _Steps(span, point, tolerance, hessian, fresh, limits)
     if steps.at_hand():
-        steps.all_in_few_calls(limits)
+        steps.all_in_few_calls()
     else:
-        steps.one_by_one(limits, hessian)
+        steps.one_by_one(hessian)
     if steps.control[RENEWED]:
         hessian.matrix, hessian.reference = steps.matrix, steps.bend
     long = bool(steps.control[LONG])
@@ -76,29 +76,33 @@ class _Steps:
 
     Parameters
     ----------
-    span, point, tolerance, hessian, fresh
+    span, point, tolerance, hessian, fresh, limits
         As of :func:`newton_on_leaves`.
     """
 
     def __init__(
-        self, span: Any, point: Any, tolerance: tuple[float, float], hessian: SpanHessian, fresh: bool
+        self,
+        span: Any,
+        point: Any,
+        tolerance: tuple[float, float],
+        hessian: SpanHessian,
+        fresh: bool,
+        limits: tuple[Any, ...],
     ) -> None:
-        from fastadmm.kernels.blas import lapack
-        from fastadmm.kernels.span_newton import ENOUGH, NUMBERS, SLOTS
+        from fastadmm.kernels.span_newton import SLOTS
 
-        problem, engine = span.problem, span.engine
-        n_rows, k = span.rows.shape
-        n = span.lead + k
-        self.span, self.engine, self.kind, self.tolerance = span, engine, type(point), tolerance
-        known = point.gradient is not None
-        self.control = controls(fresh, known)
+        engine, (n_rows, k) = span.engine, span.rows.shape
+        n, known = span.lead + k, point.gradient is not None
+        self.span, self.engine, self.kind = span, engine, type(point)
+        self.told = told_of_steps(span, tolerance, limits)
+        self.memory = memory_of_steps(n, fresh, known, tolerance[0], limits[0])
+        self.control = self.memory[0]
         self.points, self.slopes = np.empty((SLOTS, 1 + k)), np.empty((SLOTS, n))
-        self.numbers, self.proved = np.empty((SLOTS, 4)), np.empty(NUMBERS)
+        self.numbers = np.empty((SLOTS, 4))
         # Of every slot products with the columns, loss and sums of the gradient, in whole cache lines.
         self.found = np.empty((SLOTS, -(-(k + 3) // CACHE_LINES) * CACHE_LINES))
         self.points[0, 0], self.points[0, 1:] = point.intercept, point.coefficients
         own = (point.total, point.gradient) if known else (engine.vector(n_rows), engine.vector(n_rows))
-        self.proved[ENOUGH] = tolerance[0]
         if known:
             here = span.at(point)
             sums = point.sums or engine.total_and_size(point.gradient)
@@ -108,9 +112,7 @@ class _Steps:
         self.gradients = own[1], engine.vector(n_rows), engine.vector(n_rows)
         self.z, self.bend = engine.vector(n_rows), engine.vector(n_rows)
         self.matrix = np.empty((n, n)) if fresh else hessian.matrix.copy(order="C")
-        self.libraries = lapack("dpotrf"), lapack("dpotrs")
-        self.about = span.lead, span.scale, problem.total_weight
-        self.tilt = np.zeros(n) if span.tilt is None else span.tilt
+        self.state = self.found, self.points, self.slopes, self.numbers, self.matrix
         self.leaves = engine.leaves(n_rows)
         self.gram_leaves = gram_leaves((n_rows, k), float(k), engine)
 
@@ -119,19 +121,12 @@ class _Steps:
         given = self.engine.can_run_jobs(self.leaves, self.span.rows.matrices, self.totals, self.gradients)
         return given and len(self.gram_leaves) * self.matrix.nbytes <= _GRAMS_BUDGET
 
-    def _work(self, most: int) -> tuple[Array, ...]:
-        from fastadmm.kernels.vectors import LANES
-
-        n = len(self.matrix)
-        solving = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
-        return *solving, np.empty((2, most, n)), np.empty(most), np.empty(n), np.empty(LANES)
-
-    def all_in_few_calls(self, limits: tuple[Any, ...]) -> None:
+    def all_in_few_calls(self) -> None:
         """All steps, each call so many that it takes no longer than a second or so on one core."""
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.curvature_at import curvature_at
-        from fastadmm.kernels.span_newton import newton_over_leaves
+        from fastadmm.kernels.span_newton import newton_over_leaves, next_step
         from fastadmm.kernels.vectors import sum_by_halves
 
         span, problem, z, bend, points = self.span, self.span.problem, self.z, self.bend, self.points
@@ -141,12 +136,12 @@ class _Steps:
         own_found = np.empty((len(self.leaves), self.found.shape[1]))
         own_bend = np.empty((len(self.leaves), CACHE_LINES))
         own_gram = np.empty((len(self.gram_leaves), n, n))
-        rooms = own_found, own_bend, own_gram, self.found
+        rooms = own_found, own_bend, own_gram
         curve = address_of(kernels.curvature, (z, *given[1:], *extra, bend, 0, 0))
         move = matrices, points[0, 1:], nothing, given[0], 0.0, *given[1:], *extra
         at = curve, given[0], z, 0.0, *given[1:], extra, bend, nothing
         calls = (
-            address_of_next_step(self.libraries, limits),
+            address_of(next_step, (*self.told, self.state, self.memory)),
             address_of(kernels.advance, (*move, z, z, z, own_found[0], 0, 0)),
             address_of(curvature_at, (*at, own_bend[0], 0, 0)),
             curve,
@@ -157,21 +152,17 @@ class _Steps:
         )
         cuts = borders(self.leaves), borders(self.gram_leaves), borders(fold_ranges(n * n))
         vectors = self.totals, self.gradients, z, bend
-        told = self.libraries, cuts, matrices, given, extra, self.about, limits
-        state = points, self.slopes, self.numbers, self.matrix, vectors, rooms
-        ends, over = (self.tolerance, self.tilt, max(1, _ENTRIES_OF_CALL // (n_rows * k))), False
-        memory = self.control, self.proved, self._work(limits[0])
+        most, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), False
+        about = cuts, matrices, given, extra, most, vectors, rooms, self.told, self.state, self.memory
         while not over:
-            over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *told, ends, state, memory)
+            over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *about)
 
-    def one_by_one(self, limits: tuple[Any, ...], hessian: SpanHessian) -> None:
+    def one_by_one(self, hessian: SpanHessian) -> None:
         """The same, each pass a job of the engine."""
         from fastadmm.kernels.span_newton import END, HERE, HESSIAN, PASS, TRIAL, WANTED, next_step
 
         span, problem, k = self.span, self.span.problem, self.span.rows.shape[1]
         control, points = self.control, self.points
-        told = self.libraries, self.about, limits, self.tolerance, self.tilt, self.found, points
-        state = self.slopes, self.numbers, self.matrix, control, self.proved, self._work(limits[0])
         while control[WANTED] != END:
             if control[WANTED] == HESSIAN:
                 span.renew(hessian, self.kind(*self.point(int(control[HERE]))))
@@ -183,7 +174,7 @@ class _Steps:
                 given = span.rows.matrices, *move, problem.y, problem.weight, *to
                 found = self.found[trial, : k + 3]
                 found[k], found[:k], found[k + 1 :] = problem.loss.advance(*given)
-            next_step(*told, *state)
+            next_step(*self.told, self.state, self.memory)
 
     def point(self, slot: int) -> tuple[Any, ...]:
         """What a ``SpanPoint`` holds."""

@@ -16,9 +16,7 @@ from fastadmm.engine.rows import address_of
 from fastadmm.engine.tree import leaves_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["address_of_next_step", "controls", "is_one_leaf", "newton_on_one_leaf"]
-
-Array = np.ndarray
+__all__ = ["is_one_leaf", "memory_of_steps", "newton_on_one_leaf", "told_of_steps"]
 
 
 def is_one_leaf(problem: Any, engine: Engine) -> bool:
@@ -51,14 +49,14 @@ def newton_on_one_leaf(
     ended : bool
         Otherwise the minimiser along the next step from there is wanted.
     """
-    from fastadmm.kernels.blas import lapack, routine
+    from fastadmm.kernels.blas import routine
     from fastadmm.kernels.curvature_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
-    from fastadmm.kernels.span_newton import NUMBERS, SLOTS, newton_over_span
+    from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED, SLOTS, newton_over_span, next_step
 
     problem, messages, lead, point = span.problem, span.messages, span.lead, here.point
     k, n, kernels = len(messages), len(point.total), problem.loss.kernels()
-    extra, nothing = problem.loss.kernel_arguments(), np.empty(0)
+    extra, nothing, syrk = problem.loss.kernel_arguments(), np.empty(0), routine("dsyrk")
     points, slopes = np.empty((SLOTS, 1 + k)), np.empty((SLOTS, lead + k))
     totals, gradients, numbers = np.empty((SLOTS, n)), np.empty((SLOTS, n)), np.empty((SLOTS, 4))
     matrix = np.empty((lead + k, lead + k)) if fresh else hessian.matrix.copy(order="C")
@@ -67,64 +65,84 @@ def newton_on_one_leaf(
     totals[0], gradients[0] = point.total, point.gradient
     numbers[0] = point.loss, here.value, *(point.sums or span.engine.total_and_size(point.gradient))
     slopes[0] = here.slope
-    tilt = np.zeros(lead + k) if span.tilt is None else span.tilt
-    given, syrk, libraries = (
-        (problem.offset, problem.y, problem.weight),
-        routine("dsyrk"),
-        (lapack("dpotrf"), lapack("dpotrs")),
-    )
+    given = problem.offset, problem.y, problem.weight
+    told = told_of_steps(span, (tolerance, 0.0), limits)
+    state = np.empty((SLOTS, k + 3)), points, slopes, numbers, matrix
+    memory = memory_of_steps(lead + k, fresh, not fresh, tolerance, limits[0])
     curve = address_of(kernels.curvature, (bend, *given[1:], *extra, bend, 0, 0))
     at = curve, given[0], bend, 0.0, *given[1:], extra, bend, bend, nothing
     move = messages, bend, bend, given[0], 0.0, *given[1:], *extra
     calls = (
-        address_of_next_step(libraries, limits),
+        address_of(next_step, (*told, state, memory)),
         address_of(kernels.advance, (*move, bend, bend, bend, nothing, 0, 0)),
         address_of(curvature_at, (*at, 0, 0)),
         curve,
         address_of(span_hessian, (messages, bend, lead, syrk, matrix, 0, 0)),
         syrk,
     )
-    about = lead, span.scale, problem.total_weight, tolerance, tilt
-    memory = controls(fresh, not fresh), np.empty(NUMBERS)
-    state = points, slopes, numbers, totals, gradients, matrix, bend, *memory
-    best, ended, renewed = newton_over_span(calls, libraries, messages, given, extra, limits, *about, state)
-    if renewed:
+    newton_over_span(calls, messages, given, extra, (totals, gradients, bend), told, state, memory)
+    control = memory[0]
+    if control[RENEWED]:
         hessian.matrix, hessian.reference = matrix, bend
+    long = bool(control[LONG])
+    best = int(control[HERE if long else BEST])
     loss, _, *sums = numbers[best].tolist()
     found = points[best, 1:].copy(), points[best, 0].item(), totals[best].copy(), loss, gradients[best].copy()
-    products = slopes[best, lead:] - tilt[lead:] - span.scale * found[0]
-    return (*found, (sums[0], sums[1]), products), ended
+    products = slopes[best, lead:] - told[3][1][lead:] - span.scale * found[0]
+    return (*found, (sums[0], sums[1]), products), not long
 
 
-def controls(fresh: bool, known: bool) -> Array:
-    """What Newton's method remembers before the first step, of shape (CONTROLS,).
-
-    Parameters
-    ----------
-    fresh : bool
-        Whether the Hessian is to be computed for it.
-    known : bool
-        Whether objective and slope are known where it begins.
-    """
-    from fastadmm.kernels.span_newton import CONTROLS, FRESH, HESSIAN, PASS, RENEWED, START, STEP, WANTED
-
-    control = np.zeros(CONTROLS, dtype=np.int64)
-    control[FRESH], control[RENEWED], control[START] = fresh, fresh, not known
-    control[WANTED] = (HESSIAN if fresh else STEP) if known else PASS
-    return control
-
-
-def address_of_next_step(libraries: tuple[int, int], limits: tuple[Any, ...]) -> Any:
-    """Address of :func:`fastadmm.kernels.span_newton.next_step`, the same for all spans.
+def told_of_steps(span: Any, tolerance: tuple[float, float], limits: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first arguments of :func:`fastadmm.kernels.span_newton.next_step`.
 
     Parameters
     ----------
-    libraries, limits : tuple
+    span : Span
+    tolerance : tuple of float
+        What may be left and, as a share of the loss at a start that is not known, how much more.
+    limits : tuple
         As there.
     """
-    from fastadmm.kernels.span_newton import next_step
+    from fastadmm.kernels.blas import lapack
 
-    vector, table = np.empty(1), np.empty((1, 1))
-    work = vector, table, vector, vector, np.empty((1, 1, 1)), vector, vector, vector
-    told = libraries, (0, 0.0, 0.0), limits, (0.0, 0.0), vector, table, table, table, table, table
-    return address_of(next_step, (*told, controls(False, True), vector, work))
+    tilt = np.zeros(span.lead + span.n_messages) if span.tilt is None else span.tilt
+    about = span.lead, span.scale, span.problem.total_weight
+    return (lapack("dpotrf"), lapack("dpotrs")), about, limits, (tolerance, tilt)
+
+
+def memory_of_steps(n: int, fresh: bool, known: bool, tolerance: float, most: int) -> tuple[Any, ...]:
+    """What :func:`fastadmm.kernels.span_newton.next_step` remembers, before the first step.
+
+    Parameters
+    ----------
+    n : int
+        Unknowns.
+    fresh : bool
+        Whether the Hessian is to be computed where it begins.
+    known : bool
+        Whether objective and slope are known there.
+    tolerance : float
+        What may be left if they are.
+    most : int
+        Steps.
+    """
+    from fastadmm.kernels.span_newton import (
+        CONTROLS,
+        ENOUGH,
+        FRESH,
+        HESSIAN,
+        NUMBERS,
+        PASS,
+        RENEWED,
+        START,
+        STEP,
+        WANTED,
+    )
+    from fastadmm.kernels.vectors import LANES
+
+    control, proved = np.zeros(CONTROLS, dtype=np.int64), np.empty(NUMBERS)
+    control[FRESH], control[RENEWED], control[START] = fresh, fresh, not known
+    control[WANTED] = (HESSIAN if fresh else STEP) if known else PASS
+    proved[ENOUGH] = tolerance
+    solving = np.empty(n), np.empty((n, n)), np.empty(n), np.empty(n)
+    return control, proved, (*solving, np.empty((2, most, n)), np.empty(most), np.empty(n), np.empty(LANES))
