@@ -105,21 +105,30 @@ def _solve(factorised, factor, size, potrs, pairs, products, count, slope, out, 
 
 
 @apart
-def _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, proved, sums):
-    """Whether a step is taken; if not, what is wanted then."""
-    _, _, _, flat, hidden, rounding, left = limits
-    before, after, decrease = numbers[here, 1], numbers[trial, 1], proved[_DECREASE]
-    lower = decrease > flat * abs(before) and after <= before - 1e-4 * decrease
-    if not (lower or decrease > hidden * abs(before) or after > before + hidden * abs(before)):
-        lower = abs(_dot(slopes[trial], step, sums)) <= left * decrease
-        proves_more = proved[trial] <= 0.25 * proved[here]
-        lower = lower or (proves_more and after <= before + rounding * abs(before))
-    if not lower:
-        if control[FRESH] == 0:
-            control[WANTED] = HESSIAN
-        else:
-            control[LONG] = 1 if decrease > flat * abs(before) else 0
-    return lower
+def _is_lower(here, trial, decrease, shares, step, slopes, numbers, proved, sums):
+    """Whether a step goes down: by the objective or, where that may be lost in rounding, by the slopes.
+
+    Parameters
+    ----------
+    here, trial : int
+        Slots.
+    decrease : float
+        That the step promises.
+    shares : tuple of float
+        The last four of the limits of :func:`next_step`.
+    step, slopes, numbers, proved, sums : ndarray
+        As there.
+    """
+    flat, hidden, rounding, left = shares
+    before, after = numbers[here, 1], numbers[trial, 1]
+    if decrease > flat * abs(before) and after <= before - 1e-4 * decrease:
+        return True
+    if decrease > hidden * abs(before) or after > before + hidden * abs(before):
+        return False
+    # A convex function rises at most as its slope at the end says, whatever its rounded values say.
+    if abs(_dot(slopes[trial], step, sums)) <= left * decrease:
+        return True
+    return proved[trial] <= 0.25 * proved[here] and after <= before + rounding * abs(before)
 
 
 @kernel
@@ -174,11 +183,13 @@ def next_step(libraries, about, limits, ends, state, memory):
             control[WANTED] = HESSIAN
             return
     if wanted == PASS and not start:
-        if not _judge(here, trial, lead, scale, limits, step, slopes, numbers, control, proved, sums):
-            if control[WANTED] == HESSIAN and control[_TURN] < most_steps:
+        decrease = proved[_DECREASE]
+        if not _is_lower(here, trial, decrease, limits[3:], step, slopes, numbers, proved, sums):
+            if control[FRESH] == 1:
+                control[LONG] = 1 if decrease > flat * abs(numbers[here, 1]) else 0
+            elif control[_TURN] < most_steps:
+                control[WANTED] = HESSIAN
                 control[FRESH] = control[RENEWED] = 1
-            else:
-                control[WANTED] = END
             return
         for i in range(n):
             change[i] = slopes[trial, i] - slopes[here, i]
@@ -188,7 +199,7 @@ def next_step(libraries, about, limits, ends, state, memory):
                 pairs[0, count, i], pairs[1, count, i] = step[i], change[i]
             products[count] = product
             control[_COUNT] = count + 1
-        after, decrease = numbers[trial, 1], proved[_DECREASE]
+        after = numbers[trial, 1]
         control[HERE], control[FRESH], control[_IDLE] = trial, 0, control[_IDLE] + 1
         if decrease > hidden * abs(after) or proved[trial] < proved[best]:
             control[BEST], control[_IDLE] = trial, 0

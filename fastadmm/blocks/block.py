@@ -33,6 +33,9 @@ __all__ = [
 
 Array = np.ndarray
 
+#: Entries that are looked at before more are: most blocks show at once that not all are one.
+_LOOKED_AT = 1 << 16
+
 #: Dense matrices with at most this share of entries that are not zero are compressed: they move fewer bytes.
 MOST_FILLED = 0.25
 
@@ -425,7 +428,8 @@ class CSRBlock(FeatureBlock):
     @cached_property
     def all_ones(self) -> bool:
         """Whether all entries, held in memory, are one, so that no pass needs to read them."""
-        return bool(len(self.data) and self.data[0] == 1.0 and (self.data == 1.0).all())
+        parts = range(0, len(self.data), _LOOKED_AT)
+        return bool(parts) and all((self.data[k : k + _LOOKED_AT] == 1.0).all() for k in parts)
 
     def _kernel(self, general: Any, ones: Any) -> tuple[Any, tuple[Array, ...]]:
         """Of two kernels that give the same bits the one that reads less, and what it reads."""

@@ -187,6 +187,7 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | B
                 engine.over_rows(append_dense, leaves, block.matrix, *out)
             first += block.shape[1]
     found = CSRBlock.of_sorted(indptr, indices, data, columns)
+    found.all_ones = all(isinstance(block, CSRBlock) and block.all_ones for block in blocks)
     # Of the rows of all workers, which cut them the same.
     found.density = sum(block.shape[1] * block.density for block in blocks) / columns
     return found
