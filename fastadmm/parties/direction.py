@@ -422,18 +422,17 @@ class DirectionParty(SendsColumns, Answering):
         residual = self.block.transposed_product(gradient, self.engine)
         return residual, self._add_pull(coefficients, residual)
 
-    def know(self, gradient: np.ndarray, coefficients: np.ndarray, image: np.ndarray) -> None:
-        """Take in what one pass over all parties' columns has made of a gradient that will be asked about.
+    def know(self, gradient: np.ndarray, residual: np.ndarray) -> None:
+        r"""Take in the block gradient, which one pass over all parties' columns gave.
 
         Parameters
         ----------
-        gradient, coefficients : ndarray
-            As in :meth:`respond`; the very array.
-        image : ndarray of shape (d,)
-            :math:`D_m^\\top g`.
+        gradient : ndarray of shape (N,)
+            That will be asked about; the very array.
+        residual : ndarray of shape (d,)
+            :math:`\rho_m`, as of :meth:`residual`.
         """
-        residual = image.copy()
-        self._known = gradient, residual, self._add_pull(coefficients, residual)
+        self._known = gradient, residual, float(residual @ residual)
 
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""

@@ -21,6 +21,9 @@ __all__ = ["Kernels", "Loss"]
 
 Array = np.ndarray
 
+#: Of kernels over arrays of one kind, by types of their loss's parameters.
+_ADDRESSES: dict[Any, Any] = {}
+
 
 class Kernels(NamedTuple):
     """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
@@ -252,6 +255,15 @@ class Loss(ABC):
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
         return engine.returned_parts(kernel, engine.leaves(len(z)), 1, z, y, weight, *extra, gradient)
 
+    def _address(self, kernel: Any) -> Any:
+        """Of a kernel that takes predictors, targets, weights, parameters, an output and a range of rows."""
+        extra = self.kernel_arguments()
+        key = kernel, *map(type, extra)
+        if key not in _ADDRESSES:
+            some = np.empty(0)
+            _ADDRESSES[key] = address_of(kernel, (some, some, some, *extra, some, 0, 0))
+        return _ADDRESSES[key]
+
     def measure_parts(
         self,
         base: Array,
@@ -272,8 +284,7 @@ class Loss(ABC):
         """
         from fastadmm.kernels.loss_at import loss_at
 
-        kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-        evaluate = address_of(kernel, (z, y, weight, *extra, gradient, 0, 0))
+        evaluate, extra = self._address(self.kernels().evaluate), self.kernel_arguments()
         given = evaluate, base, total, float(intercept), y, weight, extra, z, gradient
         return engine.kernel_parts(loss_at, engine.leaves(len(y)), (3,), *given)
 
@@ -374,9 +385,18 @@ class Loss(ABC):
         """
         from fastadmm.kernels.curvature_at import curvature_at
 
-        kernel, extra, some = self.kernels().curvature, self.kernel_arguments(), bend[:0]
-        curve = address_of(kernel, (some, y[:0], weight[:0], *extra, some, 0, 0))
-        given = curve, base, total, float(intercept), y, weight, extra, bend, some if root is None else root
+        curve, extra = self._address(self.kernels().curvature), self.kernel_arguments()
+        given = (
+            curve,
+            base,
+            total,
+            float(intercept),
+            y,
+            weight,
+            extra,
+            bend,
+            bend[:0] if root is None else root,
+        )
         return engine.kernel_parts(curvature_at, engine.leaves(len(y)), (2,), *given)
 
     def prox(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,8 @@ class StackedRows:
     def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
         self.passes = passes
+        ends = accumulate(block.shape[1] for block in self.blocks)
+        self._columns = tuple(pairwise([0, *ends]))
         self._rows: CSRBlock | Beside | None = None
         self._span: StackedSpan | None = None
 
@@ -169,7 +172,7 @@ class StackedRows:
 
     def parted(self, c: Array) -> list[Array]:
         """Weights of each party, of those of all."""
-        return np.split(c, np.cumsum([block.shape[1] for block in self.blocks])[:-1])
+        return [c[begin:end] for begin, end in self._columns]
 
     def product(self, c: Array) -> Array:
         """Sum of all messages, of shape (N,), for weights of all parties."""
@@ -230,6 +233,8 @@ class OverStackedRows(SubspaceMethod):
 
     rows: StackedRows
     _messages_are_known = True
+    #: Where :meth:`stand_at` went, and the weights of each party there.
+    _stand: tuple[SpanPoint | None, list[Array]] = (None, [])
 
     def keep_to_directions(self) -> None:
         super().keep_to_directions()
@@ -260,15 +265,38 @@ class OverStackedRows(SubspaceMethod):
             With weights of all parties for coefficients.
         """
         coordinator, weights = self.coordinator, self.rows.parted(point.coefficients)
-        norms = np.array([float(np.linalg.norm(x)) for x in weights])
+        norms = np.array([math.sqrt(float(x @ x)) for x in weights])
         owner = np.flatnonzero(norms > 0.0)
-        for party, own, norm in zip(self.parties, weights, norms):
+        found = []
+        for party, own, norm in zip(self.parties, weights, norms.tolist()):
             party.directions = (own / norm)[np.newaxis] if norm > 0.0 else own[np.newaxis][:0]
+            found.append(norm * party.directions[0] if norm > 0.0 else np.zeros(len(own)))
         coordinator.adopt(np.empty((0, len(point.total))), owner)
         coordinator.point = replace(point, coefficients=norms[owner], products=None)
+        self._stand = coordinator.point, found
         self._messages_are_known = False
         self._at_start(coordinator.point)
         coordinator.start(point.intercept)
+
+    def weights(self) -> list[Array]:
+        # Of many parties each takes some microseconds to ask.
+        point, found = self._stand
+        return list(found) if point is self.coordinator.point else super().weights()
+
+    def know(self, gradient: Array, products: Array) -> None:
+        """Let parties know what one pass over the columns of all has made of a gradient they are asked about.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (N,)
+            The very array.
+        products : ndarray of shape (d,)
+            With the columns.
+        """
+        residual = self.problem.regularization * np.concatenate(self.weights())
+        residual += products
+        for party, own in zip(self.parties, self.rows.parted(residual)):
+            party.know(gradient, own)
 
     @property
     def sums_are_of_weights(self) -> bool:
@@ -294,6 +322,7 @@ class OverStackedRows(SubspaceMethod):
 
     def leave(self) -> None:
         """Go on by directions."""
+        self._stand = None, []
         self.make_messages()
         self.rows.leave()
 
@@ -368,6 +397,8 @@ class StackedSubspaceMethod(OverStackedRows):
         if ascent is not None:
             self.stand_at(ascent.point)
             self._ask_about(ascent.dual)
+            products = self.rows.span(self.problem).rows.transposed_product(ascent.dual, self.engine)
+            self.know(ascent.dual, products)
             return
         if self.rows.how == "kernel":
             self.rows.how = "rows"  # a second time it would find the same
@@ -390,7 +421,6 @@ class StackedSubspaceMethod(OverStackedRows):
         gradient, products = coordinator.primal.gradient, found.products
         if products is None or gradient is not found.gradient or coordinator.point.sums != found.sums:
             products = self.rows.span(self.problem).rows.transposed_product(gradient, self.engine)
-        for party, c, image in zip(self.parties, coordinator.each_coefficients(), self.rows.parted(products)):
-            party.know(gradient, c, image)
+        self.know(gradient, products)
         if before - (coordinator.primal.loss + coordinator.regulariser()) <= NOTHING * abs(before):
             self.leave()
