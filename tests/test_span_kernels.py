@@ -83,6 +83,27 @@ def test_advance_is_move_evaluate_and_slopes(loss):
     np.testing.assert_allclose(total, origin + step @ messages, rtol=0, atol=1e-13)
 
 
+@pytest.mark.representatives(5)
+@pytest.mark.parametrize("n", [700, 140_000])
+@pytest.mark.parametrize("loss", SCALAR, ids=lambda loss: loss.name)
+def test_a_loss_at_a_sum_of_messages_is_that_of_a_step_without_messages(loss, n):
+    rng = np.random.default_rng(3)
+    total, base, y, weight = *rng.normal(size=(3, n)), rng.random(n) + 0.1
+    if loss.link(1.0) is not None:
+        y = 1.0 + rng.poisson(2.0, n)
+    elif loss.task == "classification":
+        y = (y > 0) * 1.0
+    z, gradient, expected_z, expected_gradient = np.empty((4, n))
+    with Engine(2) as engine:
+        (sums,) = engine.together(loss.measure_parts(base, total, 0.2, y, weight, z, gradient, engine))
+        given = np.empty((0, n)), np.empty(0), total, base, 0.2, y, weight, np.empty(n), expected_z
+        value, _, (signed, size) = loss.advance(*given, expected_gradient, engine)
+    np.testing.assert_array_equal(sums, [value, signed, size])
+    np.testing.assert_array_equal(z, expected_z)
+    np.testing.assert_array_equal(gradient, expected_gradient)
+    np.testing.assert_allclose(z, base + total + 0.2, rtol=0, atol=1e-13)
+
+
 @pytest.mark.skipif(not COMPILED, reason="only the compiled operation rounds once")
 def test_fused_multiply_add_rounds_once():
     @kernel

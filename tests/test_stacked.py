@@ -62,6 +62,8 @@ def test_side_by_side_are_the_columns_of_all(ones: bool) -> None:
         )
         assert mean_row_square(blocks, engine) == pytest.approx((np.diff(found.indptr) ** 2.0).mean())
         assert side_by_side(blocks[:1], engine) is blocks[0]  # no copy of a single one
+        assert not found.all_ones  # of a dense block nobody has looked
+        assert side_by_side(blocks[:2], engine).all_ones == ones
     assert can_stand_side_by_side(blocks)
 
 
@@ -101,8 +103,25 @@ def test_one_round_and_its_proof(loss: str, intercept: bool) -> None:
     assert second.gap <= 1e-6
     assert len(solver.coordinator.owner) == len(WIDTHS)
     assert not len(solver.coordinator.messages)  # nobody needs them
+    told = [party.final_weights(solver.coordinator.coefficients(m)) for m, party in enumerate(solver.parties)]
+    for own, weights in zip(solver.method.weights(), told, strict=True):
+        np.testing.assert_array_equal(own, weights)
     exact = solve(given, SolverOptions(gap=1e-10, directions="one"))
     assert -1e-9 * exact.objective <= second.objective - exact.objective <= 1e-6 * exact.objective
+
+
+def test_what_parties_are_told_is_what_they_would_find() -> None:
+    given = problem()
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    solver.round()
+    gradient = np.random.default_rng(0).normal(size=N)
+    asked = [(gradient.copy(), solver.coordinator.coefficients(m)) for m in range(len(WIDTHS))]
+    found = [party.squared_residual(*own) for party, own in zip(solver.parties, asked)]
+    rows = side_by_side(given.blocks, solver.engine)
+    solver.method.know(gradient, rows.transposed_product(gradient, solver.engine))
+    for party, (_, own), squared in zip(solver.parties, asked, found):
+        again = party.squared_residual(gradient, own)
+        assert again["squared_residual"] == pytest.approx(squared["squared_residual"], rel=1e-12)
 
 
 CASES = [
