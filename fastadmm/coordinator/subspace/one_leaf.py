@@ -92,7 +92,9 @@ def newton_on_one_leaf(
     return (*found, (sums[0], sums[1]), products), not long
 
 
-def told_of_steps(span: Any, tolerance: tuple[float, float], limits: tuple[Any, ...]) -> tuple[Any, ...]:
+def told_of_steps(
+    span: Any, tolerance: tuple[float, float], limits: tuple[Any, ...]
+) -> tuple[Any, Any, Any, Any]:
     """The first arguments of :func:`fastadmm.kernels.span_newton.next_step`.
 
     Parameters

@@ -397,8 +397,8 @@ class StackedSubspaceMethod(OverStackedRows):
         if ascent is not None:
             self.stand_at(ascent.point)
             self._ask_about(ascent.dual)
-            products = self.rows.span(self.problem).rows.transposed_product(ascent.dual, self.engine)
-            self.know(ascent.dual, products)
+            rows = self.rows.span(self.problem).rows
+            self.know(ascent.dual, rows.transposed_product(ascent.dual, self.engine))
             return
         if self.rows.how == "kernel":
             self.rows.how = "rows"  # a second time it would find the same
