@@ -788,10 +788,10 @@ class SubspaceMethod(Method):
         found = coordinator.point
         primal = coordinator.start(found.intercept)
         if found.products is not None and primal.gradient is found.gradient:
-            coefficients = coordinator.each_coefficients()
-            ends = accumulate(map(len, coefficients))
-            for party, c, end in zip(self.parties, coefficients, ends):
-                party.know(primal.gradient, c, found.products[end - len(c) : end])
+            residual = found.products + self.problem.regularization * found.coefficients
+            ends = accumulate(block.shape[1] for block in self.problem.blocks)
+            for party, (begin, end) in zip(self.parties, pairwise([0, *ends])):
+                party.know(primal.gradient, residual[begin:end])
 
     def _at_start(self, point: SpanPoint) -> None:
         """What a kind of this method does with the point that :meth:`begin_at` found."""
