@@ -270,7 +270,8 @@ class OverStackedRows(SubspaceMethod):
         found = []
         for party, own, norm in zip(self.parties, weights, norms.tolist()):
             party.directions = (own / norm)[np.newaxis] if norm > 0.0 else own[np.newaxis][:0]
-            found.append(norm * party.directions[0] if norm > 0.0 else np.zeros(len(own)))
+            # As a sum of products: no zero is negative.
+            found.append(0.0 + norm * party.directions[0] if norm > 0.0 else np.zeros(len(own)))
         coordinator.adopt(np.empty((0, len(point.total))), owner)
         coordinator.point = replace(point, coefficients=norms[owner], products=None)
         self._stand = coordinator.point, found
