@@ -13,7 +13,7 @@ import numpy as np
 
 from fastadmm.blocks.block import gram_leaves
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.coordinator.subspace.one_leaf import memory_of_steps, told_of_steps
+from fastadmm.coordinator.subspace.one_leaf import address_of_next_step, memory_of_steps, told_of_steps
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import SUMS_BUDGET, borders, fold_ranges
 from fastadmm.engine.rows import address_of
@@ -126,7 +126,7 @@ class _Steps:
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.curvature_at import curvature_at
-        from fastadmm.kernels.span_newton import newton_over_leaves, next_step
+        from fastadmm.kernels.span_newton import newton_over_leaves
         from fastadmm.kernels.vectors import sum_by_halves
 
         span, problem, z, bend, points = self.span, self.span.problem, self.z, self.bend, self.points
@@ -141,7 +141,7 @@ class _Steps:
         move = matrices, points[0, 1:], nothing, given[0], 0.0, *given[1:], *extra
         at = curve, given[0], z, 0.0, *given[1:], extra, bend, nothing
         calls = (
-            address_of(next_step, (*self.told, self.state, self.memory)),
+            address_of_next_step(self.told[2]),
             address_of(kernels.advance, (*move, z, z, z, own_found[0], 0, 0)),
             address_of(curvature_at, (*at, own_bend[0], 0, 0)),
             curve,

@@ -6,6 +6,7 @@ this way follows from the size of the data alone.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fastadmm.engine.rows import address_of
 from fastadmm.engine.tree import leaves_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["is_one_leaf", "memory_of_steps", "newton_on_one_leaf", "told_of_steps"]
+__all__ = ["address_of_next_step", "is_one_leaf", "memory_of_steps", "newton_on_one_leaf", "told_of_steps"]
 
 
 def is_one_leaf(problem: Any, engine: Engine) -> bool:
@@ -52,7 +53,7 @@ def newton_on_one_leaf(
     from fastadmm.kernels.blas import routine
     from fastadmm.kernels.curvature_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
-    from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED, SLOTS, newton_over_span, next_step
+    from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED, SLOTS, newton_over_span
 
     problem, messages, lead, point = span.problem, span.messages, span.lead, here.point
     k, n, kernels = len(messages), len(point.total), problem.loss.kernels()
@@ -73,7 +74,7 @@ def newton_on_one_leaf(
     at = curve, given[0], bend, 0.0, *given[1:], extra, bend, bend, nothing
     move = messages, bend, bend, given[0], 0.0, *given[1:], *extra
     calls = (
-        address_of(next_step, (*told, state, memory)),
+        address_of_next_step(limits),
         address_of(kernels.advance, (*move, bend, bend, bend, nothing, 0, 0)),
         address_of(curvature_at, (*at, 0, 0)),
         curve,
@@ -108,8 +109,19 @@ def told_of_steps(
     from fastadmm.kernels.blas import lapack
 
     tilt = np.zeros(span.lead + span.n_messages) if span.tilt is None else span.tilt
-    about = span.lead, span.scale, span.problem.total_weight
+    about = int(span.lead), float(span.scale), float(span.problem.total_weight)
+    tolerance = float(tolerance[0]), float(tolerance[1])
     return (lapack("dpotrf"), lapack("dpotrs")), about, limits, (tolerance, tilt)
+
+
+@lru_cache(maxsize=8)
+def address_of_next_step(limits: tuple[Any, ...]) -> Any:
+    """Address of :func:`fastadmm.kernels.span_newton.next_step`, whose arguments are of one kind."""
+    from fastadmm.kernels.span_newton import next_step
+
+    vector, table, told = np.empty(0), np.empty((0, 0)), ((0, 0), (0, 0.0, 0.0), limits)
+    state = table, table, table, table, table
+    return address_of(next_step, (*told, ((0.0, 0.0), vector), state, memory_of_steps(0, True, True, 0.0, 0)))
 
 
 def memory_of_steps(n: int, fresh: bool, known: bool, tolerance: float, most: int) -> tuple[Any, ...]:
