@@ -2,7 +2,7 @@
 
     nice python -P bench/few_directions.py [--into FILE] [--redraw]
 
-Data, splits and lambdas of ``bench/rounds.py`` and ``bench/wide.py``, and MNIST's ten classes. Writes
+Data, splits and lambdas of ``bench/rounds.py``, and MNIST's ten classes. Writes
 ``bench/few_directions.json`` after every case and goes on after what the file holds, then the block of
 docs/convergence.md. Rounds do not depend on the clock. ``--into FILE`` measures, and draws nothing: so
 another version can be measured with the same cases (with its sources in PYTHONPATH).
