@@ -25,12 +25,21 @@ from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.job import Job
 from fastadmm.engine.lent import Vectors
 from fastadmm.engine.process import OneBlasThread
-from fastadmm.engine.rows import NUMBA_THREADS, over_returns, over_rows, over_sums
+from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
-__all__ = ["Engine", "Stopped", "borders", "default_threads", "even_ranges", "fold_ranges", "row_ranges"]
+__all__ = [
+    "Engine",
+    "Stopped",
+    "borders",
+    "default_threads",
+    "even_ranges",
+    "fold_ranges",
+    "know_borders",
+    "row_ranges",
+]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -107,11 +116,16 @@ def borders(ranges: Ranges) -> np.ndarray:
     """Where consecutive ranges begin, and the end of the last: kernels that have pieces take them so."""
     known = _KNOWN_BOUNDS.get(id(ranges))
     if known is None or known[0] is not ranges:
-        known = ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
-        if len(_KNOWN_BOUNDS) >= 256:
-            _KNOWN_BOUNDS.clear()
-        _KNOWN_BOUNDS[id(ranges)] = known
+        know_borders(ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64))
+        known = _KNOWN_BOUNDS[id(ranges)]
     return known[1]
+
+
+def know_borders(ranges: Ranges, bounds: np.ndarray) -> None:
+    """Keep what :func:`borders` of ranges are."""
+    if len(_KNOWN_BOUNDS) >= 256:
+        _KNOWN_BOUNDS.clear()
+    _KNOWN_BOUNDS[id(ranges)] = ranges, bounds
 
 
 def fold_ranges(size: int) -> tuple[tuple[int, int], ...]:
@@ -640,9 +654,7 @@ class Engine(VectorWork):
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""
-        from fastadmm.kernels.pieces import COMPILED
-
-        if not COMPILED:
+        if not compiled():
             return 0
         if self.n_threads == 1 or len(ranges) < 2 or self.inside:
             return 1
