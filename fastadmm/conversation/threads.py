@@ -47,4 +47,5 @@ class Threads:
         return [(party.name, party.kind, party.reason) for party in parties]
 
     def _ask(self, call: Call) -> dict[str, Any]:
-        return self.parties[call.party].answer(call.name, {**call.made(), **call.here})
+        made = {} if call.enough_here else call.made()
+        return self.parties[call.party].answer(call.name, {**made, **call.here})

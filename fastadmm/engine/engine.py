@@ -24,6 +24,7 @@ import numpy as np
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.job import Job
 from fastadmm.engine.lent import Vectors
+from fastadmm.engine.pages import free
 from fastadmm.engine.process import OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
@@ -485,6 +486,10 @@ class Engine(VectorWork):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
 
+    def sums_fit(self, leaves: Ranges, nbytes: int) -> bool:
+        """Whether sums of so many bytes of all leaves may wait for each other."""
+        return len(leaves) * nbytes <= self._waiting
+
     def _memory(self, numbers: int) -> np.ndarray:
         """Room for so many numbers or more: pages that the last job wrote to, rather than new ones."""
         try:
@@ -679,7 +684,7 @@ class Engine(VectorWork):
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
         self._room.clear()
-        self._vectors.forget()
+        self._vectors.forget(lambda memory: free(memory, self))
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

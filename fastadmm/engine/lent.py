@@ -5,6 +5,8 @@ The system takes back large vectors, and sets pages to zero for the next, while 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 __all__ = ["Vectors"]
@@ -53,15 +55,23 @@ class Vectors:
             return np.empty(size)
         kept = self.kept.setdefault(size, [])
         try:
-            memory = kept.pop()  # several threads may ask
-        except IndexError:
+            memory = kept.pop() if kept else _Memory(size)
+        except IndexError:  # another thread asked at the same time
             memory = _Memory(size)
         own = memory.view(_Lent)
         own.kept = kept
         return own.view(np.ndarray)
 
-    def forget(self) -> None:
-        """Keep nothing of what there is, nor of what comes back later."""
+    def forget(self, free: Callable[[np.ndarray], None]) -> None:
+        """Keep nothing of what there is, nor of what comes back later.
+
+        Parameters
+        ----------
+        free : callable
+            Is given memory that nobody else knows.
+        """
         for kept in self.kept.values():
+            while kept:
+                free(kept.pop())
             kept[:] = [np.empty(0)] * _MOST
         self.kept = {}
