@@ -266,8 +266,11 @@ class Engine(VectorWork):
     def spread(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         """:meth:`map` or, where side by side would leave half of the threads idle, :meth:`in_turn`."""
         items = list(items)
-        few = 2 * len(items) <= self.n_threads
-        return self.in_turn(function, items) if few else self.map(function, items)
+        return self.in_turn(function, items) if self.takes_turns(items) else self.map(function, items)
+
+    def takes_turns(self, items: Sequence[Any]) -> bool:
+        """Whether :meth:`spread` has items one after another."""
+        return 2 * len(items) <= self.n_threads
 
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """:meth:`map` of what asks nobody for a sum over rows."""
