@@ -237,7 +237,7 @@ class DirectionParty(SendsColumns, Answering):
     def _system(self, curvature: np.ndarray) -> np.ndarray:
         """The matrix whose factor gives Newton directions."""
         if self.kind == "gram":
-            matrix = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
+            matrix = self.block.upper_gram(self.engine, curvature, self._rough_is_enough(curvature))
             matrix[np.diag_indices(len(matrix))] += self.regularization
         else:
             if self._kernel is None:

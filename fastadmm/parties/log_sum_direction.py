@@ -84,7 +84,7 @@ class LogSumDirectionParty(DirectionParty):
 
     def _factorise(self, curvature: np.ndarray) -> None:
         if self.kind == "gram":
-            self._gram = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
+            self._gram = self.block.upper_gram(self.engine, curvature, self._rough_is_enough(curvature))
         else:
             super()._factorise(curvature)  # the weights' curvatures would cost the kernel matrix anew
 
