@@ -177,7 +177,13 @@ class FeatureBlock(ABC):
 
     @abstractmethod
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        """As :meth:`gram`, without what is below the diagonal: that may be anything."""
+        """As :meth:`gram`, without what is below the diagonal: that may be anything.
+
+        Parameters
+        ----------
+        engine, weight, rough
+            As of :meth:`gram`.
+        """
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         """Whether :meth:`gram` gains anything from ``rough``."""

@@ -104,7 +104,7 @@ class Answering(ABC):
             raise Unanswerable(f"call {name[:80]!r} is unknown here")
         return getattr(self, name)(**arguments) or {}
 
-    def before(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
+    def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
         """Make the passes that a call begins with; what one thread then does alone, with no sum over rows.
 
         Parties of one process that answer one after another do that side by side. It changes no answer.

@@ -52,7 +52,7 @@ class Threads:
     def _begin(self, calls: Sequence[Call]) -> None:
         """Have the parties do side by side what each does on one thread."""
         fixed = [(self.parties[c.party], c, c.arguments) for c in calls if not callable(c.arguments)]
-        work = [party.before(c.name, {**arguments, **c.here}) for party, c, arguments in fixed]
+        work = [party.prepared(c.name, {**arguments, **c.here}) for party, c, arguments in fixed]
         self.engine.map(lambda own: own(), [own for own in work if own is not None])
 
     def _ask(self, call: Call) -> dict[str, Any]:

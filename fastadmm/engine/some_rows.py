@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ class SomeRowsEngine(Engine):
         leaves = whole.leaves(n_rows)
         bounds = np.append(0, np.searchsorted(rows, borders(leaves)[1:]))
         ends = bounds.tolist()
-        self._leaves = tuple(zip(ends, ends[1:]))
+        self._leaves = tuple(pairwise(ends))
         know_borders(self._leaves, bounds)
 
     def leaves(

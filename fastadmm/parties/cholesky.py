@@ -1,4 +1,4 @@
-"""Cholesky factors that do not keep other threads from the interpreter: SciPy's call of LAPACK holds its lock."""
+"""Cholesky factors while other threads use the interpreter, whose lock SciPy's calls of LAPACK hold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cholesky(matrix: np.ndarray) -> np.ndarray | None:
 
 
 def solve_factorised(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Solution of a system of which :func:`cholesky` has factorised the matrix, for ``right`` of shape (n,)."""
+    """Solve a system whose matrix :func:`cholesky` has factorised, for ``right`` of shape (n,)."""
     x = np.array(right)
     size, one, failed = ctypes.c_int(len(x)), ctypes.c_int(1), ctypes.c_int(0)
     potrs = _routine("dpotrs", _WHOLE, _WHOLE, _PLACE, _WHOLE, _PLACE, _WHOLE, _WHOLE)

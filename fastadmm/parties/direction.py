@@ -207,7 +207,7 @@ class DirectionParty(SendsColumns, Answering):
         self._stale = False
         return self._factor is not None
 
-    def before(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
+    def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
         out, also = arguments.get("out"), arguments.get("also")
         if name != "respond" or self.metric is None or self.kind != "gram" or arguments.get("whole"):
             return None

@@ -88,7 +88,7 @@ class LogSumDirectionParty(DirectionParty):
         else:
             super()._factorise(curvature)  # the weights' curvatures would cost the kernel matrix anew
 
-    def before(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def prepared(self, name: str, arguments: Mapping[str, Any]) -> None:
         return None
 
     def _can_newton(self) -> bool:

@@ -193,7 +193,7 @@ class Coordinator:
     def round(self, known: np.ndarray | None = None) -> Talk[RoundOutcome]:
         """Run one round: x-updates, z- and u-update, and the choice of the next state.
 
-        ``known``: what targets differ by from messages, where parties of this process have looked ahead to them.
+        ``known``: what targets differ by from messages, where parties of this process have looked ahead.
         """
         from fastadmm.kernels.sharing import pull_and_squares
 
@@ -257,7 +257,7 @@ class Coordinator:
             self._start_afresh()
 
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome, size: float, dual_size: float) -> None:
-        """Change the penalty where the rule says so, by the norms of S and u; the acceleration starts afresh."""
+        """Change the penalty where the rule says so, by the norms of S and u; acceleration starts afresh."""
         root = math.sqrt(self.engine.all_rows(self.problem.n_samples))
         factor = rule.factor(
             outcome.primal_residual * root / size if size > 0.0 else math.nan,

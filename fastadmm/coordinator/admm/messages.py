@@ -144,7 +144,8 @@ def collect_messages(
 
         if known is None:
             return Call(m, "step", asked, {"out": out[m]})
-        return Call(m, "step", asked, {"w": target, "scaled_penalty": scaled, "out": out[m]}, enough_here=True)
+        here = {"w": target, "scaled_penalty": scaled, "out": out[m]}
+        return Call(m, "step", asked, here, enough_here=True)
 
     answers: Answers = []
     if order.parallel:
