@@ -41,7 +41,8 @@ def test_what_a_party_does_before_it_answers_changes_no_bit(kind, newton):
             for gradient, metric in zip(gradients, (h, None, 2.0 * h)):
                 if metric is not None:
                     party.set_metric(metric)
-                told = {"gradient": gradient, "coefficients": np.ones(len(party.directions)), "newton": newton}
+                c = np.ones(len(party.directions))
+                told = {"gradient": gradient, "coefficients": c, "newton": newton}
                 if prepares:
                     work = party.prepared("respond", told)
                     assert (work is not None) == (newton and kind == "gram")
