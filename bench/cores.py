@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.engine.engine import Engine, borders
-from fastadmm.engine.rows import over_returns, over_rows, over_sums
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.rows import NUMBA_THREADS
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -72,7 +72,6 @@ class Clock:
 
     def job(self, seconds: Sequence[float], each: float) -> None:
         """Put the items of a job on cores; ``each`` is what handing over costs in all."""
-        begin = self.now()
         total, cores = sum(seconds), min(self.cores, len(seconds))
         free = [0.0] * cores
         for item in seconds:
@@ -80,7 +79,20 @@ class Clock:
         path = max(free) + (each if cores > 1 else 0.0)
         if path < total:
             self.saved += total - path
+
+    def run(self, n_threads: int, runner: Callable[..., Any], *arguments: Any) -> Any:
+        """Stand in for Numba's threads: what a kernel does between its jobs, and before, is on one core."""
+        if n_threads == 1:
+            return runner(0, *arguments)
+        share, log = counting_share()
+        log[0] = 0
+        found = runner(share, *arguments)
+        begin = self.now()
+        for pieces, seconds in log[1 : 1 + 2 * int(log[0])].reshape(-1, 2).tolist():
+            number = int(pieces)
+            self.job([seconds / number] * number, LAUNCH * self.cores.bit_length())
         self.counting += self.now() - begin
+        return found
 
 
 class CountedEngine(Engine):
@@ -116,50 +128,34 @@ class CountedEngine(Engine):
                 seconds.append(clock.now() - begin)
         finally:
             clock.inside = False
+        begin = clock.now()
         clock.job(seconds, INTERPRETER * len(items))
+        clock.counting += clock.now() - begin
         return found
-
-    def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
-        with self._pieces(len(ranges)):
-            over_rows(1, kernel, borders(tuple(ranges)), *arguments)
-
-    def _into_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
-        with self._pieces(len(leaves)):
-            over_sums(1, kernel, borders(leaves), own, *arguments)
-
-    def _returns_of_leaves(self, kernel: Any, leaves: Any, own: Array, *arguments: Any) -> None:
-        with self._pieces(len(leaves)):
-            over_returns(1, kernel, borders(leaves), own, *arguments)
-
-    def run_jobs(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> Any:
-        share, log = counting_share()
-        log[0] = 0
-        found = kernel(share, *arguments)
-        for pieces, seconds in log[1 : 1 + 2 * int(log[0])].reshape(-1, 2).tolist():
-            if not self.clock.inside:
-                number = int(pieces)
-                self.clock.job([seconds / number] * number, LAUNCH * self.clock.cores.bit_length())
-        return found
-
-    @contextmanager
-    def _pieces(self, number: int) -> Iterator[None]:
-        begin = self.clock.now()
-        yield
-        if not self.clock.inside:
-            each = (self.clock.now() - begin) / number
-            self.clock.job([each] * number, LAUNCH * self.clock.cores.bit_length())
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
-        return self.clock.cores
+        return 1 if self.inside or len(ranges) < 2 else self.clock.cores
 
     @property
     def inside(self) -> bool:
         return self.clock.inside
 
 
+@contextmanager
+def counted_threads(clock: Clock) -> Iterator[None]:
+    """Let a clock have the jobs of compiled pieces that engines hand to Numba's threads."""
+    threads = type(NUMBA_THREADS)
+    run = threads.run
+    threads.run = lambda _, *given: clock.run(*given)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        threads.run = run  # type: ignore[method-assign]
+
+
 @cache
 def counting_share() -> tuple[int, Array]:
-    """What jobs inside a kernel are shared by: in turn on one thread.
+    """What jobs of compiled pieces are shared by: in turn on one thread.
 
     Returns
     -------
@@ -289,7 +285,7 @@ def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float]:
     from fastadmm.solver.solver import Solver
 
     clock = Clock(cores)
-    with CountedEngine(clock) as engine:
+    with counted_threads(clock), CountedEngine(clock) as engine:
         begin = clock.now()
         solver = Solver(problem, options, engine)
         result = run_rounds(solver)

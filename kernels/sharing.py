@@ -97,7 +97,7 @@ def relax_messages(before, z, messages, relaxation, out, total, relaxed, start, 
 
 @kernel
 def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
-    """Write ``u + r (S - z)``, and add four sums of ``S - z``.
+    """Write ``u + r (S - z)``, and add sums of ``S - z`` and of what it is made of.
 
     Parameters
     ----------
@@ -106,12 +106,13 @@ def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
         r.
     pull : ndarray of shape (N,)
         Output.
-    out : ndarray of shape (4,)
-        ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S - z|^2`` are added.
+    out : ndarray of shape (6,)
+        ``<u, S - z>``, ``<r (S - z), S - z>``, ``|r (S - z)|^2`` and ``|S - z|^2`` are added, ``|S|^2`` and
+        ``|u|^2``.
     start, stop : int
         Row range.
     """
-    r, sums = np.empty(BLOCK), np.zeros((4, BLOCK))
+    r, sums = np.empty(BLOCK), np.zeros((6, BLOCK))
     for begin in range(start, stop, BLOCK):
         end = min(begin + BLOCK, stop)
         _penalties(penalty, metric, begin, end, r)
@@ -124,7 +125,9 @@ def pull_and_squares(total, z, u, penalty, metric, pull, out, start, stop):
             sums[1, k] += pressed * over
             sums[2, k] += pressed * pressed
             sums[3, k] += over * over
-    for j in range(4):
+            sums[4, k] += own_total[k] * own_total[k]
+            sums[5, k] += own_u[k] * own_u[k]
+    for j in range(6):
         out[j] += block_sum(sums, j, BLOCK)
 
 

@@ -60,12 +60,13 @@ def products_in_metrics(rows, v, metrics, which, n, out, start, stop):
 
 
 @kernel
-def replace_last(new, last, difference, start, stop):
-    """Write ``new - last`` to ``difference``, and ``new`` to ``last``, all of shape (size,)."""
-    own, old, out = new[start:stop], last[start:stop], difference[start:stop]
-    for k in range(stop - start):
-        out[k] = own[k] - old[k]
-        old[k] = own[k]
+def replace_last(new, last, differences, start, stop):
+    """Write ``new - last`` to ``differences``, and ``new`` to ``last``: tuples of arrays of shape (size,)."""
+    for j in range(len(new)):
+        own, old, out = new[j][start:stop], last[j][start:stop], differences[j][start:stop]
+        for k in range(stop - start):
+            out[k] = own[k] - old[k]
+            old[k] = own[k]
 
 
 @kernel

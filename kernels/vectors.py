@@ -117,12 +117,12 @@ def copy(v, out, start, stop):
 
 
 @kernel
-def chosen(vectors, numbers, out, start, stop):
-    """Write the numbers with places ``numbers`` of each vector to a row of ``out``, of shape (vectors, n)."""
+def chosen(vectors, numbers, factors, out, start, stop):
+    """Write the numbers with places ``numbers`` of each vector, times its factor, to a row of ``out``."""
     for k, v in enumerate(vectors):
-        own = out[k]
+        own, factor = out[k], factors[k]
         for i in range(start, stop):
-            own[i] = v[numbers[i]]
+            own[i] = factor * v[numbers[i]]
 
 
 @kernel

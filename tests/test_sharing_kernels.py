@@ -66,12 +66,12 @@ def test_messages_are_relaxed(relaxation):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_pull_and_what_the_lagrangian_needs(weighted):
     _, total, z, u, metric = state()
-    pull, sums, r = np.full(N, np.nan), np.ones(4), 0.3 * metric if weighted else np.full(N, 0.3)
+    pull, sums, r = np.full(N, np.nan), np.ones(6), 0.3 * metric if weighted else np.full(N, 0.3)
     pull_and_squares(total, z, u, 0.3, metric if weighted else np.empty(0), pull, sums, START, STOP)
-    over, r, u = (total - z)[ROWS], r[ROWS], u[ROWS]
+    over, r, u, total = (total - z)[ROWS], r[ROWS], u[ROWS], total[ROWS]
     np.testing.assert_allclose(pull[ROWS], u + r * over, rtol=1e-13, atol=1e-13)
     untouched(pull)
-    expected = [u @ over, (r * over) @ over, (r * over) @ (r * over), over @ over]
+    expected = [u @ over, (r * over) @ over, (r * over) @ (r * over), over @ over, total @ total, u @ u]
     np.testing.assert_allclose(sums, np.add(1.0, expected), rtol=1e-12)
 
 
@@ -94,9 +94,12 @@ def test_differences_and_what_is_left_of_a_combination():
     rng = np.random.default_rng(1)
     rows, (new, last) = rng.normal(size=(4, N)), rng.normal(size=(2, N))
     given, difference, out = last.copy(), np.full(N, np.nan), np.full(N, np.nan)
-    replace_last(new, given, difference, START, STOP)
+    other, both = rows[0].copy(), (difference, np.full(N, np.nan))
+    replace_last((new, rows[1]), (given, other), both, START, STOP)
     np.testing.assert_array_equal(difference[ROWS], (new - last)[ROWS])
+    np.testing.assert_array_equal(both[1][ROWS], (rows[1] - rows[0])[ROWS])
     np.testing.assert_array_equal(given[ROWS], new[ROWS])
+    np.testing.assert_array_equal(other[ROWS], rows[1][ROWS])
     np.testing.assert_array_equal(given[STOP:], last[STOP:])
     less_combination(new, np.arange(4.0), rows, out, START, STOP)
     np.testing.assert_allclose(out[ROWS], (new - np.arange(4.0) @ rows)[ROWS], rtol=1e-12, atol=1e-13)

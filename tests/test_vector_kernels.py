@@ -158,9 +158,10 @@ def test_zeros_and_touched_memory_of_an_engine() -> None:
 def test_numbers_are_chosen() -> None:
     vectors, places = (FIRST, SECOND), np.array([3, 4, 9, 30, 999])
     out = np.full((2, 5), np.nan)
-    chosen(vectors, places, out, 1, 4)
-    for v, own in zip(vectors, out):
-        assert np.array_equal(own[1:4], v[places[1:4]])
+    factors = np.array([1.0, 3.0])
+    chosen(vectors, places, factors, out, 1, 4)
+    for v, factor, own in zip(vectors, factors, out):
+        assert np.array_equal(own[1:4], factor * v[places[1:4]])
         assert np.isnan(own[[0, 4]]).all()
 
 

@@ -165,7 +165,6 @@ class FeatureBlock(ABC):
         """Write all columns, as rows, to ``out`` of shape (d, N)."""
         self.products_into(np.eye(self.shape[1]), out, engine)
 
-    @abstractmethod
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
 
@@ -176,6 +175,17 @@ class FeatureBlock(ABC):
             Not negative.
         rough : bool
             To seven digits of its largest entry are enough, if that is faster.
+        """
+        return mirrored(self.upper_gram(engine, weight, rough))
+
+    @abstractmethod
+    def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        """As :meth:`gram`, without what is below the diagonal: that may be anything.
+
+        Parameters
+        ----------
+        engine, weight, rough
+            As of :meth:`gram`.
         """
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
@@ -333,7 +343,7 @@ class DenseBlock(FeatureBlock):
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self.shape[1] >= _FEWEST_FILLED
 
-    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+    def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
 
@@ -341,7 +351,7 @@ class DenseBlock(FeatureBlock):
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
         told, leaves = (tile_rows(self.shape[1]), routine(syrk)), self._gram_leaves(engine)
         if self.in_memory:
-            return mirrored(engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told))
+            return engine.sum_over_rows(kernel, leaves, shape, self.matrix, own, *told)
 
         def work(rows: Rows) -> Array:
             total = np.zeros(shape)
@@ -349,7 +359,7 @@ class DenseBlock(FeatureBlock):
                 kernel(part, own[start:stop], *told, total, 0, stop - start)
             return total
 
-        return mirrored(engine.sums(work, leaves, size=shape[0] ** 2))
+        return engine.sums(work, leaves, size=shape[0] ** 2)
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -573,7 +583,7 @@ class CSRBlock(FeatureBlock):
         d = self.shape[1]
         return engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, x, weight)
 
-    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+    def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
         from fastadmm.kernels.pattern import pattern_accumulate_gram
 
@@ -583,7 +593,7 @@ class CSRBlock(FeatureBlock):
         if self.in_memory:
             kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
             own_weight = np.ones(self.shape[0]) if weight is None else weight
-            return mirrored(engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight))
+            return engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight)
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
@@ -592,7 +602,7 @@ class CSRBlock(FeatureBlock):
                 csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
-        return mirrored(engine.sums(work, ranges, size=d * d))
+        return engine.sums(work, ranges, size=d * d)
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self._gram_is_filled(engine)

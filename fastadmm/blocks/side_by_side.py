@@ -10,6 +10,7 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.pages import free
 from fastadmm.engine.tree import Ranges
 
 __all__ = ["Beside", "can_stand_side_by_side", "mean_row_square", "side_by_side", "some_rows"]
@@ -68,7 +69,7 @@ class Beside:
         n, count = len(matrices[0]), len(matrices)
         self.shape = n, sum(matrix.shape[1] for matrix in matrices)
         nothing = np.empty((n, 0))
-        self.matrices = (*matrices, *[nothing] * ((1 << (count - 1).bit_length()) - count))
+        self.matrices: tuple[Array, ...] = (*matrices, *[nothing] * ((1 << (count - 1).bit_length()) - count))
 
     def some_rows(self, numbers: Array, engine: Engine) -> Beside:
         """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
@@ -79,6 +80,13 @@ class Beside:
         # As many matrices as there are here: kernels are not compiled for another number.
         nothing = np.empty((len(numbers), 0))
         return Beside([out, *[nothing] * (len(self.matrices) - 1)])
+
+    def give_back(self, engine: Engine) -> None:
+        """Let go of matrices that nobody else knows: their memory is given back by all threads."""
+        matrices, self.matrices = list(self.matrices), ()
+        while matrices:
+            rows = matrices.pop()
+            free(rows, engine)
 
     def product(self, x: Array, engine: Engine) -> Array:
         """``D x`` of shape (N,) for x of shape (d,)."""

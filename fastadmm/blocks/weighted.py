@@ -49,8 +49,8 @@ class WeightedBlock(FeatureBlock):
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         return self.root * self.inner.matrix_product(x, engine)
 
-    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        return self.inner.gram(engine, self.weight if weight is None else self.weight * weight, rough)
+    def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        return self.inner.upper_gram(engine, self.weight if weight is None else self.weight * weight, rough)
 
     def kernel_gram(self) -> Array:
         return self.root[:, None] * self.inner.kernel_gram() * self.root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -103,6 +103,18 @@ class Answering(ABC):
         if name not in CALLS or self.family not in CALLS[name].families:
             raise Unanswerable(f"call {name[:80]!r} is unknown here")
         return getattr(self, name)(**arguments) or {}
+
+    def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
+        """Make the passes that a call begins with; what one thread then does alone, with no sum over rows.
+
+        Parties of one process that answer one after another do that side by side. It changes no answer.
+
+        Parameters
+        ----------
+        name, arguments
+            As of :meth:`answer`, which is called next.
+        """
+        return None
 
     def scores(self, rows: str, **needed: Any) -> dict[str, Any]:
         """This party's share of the predictor of some rows: its own of training, or others.

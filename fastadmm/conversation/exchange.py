@@ -38,6 +38,8 @@ class Call:
     name: str
     arguments: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
     here: dict[str, Any] = field(default_factory=dict)
+    #: Whether ``here`` is all that a party of this process needs.
+    enough_here: bool = False
 
     def made(self) -> dict[str, Any]:
         """The arguments themselves."""

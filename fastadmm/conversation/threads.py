@@ -35,16 +35,26 @@ class Threads:
             Where its calls would leave half of the threads idle, parties answer one after another, and their
             passes over rows are cut up instead.
         """
-        if exchange.pace is Pace.IN_TURN:
-            return self.engine.in_turn(self._ask, exchange.calls)
-        if exchange.pace is Pace.TOGETHER:
-            return self.engine.spread(self._ask, exchange.calls)
-        return self.engine.map(self._ask, exchange.calls, parallel=False)
+        calls, pace = exchange.calls, exchange.pace
+        if pace is Pace.SHORT:
+            return self.engine.map(self._ask, calls, parallel=False)
+        if pace is Pace.TOGETHER and not self.engine.takes_turns(calls):
+            return self.engine.map(self._ask, calls)
+        if len(calls) > 1:
+            self._begin(calls)
+        return self.engine.in_turn(self._ask, calls)
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
         parties = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
         return [(party.name, party.kind, party.reason) for party in parties]
 
+    def _begin(self, calls: Sequence[Call]) -> None:
+        """Have the parties do side by side what each does on one thread."""
+        fixed = [(self.parties[c.party], c, c.arguments) for c in calls if not callable(c.arguments)]
+        work = [party.prepared(c.name, {**arguments, **c.here}) for party, c, arguments in fixed]
+        self.engine.map(lambda own: own(), [own for own in work if own is not None])
+
     def _ask(self, call: Call) -> dict[str, Any]:
-        return self.parties[call.party].answer(call.name, {**call.made(), **call.here})
+        made = {} if call.enough_here else call.made()
+        return self.parties[call.party].answer(call.name, {**made, **call.here})

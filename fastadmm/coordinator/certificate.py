@@ -102,18 +102,21 @@ def primal_value(
     loss, y, weight = problem.loss, problem.y, problem.weight
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
         return near
-    gradient, value, sums = engine.vector(len(total)), math.nan, None
+    gradient, value = engine.vector(len(total)), math.nan
+    sums: tuple[float, float] | None = None
     if not problem.convex:
         # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
         value = loss.evaluate(engine.plus(problem.offset, total, intercept), y, weight, gradient, engine)
         return PrimalValue(value, gradient, intercept, dual_feasible=False)
-    z, bend = engine.vector(len(total)), engine.vector(len(total))
+    z, bend, slope = engine.vector(len(total)), engine.vector(len(total)), 0.0
 
     def evaluate(b: float) -> tuple[float, float]:
-        nonlocal value, sums
-        measured = loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)
-        bent = loss.curvature_parts(problem.offset, total, b, y, weight, bend, engine)
-        found, (slope, _) = engine.together(measured, bent)
+        nonlocal value, sums, slope
+        measured = [loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)]
+        if not (slope > 0.0 and sums is not None and abs(sums[0]) <= _SHORT_STEP * sums[1]):
+            measured.append(loss.curvature_parts(problem.offset, total, b, y, weight, bend, engine))
+        found, *bent = engine.together(*measured)
+        slope = float(bent[0][0]) if bent else slope
         value, excess, size = found.tolist()
         sums = excess, size
         # Rounding of the sum itself: there is no better intercept.

@@ -24,13 +24,23 @@ import numpy as np
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.job import Job
 from fastadmm.engine.lent import Vectors
+from fastadmm.engine.pages import free
 from fastadmm.engine.process import OneBlasThread
-from fastadmm.engine.rows import NUMBA_THREADS, over_returns, over_rows, over_sums
+from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
-__all__ = ["Engine", "Stopped", "borders", "default_threads", "even_ranges", "fold_ranges", "row_ranges"]
+__all__ = [
+    "Engine",
+    "Stopped",
+    "borders",
+    "default_threads",
+    "even_ranges",
+    "fold_ranges",
+    "know_borders",
+    "row_ranges",
+]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -107,11 +117,16 @@ def borders(ranges: Ranges) -> np.ndarray:
     """Where consecutive ranges begin, and the end of the last: kernels that have pieces take them so."""
     known = _KNOWN_BOUNDS.get(id(ranges))
     if known is None or known[0] is not ranges:
-        known = ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
-        if len(_KNOWN_BOUNDS) >= 256:
-            _KNOWN_BOUNDS.clear()
-        _KNOWN_BOUNDS[id(ranges)] = known
+        know_borders(ranges, np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64))
+        known = _KNOWN_BOUNDS[id(ranges)]
     return known[1]
+
+
+def know_borders(ranges: Ranges, bounds: np.ndarray) -> None:
+    """Keep what :func:`borders` of ranges are."""
+    if len(_KNOWN_BOUNDS) >= 256:
+        _KNOWN_BOUNDS.clear()
+    _KNOWN_BOUNDS[id(ranges)] = ranges, bounds
 
 
 def fold_ranges(size: int) -> tuple[tuple[int, int], ...]:
@@ -251,8 +266,11 @@ class Engine(VectorWork):
     def spread(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         """:meth:`map` or, where side by side would leave half of the threads idle, :meth:`in_turn`."""
         items = list(items)
-        few = 2 * len(items) <= self.n_threads
-        return self.in_turn(function, items) if few else self.map(function, items)
+        return self.in_turn(function, items) if self.takes_turns(items) else self.map(function, items)
+
+    def takes_turns(self, items: Sequence[Any]) -> bool:
+        """Whether :meth:`spread` has items one after another."""
+        return 2 * len(items) <= self.n_threads
 
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """:meth:`map` of what asks nobody for a sum over rows."""
@@ -471,6 +489,10 @@ class Engine(VectorWork):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
 
+    def sums_fit(self, leaves: Ranges, nbytes: int) -> bool:
+        """Whether sums of so many bytes of all leaves may wait for each other."""
+        return len(leaves) * nbytes <= self._waiting
+
     def _memory(self, numbers: int) -> np.ndarray:
         """Room for so many numbers or more: pages that the last job wrote to, rather than new ones."""
         try:
@@ -640,9 +662,7 @@ class Engine(VectorWork):
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""
-        from fastadmm.kernels.pieces import COMPILED
-
-        if not COMPILED:
+        if not compiled():
             return 0
         if self.n_threads == 1 or len(ranges) < 2 or self.inside:
             return 1
@@ -667,7 +687,7 @@ class Engine(VectorWork):
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
         self._room.clear()
-        self._vectors.forget()
+        self._vectors.forget(lambda memory: free(memory, self))
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

@@ -34,6 +34,7 @@ class FreeCores:
 
     def __init__(self, path: str | os.PathLike[str] = "/proc/loadavg", cores: int | None = None) -> None:
         self._path, self._cores = path, cores or os.cpu_count() or 1
+        self._file: int | None = None
         self._free, self._looks, self._next_look = self._cores, 0, 0.0
         self._shared, self._ours, self._awake = float("-inf"), 1, 0.0
 
@@ -72,11 +73,9 @@ class FreeCores:
     def _running(self) -> int:
         """Threads on the whole machine that run or wait for a core, this one among them."""
         try:
-            file = os.open(self._path, os.O_RDONLY)
-            try:
-                return int(os.read(file, 64).split()[3].partition(b"/")[0])
-            finally:
-                os.close(file)
+            if self._file is None:
+                self._file = os.open(self._path, os.O_RDONLY)  # once: a fit looks every millisecond
+            return int(os.pread(self._file, 64, 0).split()[3].partition(b"/")[0])
         except (OSError, ValueError, IndexError):
             return 0
 

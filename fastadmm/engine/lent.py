@@ -5,7 +5,7 @@ The system takes back large vectors, and sets pages to zero for the next, while 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,16 +18,18 @@ _LARGE = 1 << 21
 _MOST = 2
 
 
-class _Lent:
+class _Memory(np.ndarray):
+    """Memory as such: of a type of its own, or NumPy would make it the base of an array that is lent."""
+
+
+class _Lent(np.ndarray):
     """Memory behind an array: when the last array over it goes, it is kept for the next."""
 
-    def __init__(self, memory: np.ndarray, kept: list[np.ndarray]) -> None:
-        self._memory, self._kept = memory, kept
-        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+    kept: list[np.ndarray]
 
     def __del__(self) -> None:
-        if len(self._kept) < _MOST:
-            self._kept.append(self._memory)
+        if len(self.kept) < _MOST:
+            self.kept.append(self.base)  # type: ignore[arg-type]
 
 
 class Vectors:
@@ -53,13 +55,23 @@ class Vectors:
             return np.empty(size)
         kept = self.kept.setdefault(size, [])
         try:
-            memory = kept.pop()  # several threads may ask
-        except IndexError:
-            memory = np.empty(size)
-        return np.asarray(_Lent(memory, kept))
+            memory = kept.pop() if kept else _Memory(size)
+        except IndexError:  # another thread asked at the same time
+            memory = _Memory(size)
+        own = memory.view(_Lent)
+        own.kept = kept
+        return own.view(np.ndarray)
 
-    def forget(self) -> None:
-        """Keep nothing of what there is, nor of what comes back later."""
+    def forget(self, free: Callable[[np.ndarray], None]) -> None:
+        """Keep nothing of what there is, nor of what comes back later.
+
+        Parameters
+        ----------
+        free : callable
+            Is given memory that nobody else knows.
+        """
         for kept in self.kept.values():
+            while kept:
+                free(kept.pop())
             kept[:] = [np.empty(0)] * _MOST
         self.kept = {}

@@ -6,18 +6,17 @@ import ctypes
 import mmap
 import sys
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, even_ranges
+from fastadmm.engine.rows import compiled
+from fastadmm.engine.tree import halved
 
 __all__ = ["free"]
 
 #: Bytes of the largest pages that memory comes in, and of arrays that are worth it.
-_PAGE, _LARGE = 1 << 21, 1 << 26
-
-#: Pages of a piece of work, about.
-_PAGES = 4
+_PAGE, _LARGE = 1 << 21, 1 << 23
 
 
 @cache
@@ -28,7 +27,7 @@ def _madvise() -> int:
     return ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
 
 
-def free(rows: np.ndarray, engine: Engine) -> None:
+def free(rows: np.ndarray, engine: Any) -> None:
     """Drop the pages of an array that the caller alone knows, and forgets; nothing where others know it.
 
     Parameters
@@ -36,16 +35,14 @@ def free(rows: np.ndarray, engine: Engine) -> None:
     rows : ndarray
     engine : Engine
     """
-    from fastadmm.kernels.pieces import COMPILED
-
     # The caller's name, ours and the question's argument: a view anywhere would be one more.
     alone = rows.flags.owndata and sys.getrefcount(rows) <= 3
-    if not (COMPILED and alone) or rows.nbytes < _LARGE or engine.n_threads == 1 or not _madvise():
+    if not (compiled() and alone) or rows.nbytes < _LARGE or engine.n_threads == 1 or not _madvise():
         return
     from fastadmm.kernels.pages import discard
 
     begin = rows.__array_interface__["data"][0]
     first = -(-begin // _PAGE) * _PAGE
     pages = (begin + rows.nbytes - first) // _PAGE
-    ranges = even_ranges(pages, max(1, pages // _PAGES))
+    ranges = halved(pages, 1 << max(0, pages.bit_length() - 1))
     engine.over_rows(discard, ranges, _madvise(), int(mmap.MADV_DONTNEED), first, _PAGE)

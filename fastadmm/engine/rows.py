@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 
-__all__ = ["NUMBA_THREADS", "address_of", "over_returns", "over_rows", "over_sums"]
+__all__ = ["NUMBA_THREADS", "address_of", "compiled", "over_returns", "over_rows", "over_sums"]
 
 #: Numba's layers for several callers at a time. With its own one, `workqueue`, that ends the process.
 _SAFE_LAYERS = ("omp", "tbb")
@@ -21,13 +21,27 @@ _SAFE_LAYERS = ("omp", "tbb")
 _ADDRESSES: dict[Any, int] = {}
 
 
-def _kind(argument: Any) -> Any:
-    """What decides for which types a kernel is compiled, found faster than Numba's own types."""
-    if isinstance(argument, np.ndarray):
-        return argument.dtype, argument.ndim, argument.flags.num
-    if isinstance(argument, tuple):
-        return tuple(map(_kind, argument))
-    return type(argument)
+@cache
+def compiled() -> bool:
+    """Whether kernels are compiled at all."""
+    from fastadmm.kernels.pieces import COMPILED
+
+    return COMPILED
+
+
+@cache
+def _kinds_of() -> Callable[[tuple[Any, ...]], Any]:
+    """What decides for which types a kernel is compiled: as Numba's own calls find it, in compiled code."""
+    from numba import typeof
+    from numba._dispatcher import compute_fingerprint
+
+    def kinds(arguments: tuple[Any, ...]) -> Any:
+        try:
+            return compute_fingerprint(arguments)
+        except NotImplementedError:  # arrays of other types than NumPy's, such as those of files
+            return tuple(map(typeof, arguments))
+
+    return kinds
 
 
 def address_of(kernel: Any, arguments: tuple[Any, ...]) -> Any:
@@ -35,19 +49,17 @@ def address_of(kernel: Any, arguments: tuple[Any, ...]) -> Any:
 
     Without the compiler the kernel itself.
     """
-    from fastadmm.kernels.pieces import COMPILED
-
-    if not COMPILED:
+    if not compiled():
         return kernel
-    key = (kernel, *map(_kind, arguments))
+    key = kernel, _kinds_of()(arguments)
     address = _ADDRESSES.get(key)
     if address is None:
         from numba import typeof
 
         types = tuple(typeof(argument) for argument in arguments)
         kernel.compile(types)
-        compiled = kernel.overloads[types]
-        address = int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+        found = kernel.overloads[types]
+        address = int(found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
         _ADDRESSES[key] = address
     return address
 
@@ -70,11 +82,14 @@ class _NumbaThreads:
         """``runner(share, *arguments)`` for so many threads, or for the caller alone."""
         if n_threads == 1 or not self.share or not self._busy.acquire(blocking=False):
             return runner(0, *arguments)
+        before = 0
         try:
             FREE_CORES.share(n_threads)
-            with _limited(n_threads):
-                return runner(self.share, *arguments)
+            before = _limit(n_threads)
+            return runner(self.share, *arguments)
         finally:
+            if before:
+                _limit(before)
             self._busy.release()
 
     def after_fork(self) -> None:
@@ -89,9 +104,7 @@ def _launch() -> int:
     from numba.core.compiler_lock import global_compiler_lock
     from numba.np.ufunc.parallel import threading_layer
 
-    from fastadmm.kernels.pieces import COMPILED
-
-    if not COMPILED:
+    if not compiled():
         return 0
     with global_compiler_lock:  # a fork waits for it
         try:
@@ -105,21 +118,16 @@ def _launch() -> int:
         return address_of(share_pieces, (0, 0, 0))
 
 
-@contextmanager
-def _limited(n_threads: int) -> Iterator[None]:
-    """Let this thread's jobs have so many of Numba's threads, or all."""
+def _limit(n_threads: int) -> int:
+    """Let this thread's jobs have so many of Numba's threads, or all; how many there were, 0 if as many."""
     from numba import config, get_num_threads, set_num_threads
 
     before, settings = get_num_threads(), cast(Any, config)
     now = min(n_threads, settings.NUMBA_NUM_THREADS)
     if now == before:
-        yield
-        return
+        return 0
     set_num_threads(now)
-    try:
-        yield
-    finally:
-        set_num_threads(before)
+    return int(before)
 
 
 NUMBA_THREADS = _NumbaThreads()
@@ -136,9 +144,10 @@ def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) 
     *arguments
         C-contiguous arrays and numbers.
     """
-    from fastadmm.kernels import rows
+    from fastadmm.kernels.rows import over_rows as on_pieces
 
-    NUMBA_THREADS.run(n_threads, rows.over_rows, address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
+    address = address_of(kernel, (*arguments, 0, 0))
+    NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, *arguments)
 
 
 def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
@@ -150,10 +159,10 @@ def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, 
         As in :func:`over_rows`.
     own : ndarray of shape (pieces, ...)
     """
-    from fastadmm.kernels import rows
+    from fastadmm.kernels.rows import over_sums as on_pieces
 
     address = address_of(kernel, (*arguments, own[0], 0, 0))
-    NUMBA_THREADS.run(n_threads, rows.over_sums, address, bounds, own, *arguments)
+    NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, own, *arguments)
 
 
 def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
@@ -165,7 +174,7 @@ def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarra
         As in :func:`over_rows`; the kernel returns one number or two.
     own : ndarray of shape (pieces, at least 2)
     """
-    from fastadmm.kernels import rows
+    from fastadmm.kernels.rows import over_returns as on_pieces
 
     address = address_of(kernel, (*arguments, 0, 0))
-    NUMBA_THREADS.run(n_threads, rows.over_returns, address, bounds, own, *arguments)
+    NUMBA_THREADS.run(n_threads, on_pieces, address, bounds, own, *arguments)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine
+from fastadmm.engine.engine import Engine, borders, know_borders
 from fastadmm.engine.tree import SOME_LEAVES, Ranges
 
 __all__ = ["SomeRowsEngine"]
@@ -36,8 +37,10 @@ class SomeRowsEngine(Engine):
         self._room, self._vectors = whole._room, whole._vectors
         self.shares_rows = whole.shares_rows
         leaves = whole.leaves(n_rows)
-        ends = np.searchsorted(rows, [stop for _, stop in leaves]).tolist()
-        self._leaves = tuple(zip([0, *ends[:-1]], ends))
+        bounds = np.append(0, np.searchsorted(rows, borders(leaves)[1:]))
+        ends = bounds.tolist()
+        self._leaves = tuple(pairwise(ends))
+        know_borders(self._leaves, bounds)
 
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES

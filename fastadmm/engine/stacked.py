@@ -72,7 +72,14 @@ class StackedRows:
         self.everywhere(shifted_sum, u, -1.0, v, 0.0, 1.0, out)
         return out
 
-    def everywhere(self, kernel: Any, first: Array, *arguments: Any) -> None:
-        """Call ``kernel(first, *arguments, start, stop)`` for all of the numbers of ``first``, in pieces."""
-        size = len(first)
+    def everywhere(self, kernel: Any, first: Array | tuple[Array, ...], *arguments: Any) -> None:
+        """Call ``kernel(first, *arguments, start, stop)`` for all of the numbers of ``first``, in pieces.
+
+        Parameters
+        ----------
+        kernel : compiled kernel
+        first : ndarray of shape (size,), or tuple of them
+        *arguments
+        """
+        size = len(first[0] if isinstance(first, tuple) else first)
         self.engine.over_rows(kernel, halved(size, leaves_of(size)), first, *arguments)

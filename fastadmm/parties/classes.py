@@ -131,7 +131,7 @@ class ClassParty(OfClasses, Party):
         return self.block.transposed_matrix_product(v, self.engine)
 
     def step_classes(
-        self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None, known: bool = False
+        self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None
     ) -> dict[str, Any]:
         """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class.
 
@@ -141,8 +141,6 @@ class ClassParty(OfClasses, Party):
         scaled_penalty : float
         out : ndarray of shape (C N,), optional
             Where the message is to be written.
-        known : bool
-            Nothing is looked ahead to.
 
         Returns
         -------

@@ -9,15 +9,15 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.cholesky import cholesky, solve_factorised
 from fastadmm.parties.long_directions import add_weights, orthonormal, times
 from fastadmm.parties.reflection import reflection
 from fastadmm.parties.sends_columns import SendsColumns
@@ -170,6 +170,8 @@ class DirectionParty(SendsColumns, Answering):
         self._factor: np.ndarray | None = None
         #: Of the last gradient that will be asked about again: it, the residual and its squared norm.
         self._known: tuple[np.ndarray, np.ndarray, float] | None = None
+        #: A residual, and what Newton's method makes of it.
+        self._solved: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def directions(self) -> np.ndarray:
@@ -205,20 +207,48 @@ class DirectionParty(SendsColumns, Answering):
         self._stale = False
         return self._factor is not None
 
-    def _factorise(self, curvature: np.ndarray) -> None:
+    def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
+        out, also = arguments.get("out"), arguments.get("also")
+        if name != "respond" or self.metric is None or self.kind != "gram" or arguments.get("whole"):
+            return None
+        if not self._wants_newton(arguments["newton"], out, also):
+            return None
+        gradient = arguments["gradient"]
+        residual, squared = self._residual(gradient, arguments["coefficients"])
+        self._known = gradient, residual, squared
+        matrix = self._system(self.metric) if self._stale else None
+        self._stale = False
+
+        def solve() -> None:
+            if matrix is not None:
+                self._factor = cholesky(matrix)
+            if self._factor is not None:
+                self._solved = residual, self._newton(residual)
+
+        return solve
+
+    def _wants_newton(self, newton: bool, out: np.ndarray | None, also: np.ndarray | None) -> bool:
+        """Whether an answer is to have a Newton direction; arguments as of :meth:`respond`."""
+        return bool(newton) or self._sends_pair(out, also)
+
+    def _sends_pair(self, out: np.ndarray | None, also: np.ndarray | None) -> bool:
+        return out is not None and len(out) > 1 and also is None and self.kind == "gram"
+
+    def _system(self, curvature: np.ndarray) -> np.ndarray:
+        """The matrix whose factor gives Newton directions."""
         if self.kind == "gram":
-            matrix = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
+            matrix = self.block.upper_gram(self.engine, curvature, self._rough_is_enough(curvature))
             matrix[np.diag_indices(len(matrix))] += self.regularization
         else:
             if self._kernel is None:
                 self._kernel = self.block.kernel_gram()
             matrix = self._kernel.copy()
             matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
-        # LAPACK by name: SciPy's wrappers take longer than matrices of a few columns. The transpose is
-        # in LAPACK's order: no copy is made of it.
-        factor, failed = scipy.linalg.lapack.dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+        return matrix
+
+    def _factorise(self, curvature: np.ndarray) -> None:
         # Columns so large that rounding exceeds the regulariser: block gradients need no factor.
-        self._factor = None if failed else factor
+        self._factor = cholesky(self._system(curvature))
 
     def _rough_is_enough(self, curvature: np.ndarray) -> bool:
         """Whether what single precision loses of the Gram matrix is small beside the regulariser.
@@ -274,9 +304,8 @@ class DirectionParty(SendsColumns, Answering):
         if whole and out is not None:
             self.send_columns(out)
             return {**answer, "messages": out}
-        room = out is not None and len(out) > 1
-        pair = room and also is None and self.kind == "gram"
-        newton = bool(newton or pair) and self._can_newton()
+        room, pair = out is not None and len(out) > 1, self._sends_pair(out, also)
+        newton = self._wants_newton(newton, out, also) and self._can_newton()
         wanted = [-self._newton(residual)] if newton else []
         if pair or not newton:
             wanted.append(self._downhill(residual))
@@ -450,11 +479,15 @@ class DirectionParty(SendsColumns, Answering):
         return {"squared_residual": squared}
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
+        solved, self._solved, factor = self._solved, None, self._factor
+        assert factor is not None
+        if solved is not None and solved[0] is residual:
+            return solved[1]
         if self.kind == "gram":
-            return scipy.linalg.lapack.dpotrs(self._factor, residual, lower=True)[0]
+            return solve_factorised(factor, residual)
         # Woodbury: (D'WD + l I)^-1 r = (r - D' (D D' + l W^-1)^-1 D r) / l
         image = self.block.product(residual, self.engine)
-        dual = scipy.linalg.lapack.dpotrs(self._factor, image, lower=True)[0]
+        dual = solve_factorised(factor, image)
         return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
 
     def forget(self, direction: np.ndarray) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.cholesky import cholesky
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.proximal import penalty_of
 from fastadmm.problem.regularizers import LogSum
@@ -84,9 +84,12 @@ class LogSumDirectionParty(DirectionParty):
 
     def _factorise(self, curvature: np.ndarray) -> None:
         if self.kind == "gram":
-            self._gram = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
+            self._gram = self.block.upper_gram(self.engine, curvature, self._rough_is_enough(curvature))
         else:
             super()._factorise(curvature)  # the weights' curvatures would cost the kernel matrix anew
+
+    def prepared(self, name: str, arguments: Mapping[str, Any]) -> None:
+        return None
 
     def _can_newton(self) -> bool:
         known = super()._can_newton()
@@ -95,6 +98,5 @@ class LogSumDirectionParty(DirectionParty):
         # Of the gradient that is answered: curvatures move with the weights, whatever the metric does.
         matrix = self._gram.copy()
         matrix[np.diag_indices(len(matrix))] += self.regularization * self._above
-        factor, failed = scipy.linalg.lapack.dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
-        self._factor = None if failed else factor
-        return not failed
+        self._factor = cholesky(matrix)
+        return self._factor is not None

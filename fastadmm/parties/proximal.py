@@ -169,20 +169,19 @@ class Party(Answering):
         self._factorised = False  # where it is needed: the next step may be in another process
 
     def step(
-        self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None, known: bool = False
+        self, w: np.ndarray | Callable[[], np.ndarray], scaled_penalty: float, out: np.ndarray | None = None
     ) -> dict[str, Any]:
         r"""Answer a target with a message.
 
         Parameters
         ----------
-        w : ndarray of shape (N,)
-            Public target.
+        w : ndarray of shape (N,) or callable
+            Public target; or what makes that which the last :meth:`certify` or :meth:`stationarity` looked
+            ahead to, whose image may be all that is needed of it.
         scaled_penalty : float
             :math:`\tau r`, summed scaling.
         out : ndarray of shape (N,), optional
             Where the message is to be written.
-        known : bool
-            Whether this is the target that the last :meth:`certify` or :meth:`stationarity` looked ahead to.
 
         Returns
         -------
@@ -193,11 +192,15 @@ class Party(Answering):
         """
         self._factorise()
         block = self.update.block  # the party's own, or that in the metric
-        if isinstance(block, WeightedBlock):
-            w = self.engine.times(block.root, w)
-        image = self._target_image if known else None
-        block.know([] if image is None else [(w, image)])
-        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
+        image = self._target_image if callable(w) else None
+        if image is not None and self.update.by_image:
+            target = np.empty(0)  # stands for it
+        else:
+            target = w() if callable(w) else w
+            target = self.engine.times(block.root, target) if isinstance(block, WeightedBlock) else target
+        block.know([] if image is None else [(target, image)])
+        scale = self.regularization / scaled_penalty
+        self.weights = self.update.solve(target, scale, self.weights, self.engine)
         block.know([])
         return self._stepped(self._message(out))
 

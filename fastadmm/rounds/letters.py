@@ -36,7 +36,7 @@ class RemoteBlock(FeatureBlock):
         raise AssertionError("the coordinator holds no features")
 
     product = product_into = transposed_products = matrix_product = _elsewhere
-    gram = kernel_gram = column_squares = _elsewhere
+    gram = upper_gram = kernel_gram = column_squares = _elsewhere
 
 
 @dataclass

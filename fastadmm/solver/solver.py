@@ -137,7 +137,8 @@ class Solver(Run):
 
     def round(self) -> RoundRecord:
         """Run one round and certify its result."""
-        record = converse(self.next_round(), self.driver.carry)
+        with self.engine.limited():  # once for all that a round does
+            record = converse(self.next_round(), self.driver.carry)
         if record is None:
             raise RuntimeError("a party elsewhere has not answered: drive next_round() instead")
         return record

@@ -89,8 +89,8 @@ class AdmmMethod(Method):
         self.bound = -math.inf
         self._intercept: Any = 0.0
         self._norms = [0.0] * problem.n_parties
-        #: The state and penalty that the parties have looked ahead to.
-        self._ahead: tuple[SharedState, float] | None = None
+        #: State and penalty that the parties have looked ahead to, and what targets differ by from messages.
+        self._ahead: tuple[SharedState, float, np.ndarray] | None = None
 
     def make_parties(self) -> Sequence[Party]:
         problem = self.problem
@@ -148,7 +148,10 @@ class AdmmMethod(Method):
     def round(self) -> Talk[Measured]:
         problem, r = self.problem, self.coordinator.penalty
         ahead, self._ahead = self._ahead, None
-        known = ahead is not None and ahead[0] is self.coordinator.state and ahead[1] == r
+        known = None
+        if ahead is not None and ahead[0] is self.coordinator.state and ahead[1] == r:
+            known = ahead[2]
+        del ahead
         outcome = yield from self.coordinator.round(known)
         self._norms = outcome.norms
         start = self._intercept if problem.convex else self.coordinator.intercept
@@ -246,11 +249,11 @@ class AdmmMethod(Method):
         coordinator, order, m_parties = self.coordinator, self.coordinator.order, self.problem.n_parties
         if self.problem.loss.vector:
             return [{}] * m_parties
-        state = coordinator.state
-        self._ahead = (state, coordinator.penalty)
         if not order.parallel:
             return [{"target": None}] * m_parties
+        state = coordinator.state
         common = correction(order, state, coordinator.penalty, self.engine, coordinator.metric)
+        self._ahead = (state, coordinator.penalty, common)
         plus = self.engine.plus
         return [{"target": partial(plus, message, common, factor=-1.0)} for message in state.messages]
 

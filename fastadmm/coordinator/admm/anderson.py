@@ -99,8 +99,8 @@ class Anderson:
 
         if self.has_last:
             k = self.position
-            self.rows.everywhere(replace_last, residual, self.last_residual, self.residuals[k])
-            self.rows.everywhere(replace_last, image, self.last_image, self.images[k])
+            pair, last = (residual, image), (self.last_residual, self.last_image)
+            self.rows.everywhere(replace_last, pair, last, (self.residuals[k], self.images[k]))
             self.position = (k + 1) % self.memory
             self.count = min(self.count + 1, self.memory)
             row = self._newest_products(k)

@@ -190,10 +190,10 @@ class Coordinator:
         weights = [*([pulled] * m), r, inverse]
         return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
-    def round(self, known: bool = False) -> Talk[RoundOutcome]:
+    def round(self, known: np.ndarray | None = None) -> Talk[RoundOutcome]:
         """Run one round: x-updates, z- and u-update, and the choice of the next state.
 
-        ``known``: whether parties of this process have looked ahead to the targets that it begins with.
+        ``known``: what targets differ by from messages, where parties of this process have looked ahead.
         """
         from fastadmm.kernels.sharing import pull_and_squares
 
@@ -207,7 +207,7 @@ class Coordinator:
         )
         pull = self.engine.vector(len(total))
         given = total, new.z, new.u, *penalty_terms(r, self.metric), pull
-        cross, pressed, pulled, square = self._sums(pull_and_squares, 4, *given)
+        cross, pressed, pulled, square, *sizes = self._sums(pull_and_squares, 6, *given)
         outcome = RoundOutcome(
             total,
             pull,
@@ -221,12 +221,12 @@ class Coordinator:
         self.last = new
         self._advance(new)
         if self.rule is not None:
-            self._adapt(self.rule, outcome)
+            self._adapt(self.rule, outcome, *map(math.sqrt, sizes))
         if self.curvature_rule is not None and self.curvature_rule.due():
             yield from self._reweight(total)
         return outcome
 
-    def _step(self, new: Any, known: bool) -> Talk[Stepped]:
+    def _step(self, new: Any, known: np.ndarray | None) -> Talk[Stepped]:
         """Every party's x-update; the new state's messages are filled in, relaxed."""
         state, relaxes = self.state, self.relaxation != 1.0
         answers = new.messages
@@ -256,10 +256,9 @@ class Coordinator:
             self.penalty *= self.rule.stalled()
             self._start_afresh()
 
-    def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
-        """Change the penalty where the rule says so; the acceleration starts afresh."""
+    def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome, size: float, dual_size: float) -> None:
+        """Change the penalty where the rule says so, by the norms of S and u; acceleration starts afresh."""
         root = math.sqrt(self.engine.all_rows(self.problem.n_samples))
-        size, dual_size = self.rows.norm(outcome.total), self.rows.norm(self.last.u)
         factor = rule.factor(
             outcome.primal_residual * root / size if size > 0.0 else math.nan,
             outcome.dual_residual * root / dual_size if dual_size > 0.0 else math.nan,

@@ -107,7 +107,7 @@ def collect_messages(
     out: np.ndarray,
     engine: Engine,
     metric: np.ndarray | None = None,
-    known: bool = False,
+    known: np.ndarray | None = None,
 ) -> Talk[Answers]:
     """One x-update of every party.
 
@@ -123,8 +123,8 @@ def collect_messages(
     engine : Engine
     metric : ndarray of shape (N,), optional
         omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
-    known : bool
-        Whether the targets are those that parties of this process have looked ahead to.
+    known : ndarray of shape (N,), optional
+        :func:`correction`, where the targets are those that parties of this process have looked ahead to.
 
     Returns
     -------
@@ -132,14 +132,20 @@ def collect_messages(
         Every party's answer to ``step``.
     """
     m_parties = len(out)
-    common = correction(order, state, penalty, engine, metric)
+    common = correction(order, state, penalty, engine, metric) if known is None else known
+    scaled = float(order.tau(m_parties) * penalty)
 
     def call(m: int) -> Call:
-        def asked() -> dict[str, Any]:
-            target = engine.plus(state.messages[m], common, factor=-1.0)
-            return {"w": target, "scaled_penalty": float(order.tau(m_parties) * penalty)}
+        def target() -> np.ndarray:
+            return engine.plus(state.messages[m], common, factor=-1.0)
 
-        return Call(m, "step", asked, {"out": out[m], "known": known})
+        def asked() -> dict[str, Any]:
+            return {"w": target(), "scaled_penalty": scaled}
+
+        if known is None:
+            return Call(m, "step", asked, {"out": out[m]})
+        here = {"w": target, "scaled_penalty": scaled, "out": out[m]}
+        return Call(m, "step", asked, here, enough_here=True)
 
     answers: Answers = []
     if order.parallel:

@@ -174,7 +174,7 @@ class SummedCoordinator(Coordinator):
         weights = (-r, r, r, 1.0 / r)
         return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
-    def _step(self, new: Any, known: bool) -> Talk[Any]:
+    def _step(self, new: Any, known: np.ndarray | None) -> Talk[Any]:
         state, m = self.state, self.problem.n_parties
         shift = (state.images - state.z + state.u / self.penalties) / m
         self._place = (0, 0) if self.anderson is None else self.anderson.following

@@ -15,7 +15,7 @@ from fastadmm.blocks.block import gram_leaves
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.coordinator.subspace.one_leaf import address_of_next_step, memory_of_steps, told_of_steps
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.engine.engine import SUMS_BUDGET, borders, fold_ranges
+from fastadmm.engine.engine import borders, fold_ranges
 from fastadmm.engine.rows import address_of
 from fastadmm.engine.vectors import CACHE_LINES
 
@@ -25,9 +25,6 @@ Array = np.ndarray
 
 #: Entries that the passes of one call read, about: how many threads there are for it is decided before.
 _ENTRIES_OF_CALL = 1 << 30
-
-#: Memory for the Gram matrices of all leaves, in bytes: of larger ones the engine adds up some at a time.
-_GRAMS_BUDGET = SUMS_BUDGET // 16
 
 
 def newton_on_leaves(
@@ -119,7 +116,7 @@ class _Steps:
     def at_hand(self) -> bool:
         """Whether passes need not be made one by one."""
         given = self.engine.can_run_jobs(self.leaves, self.span.rows.matrices, self.totals, self.gradients)
-        return given and len(self.gram_leaves) * self.matrix.nbytes <= _GRAMS_BUDGET
+        return given and self.engine.sums_fit(self.gram_leaves, self.matrix.nbytes)
 
     def all_in_few_calls(self) -> None:
         """All steps, each call so many that it takes no longer than a second or so on one core."""

@@ -8,8 +8,6 @@ many times more as there are fewer.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import Beside, some_rows
 from fastadmm.coordinator.subspace.row_samples import chosen_rows, strides
@@ -52,8 +50,9 @@ def sampled_start(
         numbers = chosen_rows(n, stride, engine)
         own = SomeRowsEngine(engine, numbers, n)
         part = rows.some_rows(numbers, own) if isinstance(rows, Beside) else some_rows(rows, numbers, own)
-        some = SomeRows.of(problem, numbers, own)
-        span = StackedSpan(replace(some, weight=stride * some.weight), part, own)
+        span = StackedSpan(SomeRows.of(problem, numbers, own, stride), part, own)
         begin = span.unmeasured(point.coefficients, point.intercept)
         point = descend(span, begin, 0.0, hessian, _ACCURACY * stride * d / engine.all_rows(n))
+        if isinstance(part, Beside):
+            part.give_back(engine)
     return point

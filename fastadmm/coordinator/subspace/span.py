@@ -128,13 +128,13 @@ class SomeRows:
     fit_intercept: bool
 
     @classmethod
-    def of(cls, problem: Problem, rows: np.ndarray, engine: Engine) -> SomeRows:
-        """The rows with numbers of shape (n,); ``engine``: of these rows."""
+    def of(cls, problem: Problem, rows: np.ndarray, engine: Engine, heavier: float = 1.0) -> SomeRows:
+        """The rows with numbers of shape (n,), so many times heavier; ``engine``: of these rows."""
         from fastadmm.kernels.vectors import chosen
 
         found = np.empty((3, len(rows)))
-        vectors = problem.y, problem.weight, problem.offset
-        engine.over_rows(chosen, engine.leaves(len(rows)), vectors, rows, found)
+        vectors, factors = (problem.y, problem.weight, problem.offset), np.array([1.0, heavier, 1.0])
+        engine.over_rows(chosen, engine.leaves(len(rows)), vectors, rows, factors, found)
         y, weight, offset = found
         whole = problem.regularization, problem.total_weight, problem.fit_intercept
         return cls(problem.loss, y, weight, offset, *whole)

@@ -23,6 +23,7 @@ class GramEigen(XUpdate):
     """
 
     name: ClassVar[str] = "gram"
+    by_image = True
 
     def __init__(self, block: FeatureBlock) -> None:
         self.block = block
