@@ -54,7 +54,7 @@ def test_the_optimum_is_recognised(
     again = solve(problem(loss, 8e-3, **more), options, start=there)
     assert again.status == "converged"
     assert len(again.history) <= len(cold.history)
-    assert again.history[0].gap <= 1e-2 * cold.history[0].gap
+    assert again.history[0].gap <= max(1e-2 * cold.history[0].gap, 1e-8)  # one round may be all
     near = solve(problem(loss, 1e-2, **more), options, start=there)
     reference = solve(problem(loss, 1e-2, **more), options)
     assert near.status == "converged"
