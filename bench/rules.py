@@ -2,7 +2,7 @@
 
     python -P bench/rules.py [--problems 60] [--seconds 20] [--redraw]
 
-Problems are those of :mod:`family` from number 60 on, which nothing else measures. Each is solved by every
+Problems are those of :mod:`family` from number 1200 on, which nothing else measures. Each is solved by every
 way that it allows, whatever rules would choose, on one thread. Costs of the ways
 (``fastadmm/coordinator/subspace/work_of_ways.py``) are then fitted anew to the problems of even numbers, and
 both they and the rules as they are judged on the odd ones: by how many times as long the chosen way takes as
@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 MEASURED = ROOT / "bench" / "rules.json"
 PAGE = ROOT / "docs" / "family.md"
 
-FIRST, MOST = 60, 2e6
+FIRST, MOST = 1200, 2e6
 
 #: As :func:`fastadmm.coordinator.subspace.scheme._all_rows` answers; None where messages have all columns.
 WAYS: dict[str, tuple[str, float] | None] = {
@@ -89,7 +89,6 @@ def shape_of(blocks: list[Any], n_parties: int) -> Shape:
 def open_ways(shape: Shape) -> list[str]:
     """Those that a problem allows."""
     from fastadmm.coordinator.subspace.memory_of_ways import hessian_fits
-    from fastadmm.coordinator.subspace.row_samples import strides
 
     n, widths, dense = shape["n"], shape["widths"], min(shape["densities"]) == 1.0
     found = ["directions", "ascent"]
@@ -97,7 +96,7 @@ def open_ways(shape: Shape) -> list[str]:
         return [*found, "kernel", "products"]
     if max(widths) <= shape["most"]:
         found.append("at once")
-    if hessian_fits(n, widths, shape["most"]) and (not dense or strides(n, sum(widths), False)):
+    if hessian_fits(n, widths, shape["most"]):
         found.append("gram")
     return found if dense else [*found, "products"]
 
@@ -144,8 +143,8 @@ def features(way: str, shape: Shape) -> Array:
         return np.array([columns**2, columns, 1.0, 1.0 / n])
     solved = (work._SQUARE * columns**2 + work._FACTOR * columns**3) / n
     if way == "gram" and min(densities) == 1.0:
-        least = strides(n, columns, False)[-1]
-        return np.array([columns, 1.0, columns**2 / least + columns**3 / n / 10.0, 1.0 / n])
+        least, cube = [1, *strides(n, columns, False)][-1], columns**3 / n
+        return np.array([columns, 1.0, columns**2 / least + cube / 10.0, 1.0 / n])
     if way == "gram":
         pairs = max(1.0, columns / work._CACHED_COLUMNS) ** work._GROWTH * shape["square"]
         return np.array([pairs, solved, entries, 1.0, 1.0 / n])
