@@ -130,7 +130,10 @@ class NarrowMultinomialMethod(MultinomialMethod):
 
     @property
     def sums_are_of_weights(self) -> bool:
-        return self.whole  # coefficients of columns are weights
+        if not self.whole:
+            return False
+        pairs = ((own, self.coordinator.coefficients(m)) for m, own in enumerate(self.weights()))
+        return all(np.array_equal(own.T, c) for own, c in pairs)
 
     def _slope(self, primal: PrimalValue) -> Array:
         """Of the objective in the coefficients at the current point, of shape (C, K)."""

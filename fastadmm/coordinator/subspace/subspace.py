@@ -840,7 +840,11 @@ class SubspaceMethod(Method):
 
     @property
     def sums_are_of_weights(self) -> bool:
-        return self.coordinator.columns
+        coordinator = self.coordinator
+        if not coordinator.columns:
+            return False
+        pairs = zip(self.weights(), coordinator.each_coefficients())
+        return all(np.array_equal(own, c) for own, c in pairs)
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
