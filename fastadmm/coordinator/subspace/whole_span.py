@@ -162,9 +162,9 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     n_samples, widths, most, quadratic
         As of :func:`whole_span_pays`.
     """
-    columns = sum(widths)
-    if n_samples < _FEWEST_ROWS and max(widths) <= most:  # as messages they are passed over in one call
-        return False
+    columns, densities = sum(widths), [1.0] * len(widths)
+    if n_samples < _FEWEST_ROWS and whole_span_pays(n_samples, widths, densities, most, quadratic):
+        return False  # as messages they are passed over in one call
     if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
     samples = strides(n_samples, columns, quadratic)
@@ -172,7 +172,7 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
     rounds *= 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
     rounds *= 1.0 if samples or quadratic else _HESSIAN_IS_STEADIER
-    return together <= rounds * by_directions(n_samples, widths, [1.0] * len(widths), SPAN)
+    return together <= rounds * by_directions(n_samples, widths, densities, SPAN)
 
 
 def ascends_sometimes(n_samples: int, columns: int) -> bool:
