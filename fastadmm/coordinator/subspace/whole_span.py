@@ -21,7 +21,7 @@ from fastadmm.coordinator.subspace.memory_of_ways import (
     fits_side_by_side,
     hessian_fits,
 )
-from fastadmm.coordinator.subspace.row_samples import strides
+from fastadmm.coordinator.subspace.row_samples import least_stride
 from fastadmm.coordinator.subspace.work_of_ways import (
     LONG_ROWS,
     SPAN,
@@ -33,8 +33,11 @@ from fastadmm.coordinator.subspace.work_of_ways import (
     of_ascent_pass,
     of_classes,
     of_copy,
+    of_dense_hessians,
     of_dense_rows,
     of_few_rows,
+    of_hessians,
+    of_product,
 )
 
 __all__ = [
@@ -46,6 +49,7 @@ __all__ = [
     "dense_rows_pay",
     "kernel_pays",
     "limit_of_ascent",
+    "products_to_try",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
@@ -60,8 +64,8 @@ _ROWS_KNOWN = 2e5
 #: Dense columns are read where they are from so many rows, fewer are one leaf, and columns on.
 _FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
 
-#: Rounds by directions grow with columns to a row: this many times that, up to so much, as a share. And where
-#: columns depend on each other, as Newton's method hardly does: it may cost so many times as much.
+#: Rounds by directions and Hessians grow with columns to a row: this many times that, up to so much, as a
+#: share. And rounds where columns depend on each other: Newton's method may cost so many times as much.
 _OF_COLUMNS_TO_A_ROW, _MOST_GROWTH, _HESSIAN_IS_STEADIER = 5.0, 1.5, 1.5
 
 #: Coordinate ascent is tried with many columns to a row, or with some where passes are little: beside what
@@ -71,6 +75,9 @@ _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 #: It is one thread's work: with so many entries in all, which others share, columns are as many as rows; with
 #: so many it is not tried.
 _SHARED_ENTRIES, _MOST_ENTRIES = 1 << 22, 1 << 26
+
+#: Of what Hessians cost, the share that products are tried for, and the fewest that are worth a try.
+_SHARE_TRIED, _FEWEST_TRIED = 0.7, 12
 
 #: Of rounds by directions, what all columns take where the loss has kinks.
 _OF_KINKS = 0.4
@@ -154,6 +161,40 @@ def stacked_rows_pay(
     return "coordinates" if faces else "products"
 
 
+def _growth(n_samples: int, columns: int) -> float:
+    """How many times as many rounds by directions, or Hessians, there are as with few columns."""
+    return 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
+
+
+def products_to_try(n_samples: int, columns: int, entries: float, row_square: float, quadratic: bool) -> int:
+    """Products with a Hessian that are worth a try before it is formed; 0 where it is not.
+
+    Where systems are easy a few products are less work than a matrix, and where they are not the few that
+    show it are little beside it.
+
+    Parameters
+    ----------
+    n_samples : int
+        N, of all workers.
+    columns : int
+    entries : float
+        Of a row; where dense, all columns.
+    row_square : float
+        Mean of the squared number of entries of a row.
+    quadratic : bool
+        Whether the loss is.
+    """
+    if least_stride(n_samples, columns, quadratic):
+        return 0  # matrices of samples are little work
+    if entries == columns:
+        matrices = of_dense_hessians(n_samples, columns, quadratic, 0)
+    else:
+        matrices = of_hessians(n_samples, columns, row_square, quadratic)
+    matrices *= _growth(n_samples, columns)
+    tried = int(_SHARE_TRIED * matrices / of_product(n_samples, columns, entries))
+    return tried if tried >= _FEWEST_TRIED else 0
+
+
 def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> bool:
     """Whether Newton's method over dense columns where they are is less work than messages.
 
@@ -167,11 +208,11 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
         return False  # as messages they are passed over in one call
     if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
-    samples = strides(n_samples, columns, quadratic)
-    together = of_dense_rows(n_samples, columns, quadratic, samples[-1] if samples else 0)
+    least = least_stride(n_samples, columns, quadratic)
+    together = of_dense_rows(n_samples, columns, quadratic, least)
     rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    rounds *= 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
-    rounds *= 1.0 if samples or quadratic else _HESSIAN_IS_STEADIER
+    rounds *= _growth(n_samples, columns)
+    rounds *= 1.0 if least or quadratic else _HESSIAN_IS_STEADIER
     return together <= rounds * by_directions(n_samples, widths, densities, SPAN)
 
 
@@ -280,8 +321,8 @@ def bytes_side_by_side(
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
         if not dense_rows_pay(n_samples, widths, most, quadratic):
             return 0 if ascends else None
-        samples = strides(n_samples, columns, quadratic)
-        rows = n_samples / samples[-1] if samples else 0.0
+        least = least_stride(n_samples, columns, quadratic)
+        rows = n_samples / least if least else 0.0
         return math.ceil(bytes_of_hessian(columns) + 16.0 * columns * rows)
     if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
         return None

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastadmm.coordinator.subspace.memory_of_ways import ENTRY_BYTES, hessian_fits
+from fastadmm.coordinator.subspace.memory_of_ways import ENTRY_BYTES, NUMBER_BYTES, hessian_fits
+from fastadmm.coordinator.subspace.row_samples import least_stride
 
 __all__ = [
     "BENDS",
@@ -25,8 +26,11 @@ __all__ = [
     "of_ascent_pass",
     "of_classes",
     "of_copy",
+    "of_dense_hessians",
     "of_dense_rows",
     "of_few_rows",
+    "of_hessians",
+    "of_product",
 ]
 
 
@@ -93,6 +97,9 @@ _FROM_MEMORY, _CACHE_BYTES, _COPY = 0.6, 1 << 28, 3.0
 _FUSED_PASSES, _PASSES_OF_SQUARES, _FUSED_ENTRY, _FUSED_ROW = 6.5, 2.0, 0.9, 20.0
 _SAMPLE_HESSIANS, _FULL_HESSIANS, _FUSED_PAIR = 3.0, 1.5, 0.035
 
+#: An entry in a product with a Hessian of dense columns, where a cache holds so many bytes and beyond.
+_CACHED_PRODUCT_ENTRY, _CACHED_BYTES, _DENSE_PRODUCT_ENTRY = 0.25, 1 << 23, 0.6
+
 #: Of coordinates: passes over all columns, about, and an entry in each, of sparse columns and of dense ones.
 _PASSES, _PASS_ENTRY, _DENSE_PASS_ENTRY = 60.0, 2.2, 0.6
 
@@ -137,21 +144,51 @@ def of_all_rows(
         What directions cost.
     """
     columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
-    pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
-    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
-    solved = _SQUARE * columns**2 + _FACTOR * columns**3
-    far = _FROM_MEMORY if ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
-    step = (_ENTRY + far) * entries + _ROW
-    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
+    step = (_ENTRY + _far(n_samples, entries)) * entries + _ROW
+    least = least_stride(n_samples, columns, quadratic) if rounds is SPARSE_SPAN else 0
+    by_gram = of_hessians(n_samples, columns, row_square, quadratic, least)
+    by_gram += (_FUSED_PASSES if least else _STEPS) * step
     by_gram += rounds.sweeps * columns**2 / n_samples
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
     if rounds.sweeps > 0.0:
         entry = _DENSE_PASS_ENTRY if min(densities) == 1.0 else _PASS_ENTRY
         return by_gram, _PASSES * entry * entries
-    entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
-    each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+    each = of_product(n_samples, columns, entries)
     return by_gram, _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+
+
+def of_hessians(n_samples: int, columns: int, row_square: float, quadratic: bool, least: int = 0) -> float:
+    """All Hessians of Newton's method over sparse rows, and their factors.
+
+    Parameters
+    ----------
+    n_samples, columns : int
+    row_square : float
+        As of :func:`of_all_rows`.
+    quadratic : bool
+        Whether the loss is.
+    least : int
+        As of :func:`of_dense_rows`.
+    """
+    pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
+    solved = _SQUARE * columns**2 + _FACTOR * columns**3
+    number = 1.0 if quadratic and not least else _SPARSE_HESSIANS
+    return number * (0.5 * pair * row_square / max(1, least) + solved / n_samples)
+
+
+def of_product(n_samples: int, columns: int, entries: float) -> float:
+    """A product with a Hessian; ``entries``: of a row, all columns of dense ones."""
+    if entries == columns:
+        cached = NUMBER_BYTES * n_samples * entries <= _CACHED_BYTES
+        return (_CACHED_PRODUCT_ENTRY if cached else _DENSE_PRODUCT_ENTRY) * entries + _PRODUCT_ROW
+    entry = _far(n_samples, entries) + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
+    return entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+
+
+def _far(n_samples: int, entries: float) -> float:
+    """What each of a row's entries costs more where no cache holds all rows."""
+    return _FROM_MEMORY if ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
 
 
 def by_directions(n_samples: int, widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> float:
@@ -184,12 +221,25 @@ def of_dense_rows(n_samples: int, columns: int, quadratic: bool, least: int) -> 
     least : int
         Of so many rows one is in the largest sample; 0 for no samples.
     """
-    entry, factor = _FUSED_ENTRY * columns + _FUSED_ROW, _FACTOR * columns**3 / n_samples
+    entry = _FUSED_ENTRY * columns + _FUSED_ROW
+    passes = _PASSES_OF_SQUARES if quadratic and not least else _FUSED_PASSES
+    return passes * entry + of_dense_hessians(n_samples, columns, quadratic, least)
+
+
+def of_dense_hessians(n_samples: int, columns: int, quadratic: bool, least: int) -> float:
+    """Their Hessians and factors alone.
+
+    Parameters
+    ----------
+    n_samples, columns, quadratic, least
+        As of :func:`of_dense_rows`.
+    """
+    factor = _FACTOR * columns**3 / n_samples
     if least:
-        return _FUSED_PASSES * entry + _SAMPLE_HESSIANS * (_PAIR * columns**2 / least + factor)
+        return _SAMPLE_HESSIANS * (_PAIR * columns**2 / least + factor)
     if quadratic:
-        return _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
-    return _FUSED_PASSES * entry + _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
+        return _PAIR * columns**2 + factor
+    return _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
 
 
 def of_copy(n_samples: int, entries: float, n_parties: int) -> float:
