@@ -13,6 +13,7 @@ __all__ = [
     "bytes_of_copy",
     "bytes_of_hessian",
     "bytes_of_kernel",
+    "entries_of_row",
     "fits_side_by_side",
     "hessian_fits",
 ]
@@ -30,6 +31,19 @@ _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 #: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
 ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
+
+
+def entries_of_row(widths: Sequence[int], densities: Sequence[float]) -> float:
+    """Mean number of stored entries of a row, over all parties.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored.
+    """
+    return sum(width * density for width, density in zip(widths, densities))
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
@@ -62,7 +76,7 @@ def fits_side_by_side(
     faces : bool
         Whether columns are taken one by one.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
+    entries = entries_of_row(widths, densities)
     messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     if faces:
         return bytes_of_columns(n_samples, widths, densities) <= max(messages, MANY_BYTES)
@@ -80,7 +94,7 @@ def bytes_of_columns(
         As of :func:`fits_side_by_side`.
     n_classes : int
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     held = _DENSE_COLUMN_BYTES if min(densities) == 1.0 else _COLUMN_BYTES
     weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as rows are not zero
     hessian, blocks = _HESSIANS_HELD * min(weights, MOST_ON_GRAM) ** 2, 2.0 * columns * n_classes**2
@@ -105,7 +119,7 @@ def bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[flo
     n_samples, widths, densities
         As of :func:`fits_side_by_side`.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     index = 2.0 if columns <= 1 << 16 else 4.0
     apart = len(widths) > 1 or min(densities) == 1.0
     return ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0

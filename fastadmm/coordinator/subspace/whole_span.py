@@ -18,6 +18,7 @@ from fastadmm.coordinator.subspace.memory_of_ways import (
     bytes_of_copy,
     bytes_of_hessian,
     bytes_of_kernel,
+    entries_of_row,
     fits_side_by_side,
     hessian_fits,
 )
@@ -132,7 +133,7 @@ def stacked_rows_pay(
         How Newton's method has the Hessian then: as a matrix or, without kinks in the penalty, by products;
         with them coordinates descend on columns.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     faces = rounds.sweeps > 0.0
     if not fits_side_by_side(n_samples, widths, densities, most, faces):
         return ""
@@ -198,7 +199,7 @@ def limit_of_ascent(
     rounds : Rounds, optional
         What directions cost, where the loss has kinks.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     dense = min(densities) == 1.0  # and not copied
     if (
         not ascends_sometimes(n_samples, columns)
@@ -232,7 +233,7 @@ def kernel_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float
     n_samples, widths, densities
         As of :func:`whole_span_pays`.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
+    entries = entries_of_row(widths, densities)
     by_kernel, by_products = of_few_rows(n_samples, sum(widths), entries)
     return by_kernel <= _KERNEL_IS_STEADIER * by_products
 
@@ -253,7 +254,7 @@ def classes_pay_one_by_one(
         Whether all columns may be sent at once.
     """
     weights = n_classes * sum(widths)
-    entries = n_classes * sum(width * density for width, density in zip(widths, densities))
+    entries = n_classes * entries_of_row(widths, densities)
     one_by_one, together = of_classes(n_samples, weights, entries, min(densities) == 1.0)
     fits = bytes_of_columns(n_samples, widths, densities, n_classes) <= MANY_BYTES
     return fits and not (at_once and together <= one_by_one)
@@ -274,7 +275,7 @@ def bytes_side_by_side(
     n_samples, widths, densities, most, quadratic, rounds
         As of :func:`stacked_rows_pay`, for rows whose numbers of entries differ by chance.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastadmm.coordinator.subspace.memory_of_ways import ENTRY_BYTES, hessian_fits
+from fastadmm.coordinator.subspace.memory_of_ways import ENTRY_BYTES, entries_of_row, hessian_fits
 
 __all__ = [
     "BENDS",
@@ -27,6 +27,8 @@ __all__ = [
     "of_copy",
     "of_dense_rows",
     "of_few_rows",
+    "of_pair",
+    "of_pass_entry",
 ]
 
 
@@ -136,8 +138,8 @@ def of_all_rows(
     rounds : Rounds
         What directions cost.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
-    pair = _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
+    columns, entries = sum(widths), entries_of_row(widths, densities)
+    pair = of_pair(columns, dense=False)
     hessians = 1.0 if quadratic else _SPARSE_HESSIANS
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
     far = _FROM_MEMORY if ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
@@ -147,11 +149,20 @@ def of_all_rows(
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
     if rounds.sweeps > 0.0:
-        entry = _DENSE_PASS_ENTRY if min(densities) == 1.0 else _PASS_ENTRY
-        return by_gram, _PASSES * entry * entries
+        return by_gram, _PASSES * of_pass_entry(min(densities) == 1.0) * entries
     entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
     each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
     return by_gram, _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+
+
+def of_pair(columns: int, dense: bool) -> float:
+    """The product of two entries of a row, in a Gram matrix of ``columns``; ``dense``: whether these are."""
+    return _PAIR if dense else _SPARSE_PAIR * max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
+
+
+def of_pass_entry(dense: bool) -> float:
+    """An entry in a pass of coordinate descent; ``dense``: whether columns are."""
+    return _DENSE_PASS_ENTRY if dense else _PASS_ENTRY
 
 
 def by_directions(n_samples: int, widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> float:
@@ -162,7 +173,7 @@ def by_directions(n_samples: int, widths: Sequence[int], densities: Sequence[flo
     n_samples, widths, densities, rounds
         As of :func:`of_all_rows`.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
+    entries = entries_of_row(widths, densities)
     number = rounds.number * (1.0 + rounds.growth * sum(widths))
     each = rounds.each * max(1.0, len(widths) / 3.0)
     return number * (rounds.entry * entries + rounds.row + each / n_samples)
