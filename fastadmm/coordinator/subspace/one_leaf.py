@@ -51,7 +51,7 @@ def newton_on_one_leaf(
         Otherwise the minimiser along the next step from there is wanted.
     """
     from fastadmm.kernels.blas import routine
-    from fastadmm.kernels.curvature_at import curvature_at
+    from fastadmm.kernels.loss_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
     from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED, SLOTS, newton_over_span
 

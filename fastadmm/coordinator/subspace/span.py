@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.subspace.many_leaves import newton_on_leaves
+from fastadmm.coordinator.subspace.many_leaves import NewtonOnLeaves
 from fastadmm.coordinator.subspace.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
@@ -233,7 +233,7 @@ def descend(
             return point
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     if span.side_by_side:
-        found, ended = newton_on_leaves(span, point, (tolerance, more), hessian, fresh, _LIMITS)
+        found, ended = NewtonOnLeaves(span, point, (tolerance, more), hessian, fresh, _LIMITS).run()
         point, fresh = SpanPoint(*found), False
         if ended:
             return point
