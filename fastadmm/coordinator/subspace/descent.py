@@ -274,20 +274,8 @@ class DescentSubspaceMethod(SubspaceMethod):
             here = primal_value(self.problem, point.total, point.intercept, self.engine)
         gradients = yield from self._squared(here)
         objective, measure = here.loss + coordinator.regulariser(), self._measure(here, gradients)
-        return Measured(
-            objective=objective,
-            lower_bound=-math.inf,
-            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
-            primal_residual=0.0,
-            dual_residual=math.sqrt(
-                gradients / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples))
-            ),
-            augmented_lagrangian=objective,
-            lyapunov=measure,
-            penalty=None,
-            accelerated=False,
-            stationarity=self.progress.relative(measure),
-        )
+        stationarity = self.progress.relative(measure)
+        return self._measured(objective, -math.inf, gradients, measure, stationarity=stationarity)
 
     def _end_start(self, gap: float) -> None:
         """Go over to the loss itself if the convex one is solved well enough."""

@@ -806,20 +806,10 @@ class SubspaceMethod(Method):
         squared = yield from self.exchange()
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
-        gaps = stationarity / (2.0 * scale)
-        return Measured(
-            objective=after + coordinator.correction.objective,
-            lower_bound=self._lower_bound(start, total, regulariser, gaps) + coordinator.correction.bound,
-            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
-            primal_residual=0.0,
-            dual_residual=math.sqrt(
-                stationarity / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples))
-            ),
-            augmented_lagrangian=after,
-            lyapunov=stationarity / (1.0 + scale) ** 2,
-            penalty=None,
-            accelerated=False,
-        )
+        bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
+        corrected = after + coordinator.correction.objective, bound + coordinator.correction.bound
+        lyapunov = stationarity / (1.0 + scale) ** 2
+        return self._measured(*corrected, stationarity, lyapunov, augmented_lagrangian=after)
 
     def exchange(self) -> Talk[list[float]]:
         """A round's exchange and what follows from it; as of :meth:`SubspaceCoordinator.round`."""
