@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import naive
 import numpy as np
 import pytest
 from fastadmm.coordinator.subspace.one_leaf import memory_of_steps
@@ -20,6 +19,8 @@ from fastadmm.kernels.span_newton import (
     WANTED,
     next_step,
 )
+
+import naive
 
 N, K, SCALE = 200, 5, 0.3
 
