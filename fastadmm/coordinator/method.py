@@ -206,9 +206,10 @@ class Method(ABC):
     def export(self) -> dict[str, Any]:
         """The coordinator's state: arrays, numbers, and dictionaries of them."""
 
-    @abstractmethod
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Own arrays of each party of this process."""
+        parties = zip(self.weights(), self.parties)
+        return [{"weights": weights, "directions": party.directions} for weights, party in parties]
 
     @abstractmethod
     def restore(self, saved: dict[str, Any]) -> None:

@@ -394,12 +394,6 @@ class MultinomialMethod(Method):
             saved["class_hessian"] = coordinator.hessian.classes
         return saved
 
-    def export_parties(self) -> list[dict[str, Array]]:
-        return [
-            {"weights": weights, "directions": party.directions}
-            for weights, party in zip(self.weights(), self.parties)
-        ]
-
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory
 

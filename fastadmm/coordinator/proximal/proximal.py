@@ -228,12 +228,6 @@ class ProximalMethod(Method):
         }
         return {**self.coordinator.export(), **own}
 
-    def export_parties(self) -> list[dict[str, Array]]:
-        return [
-            {"weights": weights, "directions": party.directions}
-            for weights, party in zip(self.weights(), self.parties)
-        ]
-
     def spill(self, directory: Path) -> None:
         self.coordinator.shared.store.directory = directory
 

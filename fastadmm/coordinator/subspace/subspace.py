@@ -874,12 +874,6 @@ class SubspaceMethod(Method):
             saved["span_reference"] = coordinator.hessian.reference
         return saved
 
-    def export_parties(self) -> list[dict[str, np.ndarray]]:
-        return [
-            {"weights": weights, "directions": party.directions}
-            for weights, party in zip(self.weights(), self.parties)
-        ]
-
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory
 
