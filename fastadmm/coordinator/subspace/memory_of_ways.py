@@ -9,6 +9,7 @@ __all__ = [
     "ENTRY_BYTES",
     "MANY_BYTES",
     "MOST_ON_GRAM",
+    "NUMBER_BYTES",
     "bytes_of_columns",
     "bytes_of_copy",
     "bytes_of_hessian",
@@ -30,7 +31,7 @@ _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 #: Bytes per entry of sparse rows copied into one matrix, and of sparse columns; per number of a message; a
 #: size that is always allowed, and one that columns may always take. Numbers held per element of a Hessian,
 #: and how many of these are always allowed.
-ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
+ENTRY_BYTES, _COLUMN_BYTES, NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
 
 
@@ -78,7 +79,7 @@ def fits_side_by_side(
         Whether it is for coordinate descent, which holds columns instead.
     """
     entries = entries_of_row(widths, densities)
-    messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
+    messages = NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     if faces:
         return bytes_of_columns(n_samples, widths, densities) <= max(messages, MANY_BYTES)
     return ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
@@ -99,17 +100,17 @@ def bytes_of_columns(
     held = _DENSE_COLUMN_BYTES if min(densities) == 1.0 else _COLUMN_BYTES
     weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as there are rows are nonzero
     hessian, blocks = _HESSIANS_HELD * min(weights, MOST_ON_GRAM) ** 2, 2.0 * columns * n_classes**2
-    return math.ceil(held * n_samples * entries + _NUMBER_BYTES * (hessian + blocks))
+    return math.ceil(held * n_samples * entries + NUMBER_BYTES * (hessian + blocks))
 
 
 def bytes_of_hessian(columns: int) -> float:
     """Bytes of a Hessian of so many ``columns``, with its factor and partial sums."""
-    return _HESSIANS_HELD * _NUMBER_BYTES * columns**2
+    return _HESSIANS_HELD * NUMBER_BYTES * columns**2
 
 
 def bytes_of_kernel(n_samples: int) -> float:
     """Bytes of the Gram matrix of ``n_samples`` rows (of all workers), with its factor."""
-    return _KERNELS_HELD * _NUMBER_BYTES * n_samples**2
+    return _KERNELS_HELD * NUMBER_BYTES * n_samples**2
 
 
 def bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> float:
@@ -123,4 +124,4 @@ def bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[flo
     columns, entries = sum(widths), entries_of_row(widths, densities)
     index = 2.0 if columns <= 1 << 16 else 4.0
     apart = len(widths) > 1 or min(densities) == 1.0
-    return ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0
+    return ((NUMBER_BYTES + index) * entries + 2 * NUMBER_BYTES) * n_samples if apart else 0.0

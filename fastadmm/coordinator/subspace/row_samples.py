@@ -9,7 +9,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 
-__all__ = ["chosen_rows", "strides"]
+__all__ = ["chosen_rows", "least_stride", "strides"]
 
 Array = np.ndarray
 
@@ -45,6 +45,18 @@ def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
         found.append(stride)
         stride //= _GROWTH
     return found
+
+
+def least_stride(n_rows: int, columns: int, quadratic: bool) -> int:
+    """Of so many neighbouring rows one is in the largest sample; 0 without samples.
+
+    Parameters
+    ----------
+    n_rows, columns, quadratic
+        As of :func:`strides`.
+    """
+    samples = strides(n_rows, columns, quadratic)
+    return samples[-1] if samples else 0
 
 
 def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:

@@ -29,7 +29,13 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import MOSTLY, dense_rows_pay, kernel_pays, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import (
+    MOSTLY,
+    dense_rows_pay,
+    kernel_pays,
+    products_to_try,
+    stacked_rows_pay,
+)
 from fastadmm.coordinator.subspace.work_of_ways import SPARSE_SPAN, Rounds
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
@@ -129,7 +135,7 @@ class StackedRows:
 
     def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
-        self.passes = passes
+        self.passes, self.tries = passes, True
         ends = accumulate(block.shape[1] for block in self.blocks)
         self._columns = tuple(pairwise([0, *ends]))
         self._rows: CSRBlock | Beside | None = None
@@ -208,6 +214,12 @@ class StackedRows:
         """
         span = self.span(problem)
         if self.how == "gram":
+            if tried := self._products_to_try(span):
+                point, products, reached = minimise_by_products(
+                    span, point, tolerance, accuracy, tried, tried=tried
+                )
+                if reached:
+                    return point, products
             hessian = SpanHessian(problem.fit_intercept)
             if not point.coefficients.any():
                 start = sampled_start(problem, span.rows, point, hessian, self.engine)
@@ -220,7 +232,19 @@ class StackedRows:
                 self.engine.copy(point.gradient, gradient)
                 point = replace(point, total=total, gradient=gradient)
             return descend_to(span, point, tolerance, accuracy, hessian), 0
-        return minimise_by_products(span, point, tolerance, accuracy, most)
+        return minimise_by_products(span, point, tolerance, accuracy, most)[:2]
+
+    def _products_to_try(self, span: StackedSpan) -> int:
+        """Once, before a Hessian is formed."""
+        if not self.tries:
+            return 0
+        self.tries = False
+        n, columns, rows = self.engine.all_rows(self.problem.n_samples), span.n_messages, span.rows
+        if isinstance(rows, Beside):
+            entries, square = float(columns), float(columns) ** 2
+        else:
+            entries, square = columns * rows.density, mean_row_square(self.blocks, self.engine)
+        return products_to_try(n, columns, entries, square, self.problem.loss.name == "squared")
 
 
 class OverStackedRows(SubspaceMethod):
@@ -344,7 +368,7 @@ class OverStackedRows(SubspaceMethod):
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
         self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
-        self.rows.passes = 0.0
+        self.rows.passes, self.rows.tries = 0.0, False
 
 
 class StackedSubspaceMethod(OverStackedRows):

@@ -22,7 +22,7 @@ from fastadmm.coordinator.subspace.memory_of_ways import (
     fits_side_by_side,
     hessian_fits,
 )
-from fastadmm.coordinator.subspace.row_samples import strides
+from fastadmm.coordinator.subspace.row_samples import least_stride
 from fastadmm.coordinator.subspace.work_of_ways import (
     LONG_ROWS,
     SPAN,
@@ -34,8 +34,11 @@ from fastadmm.coordinator.subspace.work_of_ways import (
     of_ascent_pass,
     of_classes,
     of_copy,
+    of_dense_hessians,
     of_dense_rows,
     of_few_rows,
+    of_hessians,
+    of_product,
 )
 
 __all__ = [
@@ -47,6 +50,7 @@ __all__ = [
     "dense_rows_pay",
     "kernel_pays",
     "limit_of_ascent",
+    "products_to_try",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
@@ -62,9 +66,9 @@ _ROWS_KNOWN = 2e5
 #: Dense columns are read in place from so many rows (fewer are a single leaf) and so many columns on.
 _FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
 
-#: Directions need more rounds with more columns per row: by this share times the ratio, up to a limit.
-#: And they need more on nearly dependent columns, which Newton's method hardly does: it may cost this many
-#: times as much.
+#: Directions need more rounds, and Newton's method more Hessians, with more columns per row: by this share
+#: times the ratio, up to a limit. And directions need more rounds on nearly dependent columns: Newton's
+#: method may cost this many times as much.
 _OF_COLUMNS_TO_A_ROW, _MOST_GROWTH, _HESSIAN_IS_STEADIER = 5.0, 1.5, 1.5
 
 #: Dual coordinate ascent is tried with many columns per row; or with fewer, where the alternative costs at
@@ -74,6 +78,9 @@ _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 #: It runs on one thread. With more entries than the first, which the alternatives share among threads, at
 #: least as many columns as rows are asked for; with more than the second it is not tried.
 _SHARED_ENTRIES, _MOST_ENTRIES = 1 << 22, 1 << 26
+
+#: Hessian-vector products are tried up to this share of the cost of Hessians, if these are at least so many.
+_SHARE_TRIED, _FEWEST_TRIED = 0.7, 12
 
 #: Cost of all columns at once as a share of rounds by directions, where the loss has kinks.
 _OF_KINKS = 0.4
@@ -157,6 +164,40 @@ def stacked_rows_pay(
     return "coordinates" if faces else "products"
 
 
+def _growth(n_samples: int, columns: int) -> float:
+    """Factor by which rounds by directions, or Hessians, are more than with few columns per row."""
+    return 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
+
+
+def products_to_try(n_samples: int, columns: int, entries: float, row_square: float, quadratic: bool) -> int:
+    """Hessian-vector products that are worth a try before a Hessian is formed; 0 for none.
+
+    If systems are easy, a few products are less work than a Hessian; if they are hard, a few products are
+    enough to show it.
+
+    Parameters
+    ----------
+    n_samples : int
+        N, of all workers.
+    columns : int
+    entries : float
+        Stored entries of a row; as many as columns in dense rows.
+    row_square : float
+        Mean of the squared number of entries of a row.
+    quadratic : bool
+        Whether the loss is quadratic.
+    """
+    if least_stride(n_samples, columns, quadratic):
+        return 0  # matrices of samples are little work
+    if entries == columns:
+        matrices = of_dense_hessians(n_samples, columns, quadratic, 0)
+    else:
+        matrices = of_hessians(n_samples, columns, row_square, quadratic)
+    matrices *= _growth(n_samples, columns)
+    tried = int(_SHARE_TRIED * matrices / of_product(n_samples, columns, entries))
+    return tried if tried >= _FEWEST_TRIED else 0
+
+
 def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> bool:
     """Whether Newton's method on dense columns, read in place, is less work than messages.
 
@@ -170,11 +211,11 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
         return False  # as messages, one compiled call does it all
     if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
-    samples = strides(n_samples, columns, quadratic)
-    together = of_dense_rows(n_samples, columns, quadratic, samples[-1] if samples else 0)
+    least = least_stride(n_samples, columns, quadratic)
+    together = of_dense_rows(n_samples, columns, quadratic, least)
     rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    rounds *= 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
-    rounds *= 1.0 if samples or quadratic else _HESSIAN_IS_STEADIER
+    rounds *= _growth(n_samples, columns)
+    rounds *= 1.0 if least or quadratic else _HESSIAN_IS_STEADIER
     return together <= rounds * by_directions(n_samples, widths, densities, SPAN)
 
 
@@ -283,8 +324,8 @@ def bytes_side_by_side(
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
         if not dense_rows_pay(n_samples, widths, most, quadratic):
             return 0 if ascends else None
-        samples = strides(n_samples, columns, quadratic)
-        rows = n_samples / samples[-1] if samples else 0.0
+        least = least_stride(n_samples, columns, quadratic)
+        rows = n_samples / least if least else 0.0
         return math.ceil(bytes_of_hessian(columns) + 16.0 * columns * rows)
     if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
         return None

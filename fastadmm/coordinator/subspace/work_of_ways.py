@@ -10,7 +10,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastadmm.coordinator.subspace.memory_of_ways import ENTRY_BYTES, entries_of_row, hessian_fits
+from fastadmm.coordinator.subspace.memory_of_ways import (
+    ENTRY_BYTES,
+    NUMBER_BYTES,
+    entries_of_row,
+    hessian_fits,
+)
+from fastadmm.coordinator.subspace.row_samples import least_stride
 
 __all__ = [
     "BENDS",
@@ -25,10 +31,13 @@ __all__ = [
     "of_ascent_pass",
     "of_classes",
     "of_copy",
+    "of_dense_hessians",
     "of_dense_rows",
     "of_few_rows",
+    "of_hessians",
     "of_pair",
     "of_pass_entry",
+    "of_product",
 ]
 
 
@@ -96,6 +105,10 @@ _FROM_MEMORY, _CACHE_BYTES, _COPY = 0.6, 1 << 28, 3.0
 _FUSED_PASSES, _PASSES_OF_SQUARES, _FUSED_ENTRY, _FUSED_ROW = 6.5, 2.0, 0.9, 20.0
 _SAMPLE_HESSIANS, _FULL_HESSIANS, _FUSED_PAIR = 3.0, 1.5, 0.035
 
+#: An entry in a Hessian-vector product of dense columns, if a cache of so many bytes holds them, and
+#: otherwise.
+_CACHED_PRODUCT_ENTRY, _CACHED_BYTES, _DENSE_PRODUCT_ENTRY = 0.25, 1 << 23, 0.6
+
 #: Coordinate descent: about so many passes over all columns; an entry in each, of sparse and dense columns.
 _PASSES, _PASS_ENTRY, _DENSE_PASS_ENTRY = 60.0, 2.2, 0.6
 
@@ -147,20 +160,45 @@ def of_all_rows(
         The first is infinite if the matrix would take too much memory.
     """
     columns, entries = sum(widths), entries_of_row(widths, densities)
-    pair = of_pair(columns, dense=False)
-    hessians = 1.0 if quadratic else _SPARSE_HESSIANS
-    solved = _SQUARE * columns**2 + _FACTOR * columns**3
-    far = _FROM_MEMORY if ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
-    step = (_ENTRY + far) * entries + _ROW
-    by_gram = hessians * (0.5 * pair * row_square + solved / n_samples) + _STEPS * step
+    step = (_ENTRY + _far(n_samples, entries)) * entries + _ROW
+    least = least_stride(n_samples, columns, quadratic) if rounds is SPARSE_SPAN else 0
+    by_gram = of_hessians(n_samples, columns, row_square, quadratic, least)
+    by_gram += (_FUSED_PASSES if least else _STEPS) * step
     by_gram += rounds.sweeps * columns**2 / n_samples
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
     if rounds.sweeps > 0.0:
         return by_gram, _PASSES * of_pass_entry(min(densities) == 1.0) * entries
-    entry = far + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
-    each = entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+    each = of_product(n_samples, columns, entries)
     return by_gram, _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+
+
+def of_hessians(n_samples: int, columns: int, row_square: float, quadratic: bool, least: int = 0) -> float:
+    """All Hessians of Newton's method on sparse rows, with their factors.
+
+    Parameters
+    ----------
+    n_samples, columns : int
+    row_square : float
+        As for :func:`of_all_rows`.
+    quadratic : bool
+        Whether the loss is quadratic.
+    least : int
+        As for :func:`of_dense_rows`.
+    """
+    solved = _SQUARE * columns**2 + _FACTOR * columns**3
+    number = 1.0 if quadratic and not least else _SPARSE_HESSIANS
+    pairs = 0.5 * of_pair(columns, dense=False) * row_square
+    return number * (pairs / max(1, least) + solved / n_samples)
+
+
+def of_product(n_samples: int, columns: int, entries: float) -> float:
+    """A Hessian-vector product; ``entries``: of a row, as many as ``columns`` in dense rows."""
+    if entries == columns:
+        cached = NUMBER_BYTES * n_samples * entries <= _CACHED_BYTES
+        return (_CACHED_PRODUCT_ENTRY if cached else _DENSE_PRODUCT_ENTRY) * entries + _PRODUCT_ROW
+    entry = _far(n_samples, entries) + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
+    return entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
 
 
 def of_pair(columns: int, dense: bool) -> float:
@@ -171,6 +209,11 @@ def of_pair(columns: int, dense: bool) -> float:
 def of_pass_entry(dense: bool) -> float:
     """An entry in a pass of coordinate descent; ``dense``: whether columns are."""
     return _DENSE_PASS_ENTRY if dense else _PASS_ENTRY
+
+
+def _far(n_samples: int, entries: float) -> float:
+    """Additional cost of each of a row's entries if no cache holds all rows."""
+    return _FROM_MEMORY if ENTRY_BYTES * n_samples * entries > _CACHE_BYTES else 0.0
 
 
 def by_directions(n_samples: int, widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> float:
@@ -203,12 +246,25 @@ def of_dense_rows(n_samples: int, columns: int, quadratic: bool, least: int) -> 
     least : int
         The largest sample has one of every so many rows; 0 for no samples.
     """
-    entry, factor = _FUSED_ENTRY * columns + _FUSED_ROW, _FACTOR * columns**3 / n_samples
+    entry = _FUSED_ENTRY * columns + _FUSED_ROW
+    passes = _PASSES_OF_SQUARES if quadratic and not least else _FUSED_PASSES
+    return passes * entry + of_dense_hessians(n_samples, columns, quadratic, least)
+
+
+def of_dense_hessians(n_samples: int, columns: int, quadratic: bool, least: int) -> float:
+    """The Hessians of :func:`of_dense_rows` alone, with their factors.
+
+    Parameters
+    ----------
+    n_samples, columns, quadratic, least
+        As for :func:`of_dense_rows`.
+    """
+    factor = _FACTOR * columns**3 / n_samples
     if least:
-        return _FUSED_PASSES * entry + _SAMPLE_HESSIANS * (_PAIR * columns**2 / least + factor)
+        return _SAMPLE_HESSIANS * (_PAIR * columns**2 / least + factor)
     if quadratic:
-        return _PASSES_OF_SQUARES * entry + _PAIR * columns**2 + factor
-    return _FUSED_PASSES * entry + _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
+        return _PAIR * columns**2 + factor
+    return _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
 
 
 def of_copy(n_samples: int, entries: float, n_parties: int) -> float:
