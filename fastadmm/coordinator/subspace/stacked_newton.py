@@ -1,10 +1,10 @@
-r"""Newton's method over the weights of all parties by products with the Hessian, which is never formed.
+r"""Truncated Newton over the weights of all parties: Hessian-vector products, no Hessian.
 
-A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as far as it will be
-worth it (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008), each of which
-reads every row once. The columns' sizes precondition them, and what the last system has
-shown. An intercept is eliminated: where columns are far from their means' zero, a weight's slope says little
-while the intercept has one.
+A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as accurately as the step
+deserves (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008). Each product reads
+every row once. The preconditioner has the columns' sizes and directions of the previous system. An intercept
+is eliminated: if columns have means far from zero, a weight's slope means little before the intercept's is
+zero.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def minimise_by_products(
     tolerance : float
         As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
     accuracy : float
-        Or stop at this share of the lower bound that the slope proves.
+        Stop also at this share of the lower bound that the slope proves.
     most : int
         No further step after so many products.
     tried : int
@@ -66,7 +66,7 @@ def minimise_by_products(
     best, hessian, reached, spent = Best(span, here, _MOST_IDLE), None, False, 0
     precondition = Preconditioner(*span.size)
     for steps in range(_MAX_STEPS):
-        # The intercept's slope counts as what it does to the others' once it is at its minimum.
+        # The slope of the weights once the intercept is at its minimum.
         left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
         share = float(left @ left) / (2.0 * span.scale)
         enough = max(tolerance, accuracy * (here.value - share))
@@ -95,7 +95,7 @@ def minimise_by_products(
 
 
 def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
-    """A lower point along a step; None where there is none."""
+    """A point along a step with a lower objective; None if there is none."""
     for _ in range(_MAX_HALVINGS):
         trial = span.advance(here, step)
         if is_lower(span, here, trial, step):
@@ -109,14 +109,14 @@ def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
 def _conjugate_gradients(
     product: Callable[[Array], Array], precondition: Preconditioner, target: Array, enough: float, most: int
 ) -> tuple[Array, int]:
-    """Solve a positive definite system about.
+    """Solve a positive definite system approximately.
 
     Parameters
     ----------
     product : callable
-        With the matrix.
+        The matrix times a vector.
     precondition : Preconditioner
-        Of the matrix; learns of it.
+        For the matrix; learns from its directions.
     target : ndarray of shape (K,)
     enough : float
         Squared length of the residual that is small enough.
