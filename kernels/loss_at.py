@@ -8,21 +8,13 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.pieces import call_kernel
-from fastadmm.kernels.policy import kernel, spliced
+from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.vectors import total_and_size
 
 __all__ = ["curvature_at", "loss_at"]
 
 #: Rows that are added up at once.
 _ROWS = 1 << 17
-
-
-@spliced
-def _add_up(base, total, intercept, z, begin, end):
-    """Write ``base + total + intercept`` of some rows to the first numbers of ``z``."""
-    own_z, own_base, own_total = z[: end - begin], base[begin:end], total[begin:end]
-    for k in range(end - begin):
-        own_z[k] = (own_base[k] + own_total[k]) + intercept
 
 
 @kernel
@@ -48,7 +40,9 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
     value, own_sums = 0.0, sums[1:]
     for begin in range(start, stop, _ROWS):
         end = min(begin + _ROWS, stop)
-        _add_up(base, total, intercept, z[begin:end], begin, end)
+        own_z, own_base, own_total = z[begin:end], base[begin:end], total[begin:end]
+        for k in range(end - begin):
+            own_z[k] = (own_base[k] + own_total[k]) + intercept
         value += call_kernel(evaluate, (z, target, weight, *extra, gradient, begin, end))
         total_and_size(gradient, own_sums, begin, end)
     sums[0] += value
@@ -74,10 +68,11 @@ def curvature_at(curve, base, total, intercept, target, weight, extra, bend, roo
     z = np.empty(BLOCK)
     for begin in range(start, stop, BLOCK):
         end = min(begin + BLOCK, stop)
-        _add_up(base, total, intercept, z, begin, end)
+        own_z, own_base, own_total = z[: end - begin], base[begin:end], total[begin:end]
+        for k in range(end - begin):  # a function for this would cost both kernels compile time
+            own_z[k] = (own_base[k] + own_total[k]) + intercept
         own = bend[begin:end]
-        given = target[begin:end], weight[begin:end]
-        call_kernel(curve, (z[: end - begin], *given, *extra, own, 0, end - begin))
+        call_kernel(curve, (own_z, target[begin:end], weight[begin:end], *extra, own, 0, end - begin))
         if len(root) != 0:
             own_root = root[begin:end]
             for k in range(end - begin):
