@@ -29,7 +29,7 @@ __all__ = [
     "shuffle_columns",
 ]
 
-#: Share of a column's square that is rounding, where an intercept takes away the rest.
+#: Rounding of a column's squared length, relative to it, once the intercept is eliminated.
 _NOTHING = 1e-12
 
 

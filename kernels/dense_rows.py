@@ -1,10 +1,9 @@
 """Products of dense rows with a vector, at the speed of memory.
 
-A row's sum is eight sums, each of every eighth term, added in pairs at the end; the terms that are left over
-are one vector more, which ends with the row: so a sum has the same bits in whatever tile or
-group of rows it is made. Four rows go side by side, and those of the next four that
-will be read at the same place are asked for: that keeps more of memory's
-lines on their way than the processor would by itself.
+A row's sum is computed as eight sums of every eighth term, added in pairs at the end; the last terms form one
+more vector, which ends with the row. So a sum has the same bits whatever tile or group of rows it is computed
+in. Four rows are processed together, and the cache lines at the same place of the next four are prefetched:
+that keeps more memory requests in flight than the processor would by itself.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _sums(builder, totals):
 
 
 def _rows_of(count):
-    """Add the products of so many neighbouring rows, one or four, to what stands there.
+    """Add the products of one or four neighbouring rows to ``out``.
 
     Rows of length d from an address on, x, the factors of the last vector and the place of the products at
     others, and where in a row the last vector begins; below zero for none.

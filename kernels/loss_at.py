@@ -1,18 +1,28 @@
-"""A loss and its gradient at a sum of messages, in one pass over the rows.
+"""A loss with its gradient, or its curvature, at a sum of messages: each in one pass over the rows.
 
 What a loss's ``advance`` does without messages, which is not compiled for that.
 """
 
 from __future__ import annotations
 
+import numpy as np
+from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.pieces import call_kernel
-from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.policy import kernel, spliced
 from fastadmm.kernels.vectors import total_and_size
 
-__all__ = ["loss_at"]
+__all__ = ["curvature_at", "loss_at"]
 
 #: Rows that are added up at once.
 _ROWS = 1 << 17
+
+
+@spliced
+def _add_up(base, total, intercept, z, begin, end):
+    """Write ``base + total + intercept`` of some rows to the first numbers of ``z``."""
+    own_z, own_base, own_total = z[: end - begin], base[begin:end], total[begin:end]
+    for k in range(end - begin):
+        own_z[k] = (own_base[k] + own_total[k]) + intercept
 
 
 @kernel
@@ -38,9 +48,38 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
     value, own_sums = 0.0, sums[1:]
     for begin in range(start, stop, _ROWS):
         end = min(begin + _ROWS, stop)
-        own_z, own_base, own_total = z[begin:end], base[begin:end], total[begin:end]
-        for k in range(end - begin):
-            own_z[k] = (own_base[k] + own_total[k]) + intercept
+        _add_up(base, total, intercept, z[begin:end], begin, end)
         value += call_kernel(evaluate, (z, target, weight, *extra, gradient, begin, end))
         total_and_size(gradient, own_sums, begin, end)
     sums[0] += value
+
+
+@kernel
+def curvature_at(curve, base, total, intercept, target, weight, extra, bend, root, sums, start, stop):
+    """Write a loss's curvature at ``base + total + intercept``, and add it up.
+
+    Parameters
+    ----------
+    curve : int
+        Address of the loss's ``curvature``.
+    base, total, intercept, target, weight, extra, start, stop
+        As for :func:`loss_at`.
+    bend : ndarray of shape (N,)
+        Written to.
+    root : ndarray of shape (N,) or (0,)
+        Written to, if it has room: the square root.
+    sums : ndarray of shape (2,)
+        The sum of the curvature is added, and that of its absolute values.
+    """
+    z = np.empty(BLOCK)
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        _add_up(base, total, intercept, z, begin, end)
+        own = bend[begin:end]
+        given = target[begin:end], weight[begin:end]
+        call_kernel(curve, (z[: end - begin], *given, *extra, own, 0, end - begin))
+        if len(root) != 0:
+            own_root = root[begin:end]
+            for k in range(end - begin):
+                own_root[k] = np.sqrt(own[k])
+    total_and_size(bend, sums, start, stop)

@@ -1,6 +1,6 @@
 """Sums over rows of few columns, kept in registers from row to row.
 
-LLVM would read and write them once for every few rows, after a look at whether they overlap the rows: of ten
+LLVM would load and store them once every few rows, after a check that they do not overlap the rows; with ten
 columns that is most of the work.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["NARROW", "add_narrow_rows"]
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
 
-#: Numbers of a vector, vectors that registers hold with room to spare, and columns that fit them.
+#: Numbers of a vector, vectors that fit into registers with room to spare, and columns that these hold.
 _WIDTH, _MOST = 8, 4
 NARROW = _WIDTH * _MOST
 
@@ -30,8 +30,8 @@ _VALUES = ir.VectorType(_DOUBLE, _WIDTH)
 def _add(context, builder, count, rows, d, v, out, begin, end):
     """Emit the pass over rows from ``begin`` to ``end`` of d columns, in so many vectors.
 
-    The last vector ends with the row. Some of its first lanes may be columns that the one before it has; of
-    rows shorter than a vector its last ones are behind the row.
+    The last vector ends with the row, so its first lanes may repeat columns of the one before; in rows
+    shorter than a vector its last lanes lie beyond the row.
     """
     width, last = _INTEGER(_WIDTH), _INTEGER(_WIDTH * (count - 1))
     short = builder.icmp_signed("<", d, width)
@@ -79,7 +79,7 @@ def _add(context, builder, count, rows, d, v, out, begin, end):
 
 @intrinsic
 def _compiled(typing_context, matrix, v, out, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` to ``out`` for rows that vectors can be read of; where they end."""
+    """Add ``sum_i v[i] D[i, :]`` to ``out`` for rows that whole vectors can be read of; the end of these."""
     if not all(array.layout == "C" and array.dtype == types.float64 for array in (matrix, v, out)):
         raise TypeError("rows, factors and sums: C-contiguous numbers")
     signature = types.int64(matrix, v, out, types.int64, types.int64)
@@ -91,7 +91,7 @@ def _compiled(typing_context, matrix, v, out, start, stop):
         )
         start, stop = arguments[3:]
         n, d = cgutils.unpack_tuple(builder, matrix.shape, 2)
-        # Of short rows the last ones are too near to the end of all.
+        # With short rows, vectors of the last ones would reach beyond the end of the matrix.
         numbers = builder.mul(n, d)
         most = builder.add(builder.sdiv(builder.sub(numbers, _INTEGER(_WIDTH)), d), _INTEGER(1))
         readable = builder.select(builder.icmp_signed(">=", numbers, _INTEGER(_WIDTH)), most, _INTEGER(0))
@@ -110,12 +110,12 @@ def _compiled(typing_context, matrix, v, out, start, stop):
 
 
 def _interpreted(matrix, v, out, start, stop):
-    """None of them: for runs without the compiler."""
+    """Leave all rows to the caller: for runs without the compiler."""
     return start
 
 
 #: What Numba reads from the environment.
 _SETTINGS: Any = numba.config
 
-#: Add rows times factors to sums, one row after another; returns the first that is left.
+#: Add rows times factors to sums, one row after another; returns the first row that is left to the caller.
 add_narrow_rows: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled

@@ -1,13 +1,13 @@
-r"""Coordinate ascent on the dual problem of squared l2: a step solves for one row.
+r"""Dual coordinate ascent for squared l2: a step solves for one row.
 
-The dual vector u keeps the weights at :math:`x = -D^\top u / (\lambda W)` (Shalev-Shwartz and Zhang 2013). A
-step puts the best number for one row in its place, the others fixed: with
+The weights are kept at :math:`x = -D^\top u / (\lambda W)` (Shalev-Shwartz and Zhang 2013). A
+step sets :math:`u_i` of one row to its best value, with all others fixed: with
 :math:`q = \|d_i\|^2 / (\lambda W)` that is the gradient at the proximal point of :math:`s_i \ell` about
-:math:`d_i^\top x + q u_i`, with penalty :math:`1 / q`. A row costs its entries twice.
+:math:`d_i^\top x + q u_i`, with penalty :math:`1 / q`. A row's entries are read twice.
 
-An intercept is the weight of one more column, with the same number in every row. What pulls at it is moved to
-where it is before each pass, so that in the end nothing does: these are multipliers for
-:math:`\sum_i u_i = 0`, and the column's length says how fast they move.
+An intercept is the weight of one more column, with the same number in every row. It has a proximal term whose
+centre moves to the intercept before each pass, so that the term vanishes in the end: this is the method of
+multipliers for :math:`\sum_i u_i = 0`, and the column's length determines how fast they move.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastadmm.kernels.vectors import LANES, dot
 __all__ = ["ascend_dense_rows", "ascend_rows", "square_dense_rows", "square_rows"]
 
 
-#: Neighbours that stay together in every order: rows that come from memory one by one take twice as long.
+#: Neighbouring rows that stay together in every order: read from memory one by one, they take twice as long.
 _GROUP = 8
 
 

@@ -15,7 +15,7 @@ __all__ = ["append_csr", "append_dense", "copy_rows"]
 def append_csr(indptr, indices, data, first, places, out_indices, out_data, start, stop):
     """Write the entries of a range of rows behind those that the rows have.
 
-    Entry by entry, since of short rows nobody can foresee how long they are.
+    Entry by entry, because branches on the lengths of short rows cannot be predicted.
 
     Parameters
     ----------

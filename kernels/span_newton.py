@@ -1,10 +1,10 @@
-"""Newton's method over a span, all steps in one call: the interpreter took most of the time.
+"""Newton's method over a span, all steps in one call: in Python the interpreter took most of the time.
 
-The steps are those of :func:`fastadmm.coordinator.subspace.span.descend`: :func:`next_step` judges one by
-what a pass over the rows has found, and proposes the next. It is called at its address, as loss and Hessian
-are: so they serve every loss and way of passing, and none is compiled twice. :func:`newton_over_span` has the
-few rows of one leaf; :func:`newton_over_leaves` shares the passes among threads; where rows are on other
-machines or in a scratch file, the caller passes over them between steps.
+The steps are those of :func:`fastadmm.coordinator.subspace.span.descend`: :func:`next_step` judges a step by
+the result of a pass over the rows, and proposes the next. It is called by its address, like loss and Hessian,
+so that the same code serves every loss and kind of pass and nothing is compiled twice.
+:func:`newton_over_span` is for the few rows of one leaf; :func:`newton_over_leaves` shares the passes among
+threads; with rows on other machines or in a scratch file, the caller makes the passes between steps.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ __all__ = [
     "next_step",
 ]
 
-#: Points that are held: the one where it is, the best, and the next.
+#: Points that are held: the current one, the best, and the next.
 SLOTS = 3
 
-#: What is remembered from step to step, as whole numbers: slots; steps in a row that prove no more, pairs of
-#: the secants, and steps; whether the Hessian is of this very point and is a new one; what is wanted next;
-#: whether a search along the step is wanted; whether of the start nothing is known but where it is; and
-#: whether the Hessian has been factorised.
+#: State between steps, as integers: slots; numbers of steps in a row that do not improve the proved gap, of
+#: BFGS pairs, and of all steps; whether the Hessian is that of the current point, and whether it was computed
+#: anew; what is wanted next; whether a line search is wanted; whether loss and gradient are unknown at the
+#: start; and whether the Hessian could be factorised.
 HERE, BEST, TRIAL, _IDLE, _COUNT, _TURN, FRESH, RENEWED, WANTED, LONG, START, _FACTORISED = range(12)
 CONTROLS = 12
 
-#: What is wanted: nothing more; a pass where a step leads; the Hessian here; or only the step from here.
+#: What is wanted: nothing more; a pass at the next point; the Hessian at this one; or only the step from
+#: here.
 END, PASS, HESSIAN, STEP = range(4)
 
-#: Behind what slots prove: the decrease that a step promises, and what may be left.
+#: After the gaps that slots prove: the decrease that a step promises, and the gap that may be left.
 _DECREASE, ENOUGH, NUMBERS = SLOTS, SLOTS + 1, SLOTS + 2
 
 
@@ -106,7 +107,7 @@ def _solve(factorised, factor, size, potrs, pairs, products, count, slope, out, 
 
 @apart
 def _is_lower(here, trial, decrease, shares, step, slopes, numbers, proved, sums):
-    """Whether a step goes down: by the objective or, where that may be lost in rounding, by the slopes.
+    """Whether a step decreases the objective; where rounding may hide that, the slopes decide.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def _is_lower(here, trial, decrease, shares, step, slopes, numbers, proved, sums
         return True
     if decrease > hidden * abs(before) or after > before + hidden * abs(before):
         return False
-    # A convex function rises at most as its slope at the end says, whatever its rounded values say.
+    # A convex function rises at most by its derivative at the end times the step, whatever rounding does.
     if abs(_dot(slopes[trial], step, sums)) <= left * decrease:
         return True
     return proved[trial] <= 0.25 * proved[here] and after <= before + rounding * abs(before)
@@ -133,7 +134,7 @@ def _is_lower(here, trial, decrease, shares, step, slopes, numbers, proved, sums
 
 @kernel
 def next_step(libraries, about, limits, ends, state, memory):
-    """Take in what was wanted; write the next step and where it leads, or what else is wanted.
+    """Process what was wanted; write the next step and its end, or what else is wanted.
 
     Parameters
     ----------
@@ -142,19 +143,19 @@ def next_step(libraries, about, limits, ends, state, memory):
     about : tuple
         1 with an intercept, else 0; scale of the regulariser; the total weight.
     limits : tuple
-        Most steps; most of them in a row that prove no more; contraction that keeps the Hessian; shares of
-        the objective below which a decrease is lost, may be lost, and is rounding; share of the derivative
-        that may be left.
+        Most steps; most in a row that do not improve the proved gap; contraction that keeps the Hessian;
+        shares of the objective below which a decrease is lost, may be lost, and is rounding; share of the
+        derivative that may be left.
     ends : tuple
-        Of a start that is not known what may be left, and as a share of the loss there how much more, in a
-        tuple; what is added to slopes, of shape (lead + K,).
+        A tuple, for a start without a known loss: the gap that may be left, and what is added to it as a
+        share of that loss; and what is added to slopes, of shape (lead + K,).
     state : tuple of ndarray
         By slot, of shape (SLOTS, ...): products of the columns and the gradient, loss, and sums of the
         gradient and of its absolute values (at least K + 3); intercept and coefficients (1 + K); slopes
         (lead + K); loss, objective and these sums (4). The Hessian, of shape (lead + K, lead + K).
     memory : tuple of ndarray
-        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), what slots prove and, with a start
-        that is known, what may be left; ``work``, a tuple of room for a step.
+        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), the gaps that slots prove and,
+        with a known start, the gap that may be left; ``work``, a tuple of arrays for intermediate results.
     """
     potrf, potrs = libraries
     (lead, scale, heavy), (tolerance, tilt) = about, ends
@@ -235,7 +236,7 @@ def next_step(libraries, about, limits, ends, state, memory):
 
 @kernel
 def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors, rooms, told, state, memory):
-    """Newton's method over all weights from the point in slot 0, or on from where an earlier call ended.
+    """Newton's method over all weights, from the point in slot 0 or from where an earlier call ended.
 
     Parameters
     ----------
@@ -252,11 +253,11 @@ def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors
     given, extra
         As of :func:`newton_over_span`.
     most : int
-        No more passes here than so many.
+        Most passes of this call.
     vectors : tuple
         Of shape (N,): by slot sums of messages, by slot gradients, predictor and curvature.
     rooms : tuple of ndarray
-        For what leaves find, of ``advance``, ``curvature_at`` and ``beside_gram``.
+        For the leaves' results of ``advance``, ``curvature_at`` and ``beside_gram``.
     told : tuple
         The first arguments of :func:`next_step`.
     state : tuple of ndarray

@@ -122,7 +122,6 @@ def test_memory_fits_its_budget():
     assert acceleration_memory(2, 1000) == 10
     assert acceleration_memory(2, 10**7) == 3
     assert acceleration_memory(8, 10**8) == 0
-    assert acceleration_memory(2, 1000, wanted=4) == 4
 
 
 # --- in a run

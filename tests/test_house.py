@@ -101,3 +101,10 @@ def test_no_function_within_another_hides_what_is_imported() -> None:
             if isinstance(outer, ast.FunctionDef):
                 inner = {node.name for node in ast.walk(outer) if isinstance(node, ast.FunctionDef)}
                 assert not (inner - {outer.name}) & imported, path
+
+
+@pytest.mark.parametrize("room", ["proximal", "subspace"])
+def test_a_large_room_says_which_file_is_for_what(room: str) -> None:
+    folder = ROOT / "fastadmm" / "coordinator" / room
+    told = importlib.import_module(f"fastadmm.coordinator.{room}").__doc__ or ""
+    assert set(re.findall(r"``(\w+)``", told)) == {path.stem for path in folder.glob("*.py")} - {"__init__"}

@@ -117,7 +117,8 @@ def test_an_intercept_beside_columns_far_from_zero() -> None:
     with Engine(1) as engine:
         span = StackedSpan(given, Beside([rows]), engine)
         start = span.evaluated(SpanPoint(np.zeros(d), 0.0, np.zeros(n)))
-        found, _ = minimise_by_products(span, start, 0.0, 3e-7, 2000)
+        found, _, reached = minimise_by_products(span, start, 0.0, 3e-7, 2000)
+        assert reached
         primal, c = primal_value(given, found.total, found.intercept, engine), found.coefficients
     slope = rows.T @ primal.gradient + given.regularization * c
     value = primal.loss + 0.5 * given.regularization * float(c @ c)

@@ -136,12 +136,12 @@ def test_stacked_rows(threads, idle_machine):
         assert stacked.dot(u[: 3 * n], v[: 3 * n]) == pytest.approx(u[: 3 * n] @ v[: 3 * n], rel=1e-9)
         assert stacked.norm(v[: 2 * n]) == pytest.approx(np.linalg.norm(v[: 2 * n]))
         np.testing.assert_array_equal(stacked.difference(u, v), u - v)
-        rows, many = np.array([u, v]), rng.random(2 * n)
+        rows, metric = np.array([u, v]), rng.random(n)
         found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), 3.0), (slice(2 * n, 3 * n), 0.5)])
         expected = rows[:, : 2 * n] @ (3.0 * v[: 2 * n]) + rows[:, 2 * n : 3 * n] @ (0.5 * v[2 * n : 3 * n])
         np.testing.assert_allclose(found, expected, rtol=1e-9)
-        found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), many)])
-        np.testing.assert_allclose(found, rows[:, : 2 * n] @ (many * v[: 2 * n]), rtol=1e-9)
+        found = stacked.weighted_products(rows, v, [(slice(0, 2 * n), metric)])
+        np.testing.assert_allclose(found, rows[:, : 2 * n] @ (np.tile(metric, 2) * v[: 2 * n]), rtol=1e-9)
 
 
 def test_centres_where_every_sample_has_a_penalty():

@@ -16,6 +16,9 @@ Array = np.ndarray
 
 _MAX_STEPS = 200
 
+#: Largest last step, relative to ``1 + max |b|``.
+_LAST_STEP = 1e-14
+
 #: Longest step at first, in units of log-odds.
 _FIRST_REACH = 4.0
 
@@ -23,9 +26,7 @@ _FIRST_REACH = 4.0
 _ROUNDING = 4.0 * float(np.finfo(float).eps)
 
 
-def class_root(
-    function: Callable[[Array], tuple[Array, Array]], start: Array, tolerance: float = 1e-14
-) -> Array:
+def class_root(function: Callable[[Array], tuple[Array, Array]], start: Array) -> Array:
     r"""Find where the gradient of a convex function of C intercepts vanishes.
 
     Newton's method on vectors of sum zero with Levenberg's damping
@@ -43,8 +44,6 @@ def class_root(
         that is returned, so side effects belong to it.
     start : ndarray of shape (C,)
         First guess.
-    tolerance : float
-        Largest last step, relative to ``1 + max |b|``.
 
     Returns
     -------
@@ -58,7 +57,7 @@ def class_root(
         step = _damped_step(gradient, hessian, reach)
         slope = float(gradient @ step)
         size = float(np.abs(step).max())
-        if not (math.isfinite(slope) and slope < 0.0) or size <= tolerance * (1.0 + np.abs(point).max()):
+        if not (math.isfinite(slope) and slope < 0.0) or size <= _LAST_STEP * (1.0 + np.abs(point).max()):
             break
         trial = point + step
         trial_gradient, trial_hessian = function(trial)

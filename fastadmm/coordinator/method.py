@@ -14,6 +14,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.coordinator.stall_watch import StallWatch
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Measured", "Method"]
@@ -72,6 +73,7 @@ class Method(ABC):
     coordinator: Any
     #: Of the run.
     problem: Problem
+    engine: Engine
     #: What of :meth:`export` has numbers for each row, along the last axis: paths, with slashes.
     row_keys: tuple[str, ...] = ()
     #: Of methods that change something where the gap stands still.
@@ -139,6 +141,25 @@ class Method(ABC):
     def round(self) -> Talk[Measured]:
         """One round with every party."""
 
+    def _measured(
+        self, objective: float, lower_bound: float, squared: float, lyapunov: float, **more: float
+    ) -> Measured:
+        """What a round left behind whose z is the sum of the messages, and u the loss gradient there.
+
+        Parameters
+        ----------
+        objective, lower_bound, lyapunov : float
+            As in :class:`Measured`.
+        squared : float
+            Squared residuals of the parties' optimality conditions, all that is left.
+        **more : float
+            Further attributes.
+        """
+        size = self.problem.n_parties * self.engine.all_rows(self.problem.n_samples)
+        left = {"primal_residual": 0.0, "dual_residual": math.sqrt(squared / size)}
+        about = {"augmented_lagrangian": objective, "lyapunov": lyapunov, **left, **more}
+        return Measured(objective, lower_bound, penalty=None, accelerated=False, **about)
+
     @property
     @abstractmethod
     def intercept(self) -> Any:
@@ -185,9 +206,10 @@ class Method(ABC):
     def export(self) -> dict[str, Any]:
         """The coordinator's state: arrays, numbers, and dictionaries of them."""
 
-    @abstractmethod
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Own arrays of each party of this process."""
+        parties = zip(self.weights(), self.parties)
+        return [{"weights": weights, "directions": party.directions} for weights, party in parties]
 
     @abstractmethod
     def restore(self, saved: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 from fastadmm.problem.problem import Problem
@@ -148,7 +149,7 @@ def directions_worth(n_samples: int, widths: Sequence[int], densities: Sequence[
         Share of each block's entries that are stored.
     """
     parties = len(widths)
-    entries = n_samples * sum(width * density for width, density in zip(widths, densities))
+    entries = n_samples * entries_of_row(widths, densities)
     numbers = n_samples * parties + sum(widths)  # of a message and a direction of each party
     worth = max(_FEWEST, _FEWEST_TOGETHER // parties, int((_NUMBERS_PER_ENTRY * entries + _CACHED) / numbers))
     return min(directions_per_party(parties), worth)

@@ -9,10 +9,11 @@ __all__ = ["increasing_root"]
 
 _MAX_STEPS = 200
 
+#: Largest last step, relative to ``1 + |root|``.
+_LAST_STEP = 1e-13
 
-def increasing_root(
-    function: Callable[[float], tuple[float, float]], start: float, tolerance: float = 1e-13
-) -> float:
+
+def increasing_root(function: Callable[[float], tuple[float, float]], start: float) -> float:
     """Find where an increasing function crosses zero, by Newton inside a bracket.
 
     Parameters
@@ -22,8 +23,6 @@ def increasing_root(
         is made at the point that is returned, so side effects belong to it.
     start : float
         First guess.
-    tolerance : float
-        Largest last step, relative to ``1 + |root|``.
 
     Returns
     -------
@@ -51,7 +50,7 @@ def increasing_root(
                 # flat so far: walk away from the known side in growing steps
                 known = high if math.isfinite(high) else low
                 following = known - math.copysign(1.0 + abs(known), value)
-        if abs(following - point) <= tolerance * (1.0 + abs(point)):
+        if abs(following - point) <= _LAST_STEP * (1.0 + abs(point)):
             return point
         point = following
     function(point)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
 from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 
@@ -167,7 +168,7 @@ class Shape:
     @property
     def entries(self) -> float:
         """That are stored in a row of all parties."""
-        return sum(width * density for width, density in zip(self.widths, self.densities))
+        return entries_of_row(self.widths, self.densities)
 
     @property
     def n_parties(self) -> int:

@@ -45,15 +45,13 @@ class StackedRows:
         rows : ndarray of shape (K, size)
         v : ndarray of shape (size,)
         sections : sequence of (slice, float or ndarray)
-            Of several times N numbers each, from the first on; arrays, if they are, weigh each number.
+            Each of a whole number of vectors, without gaps; an array, of shape (N,), weighs each of them.
         """
         from fastadmm.kernels.stacked import products_in_metrics, weighted_products
 
         n, weights = self.n_rows, list[Any]()
         for part, weight in sections:
-            for begin in range(part.start, part.stop, n):
-                whole = not isinstance(weight, np.ndarray) or len(weight) == n
-                weights.append(weight if whole else weight[begin - part.start :][:n])
+            weights += [weight] * ((part.stop - part.start) // n)
         leaves = self.engine.leaves(n)
         if isinstance(weights[0], np.ndarray):
             metrics = tuple({id(weight): weight for weight in weights}.values())

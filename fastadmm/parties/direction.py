@@ -439,14 +439,6 @@ class DirectionParty(SendsColumns, Answering):
         self._n_directions += 1
         return fresh
 
-    def _own(self, coefficients: np.ndarray) -> np.ndarray:
-        if len(coefficients) != len(self.directions):
-            raise Unanswerable(
-                f"{len(coefficients)} coefficients for {len(self.directions)} directions that were sent; "
-                "the coordinator's state is another run's"
-            )
-        return coefficients
-
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         r"""Block gradient :math:`\rho_m` of shape (d,); arguments as in :meth:`respond`."""
         return self._residual(gradient, coefficients)[0]

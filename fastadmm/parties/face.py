@@ -237,14 +237,6 @@ class FaceParty(SendsColumns, Answering):
             self._faces[None] = ActiveSet.of(self.span, anchor, self._answer, held)
         return self._faces[None]
 
-    def _own(self, coefficients: Array) -> Array:
-        if len(coefficients) != len(self.directions):
-            raise Unanswerable(
-                f"{len(coefficients)} coefficients for {len(self.directions)} directions that were sent; the "
-                "coordinator's state is another run's"
-            )
-        return coefficients
-
     def _within_reach(self, x: Array, y: Array, new: Array) -> Array:
         """An answer far beyond model and proposal, on a flat piece of the loss, is shortened."""
         if not np.isfinite(new).all():

@@ -383,20 +383,11 @@ class Loss(ABC):
         bend, root : ndarray of shape (N,)
             Outputs: the weighted second derivative and, if it is wanted, its square root.
         """
-        from fastadmm.kernels.curvature_at import curvature_at
+        from fastadmm.kernels.loss_at import curvature_at
 
         curve, extra = self._address(self.kernels().curvature), self.kernel_arguments()
-        given = (
-            curve,
-            base,
-            total,
-            float(intercept),
-            y,
-            weight,
-            extra,
-            bend,
-            bend[:0] if root is None else root,
-        )
+        wanted = bend[:0] if root is None else root
+        given = curve, base, total, float(intercept), y, weight, extra, bend, wanted
         return engine.kernel_parts(curvature_at, engine.leaves(len(y)), (2,), *given)
 
     def prox(

@@ -29,22 +29,20 @@ _MAX_GROWTH = 2.0
 _SUMMABLE_SCALE = 1e4
 _SUMMABLE_POWER = 1.1
 
-#: Memory that the acceleration's history may take, in bytes.
-_HISTORY_BUDGET = 2 * 2**30
+#: Differences that the acceleration keeps, and memory that these may take, in bytes.
+_MOST_DIFFERENCES, _HISTORY_BUDGET = 10, 2 * 2**30
 
 
-def acceleration_memory(n_parties: int, n_samples: int, wanted: int = 10) -> int:
+def acceleration_memory(n_parties: int, n_samples: int) -> int:
     """Number of Anderson differences that fit the memory budget; 0 where fewer than 3 do.
 
     Parameters
     ----------
     n_parties, n_samples : int
         M and N.
-    wanted : int
-        Upper limit.
     """
     each = 16 * (n_parties + 2) * n_samples
-    memory = min(wanted, _HISTORY_BUDGET // each)
+    memory = min(_MOST_DIFFERENCES, _HISTORY_BUDGET // each)
     return int(memory) if memory >= 3 else 0
 
 

@@ -66,11 +66,7 @@ def update_z_u(
     """
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
-    if metric is None:
-        prox = _prox(problem, total, u_before, penalty, z, u, engine)
-    else:
-        prox = _prox_in_metric(problem, total, u_before, float(penalty), z, u, engine, metric)
-
+    prox = _prox(problem, total, u_before, penalty, z, u, engine, metric)
     if problem.fit_intercept and not problem.convex:
         # A block of its own, after the parties and before z, which keeps the descent: its optimality
         # condition <u, 1> + r <S - z + b - b_old, 1> = 0 is linear. See docs/theory.md.
@@ -91,45 +87,35 @@ def _prox(
     z: np.ndarray,
     u: np.ndarray,
     engine: Engine,
+    metric: np.ndarray | None,
 ) -> Callable[[float], tuple[float, float]]:
     """What writes z and u for an intercept; sums of the new u and of its derivatives in that."""
-    centre = engine.plus(total, u_before, factor=1.0 / penalty)
+    loss, y, weight = problem.loss, problem.y, problem.weight
+    if metric is None:
+        centre = engine.plus(total, u_before, factor=1.0 / penalty)
 
-    def prox(b: float) -> tuple[float, float]:
-        shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
-        return problem.loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
+        def prox(b: float) -> tuple[float, float]:
+            shift = engine.plus(problem.offset, problem.offset, b, factor=0.0)
+            return loss.prox(centre, shift, y, weight, penalty, z, u, engine)
 
-    return prox
-
-
-def _prox_in_metric(
-    problem: Problem,
-    total: np.ndarray,
-    u_before: np.ndarray,
-    penalty: float,
-    z: np.ndarray,
-    u: np.ndarray,
-    engine: Engine,
-    metric: np.ndarray,
-) -> Callable[[float], tuple[float, float]]:
-    """:func:`_prox` where every sample has a penalty of its own."""
+        return prox
     from fastadmm.kernels.sharing import centres_in_metric, prox_in_metric
 
     # A sample with r omega has the z of one with r and its weight over omega.
-    centre, scaled = engine.vector(len(total)), engine.vector(len(total))
-    leaves, y, weight = engine.leaves(len(total)), problem.y, problem.weight
-    engine.over_rows(centres_in_metric, leaves, total, u_before, weight, penalty, metric, centre, scaled)
-    kernels, extra = problem.loss.kernels(), problem.loss.kernel_arguments()
+    n, r = len(total), float(penalty)
+    centre, scaled, leaves = engine.vector(n), engine.vector(n), engine.leaves(n)
+    engine.over_rows(centres_in_metric, leaves, total, u_before, weight, r, metric, centre, scaled)
+    kernels, extra = loss.kernels(), loss.kernel_arguments()
     calls = (
-        address_of(kernels.prox, (centre, scaled, y, scaled, *extra, penalty, z, u, 0, 0)),
+        address_of(kernels.prox, (centre, scaled, y, scaled, *extra, r, z, u, 0, 0)),
         address_of(kernels.evaluate, (z, y, weight, *extra, u, 0, 0)),
         address_of(kernels.curvature, (z, y, weight, *extra, u, 0, 0)),
     )
     given = centre, scaled, problem.offset, y, weight
 
-    def prox(b: float) -> tuple[float, float]:
-        told = calls, extra, given, float(b), penalty, metric, z, u
+    def prox_of_samples(b: float) -> tuple[float, float]:
+        told = calls, extra, given, float(b), r, metric, z, u
         first, second = engine.sum_over_rows(prox_in_metric, leaves, (2,), *told).tolist()
         return first, second
 
-    return prox
+    return prox_of_samples

@@ -9,7 +9,6 @@ in every span that all classes share, and otherwise only once it is everything.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -346,7 +345,7 @@ class MultinomialMethod(Method):
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         squared = sum((yield from coordinator.round()))
-        return self._measured(squared, self._lower_bound(start, total, regulariser, squared))
+        return self._left_behind(squared, self._lower_bound(start, total, regulariser, squared))
 
     def _lower_bound(self, start: PrimalValue, total: Array, regulariser: float, squared: float) -> float:
         """What the squares of the parties' residuals at the start of a round prove, summed scaling."""
@@ -355,22 +354,12 @@ class MultinomialMethod(Method):
             return start.loss + regulariser - gaps
         return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
 
-    def _measured(self, squared: float, bound: float) -> Measured:
+    def _left_behind(self, squared: float, bound: float) -> Measured:
         """What a round that proved a bound left behind."""
-        coordinator, problem, n = self.coordinator, self.problem, self.engine.all_rows(self.problem.n_samples)
+        coordinator = self.coordinator
         assert coordinator.primal is not None
         after = coordinator.primal.loss + coordinator.regulariser()
-        return Measured(
-            objective=after,
-            lower_bound=bound,
-            # As for SubspaceMethod: only the parties' terms are left.
-            primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (problem.n_parties * n)),
-            augmented_lagrangian=after,
-            lyapunov=squared / (1.0 + problem.regularization) ** 2,
-            penalty=None,
-            accelerated=False,
-        )
+        return self._measured(after, bound, squared, squared / (1.0 + self.problem.regularization) ** 2)
 
     @property
     def intercept(self) -> Array:
@@ -404,12 +393,6 @@ class MultinomialMethod(Method):
             saved["span_hessian"] = coordinator.hessian.span.matrix
             saved["class_hessian"] = coordinator.hessian.classes
         return saved
-
-    def export_parties(self) -> list[dict[str, Array]]:
-        return [
-            {"weights": weights, "directions": party.directions}
-            for weights, party in zip(self.weights(), self.parties)
-        ]
 
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory

@@ -126,7 +126,7 @@ class NarrowMultinomialMethod(MultinomialMethod):
         if not 0.0 <= start.loss + coordinator.regulariser() - bound <= self.wanted * bound:
             end, own = self._minimise(slope, squared / (2.0 * self.problem.regularization))
             squared, bound = self._proof(end, self._slope(end) if own is None else own)
-        return self._measured(squared, bound)
+        return self._left_behind(squared, bound)
 
     @property
     def sums_are_of_weights(self) -> bool:

@@ -25,6 +25,7 @@ from fastadmm.coordinator.proximal.narrow_newton import loss_alone
 from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM
 from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint
+from fastadmm.coordinator.subspace.work_of_ways import of_pair, of_pass_entry
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.problem.penalty import PartyPenalty
@@ -51,11 +52,9 @@ _ARMIJO = 1e-4
 #: Curvature of rows on a flat piece of their loss, as a share of the mean: without it nothing holds steps.
 _OF_FLAT_ROWS = 0.03
 
-#: Nanoseconds: of an entry in a pass, of dense columns and of sparse ones (where classes move together twice
-#: as much for each); of a pair of them in a Gram matrix, and how that grows with sparse columns beyond those
-#: that caches hold; and of what is done with the matrix, for a cube of its rows.
-_DENSE_ENTRY, _ENTRY, _TOGETHER_COST = 0.6, 2.2, 2.0
-_DENSE_PAIR, _PAIR, _CACHED, _GROWTH, _CUBE = 0.08, 0.7, 512.0, 1.4, 0.05
+#: Where classes move together an entry in a pass takes so many times as long for each of them; nanoseconds of
+#: minimising on a Gram matrix, for the cube of its rows.
+_TOGETHER_COST, _CUBE = 2.0, 0.05
 
 #: Violations that a minimiser on it leaves, relative to the gap, and at least and at most.
 _OF_GAP, _FINEST, _COARSEST = 0.1, 1e-12, 1e-3
@@ -244,14 +243,9 @@ class CoordinateSteps(ABC):
         if k * classes > MOST_ON_GRAM:
             return math.inf
         entries = float((columns.indptr[chosen + 1] - columns.indptr[chosen]).sum()) / n
-        pair = _DENSE_PAIR if columns.dense else _PAIR * max(1.0, k / _CACHED) ** _GROWTH
-        gram = 0.0 if known else pairs * pair * n * entries**2
-        each = (
-            (_DENSE_ENTRY if columns.dense else _ENTRY)
-            * n
-            * (_TOGETHER_COST * classes if classes > 1 else 1.0)
-            * max(entries, 1.0)
-        )
+        gram = 0.0 if known else pairs * of_pair(k, columns.dense) * n * entries**2
+        together = _TOGETHER_COST * classes if classes > 1 else 1.0
+        each = of_pass_entry(columns.dense) * n * together * max(entries, 1.0)
         return (gram + _CUBE * float(k * classes) ** 3) / each
 
     def on_gram(

@@ -9,7 +9,6 @@ parties' best responses from there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,8 +29,7 @@ from fastadmm.coordinator.proximal.kinked_work import (
     columns_pay,
     work_of_saddle,
 )
-from fastadmm.coordinator.proximal.narrow import same_sum_over_weights
-from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.coordinator.proximal.narrow import UNWANTED, AllColumnsMethod, same_sum_over_weights
 from fastadmm.engine.engine import Engine, Stopped
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -49,9 +47,6 @@ _NEARLY = 0.95
 #: Times that columns join in a round; nanoseconds, about, after which it ends: runs stop between rounds.
 _MOST_PASSES, _WORK_OF_ROUND = 30, 2e9
 
-#: Where no gap is wanted.
-_UNWANTED = 1e-12
-
 
 def goes_by_interior_points(problem: Problem, engine: Engine) -> bool:
     """Whether a problem whose parties are in this process is one for all columns."""
@@ -66,40 +61,29 @@ def goes_by_interior_points(problem: Problem, engine: Engine) -> bool:
     return low < high and columns_pay(problem.n_samples, widths, densities, first)
 
 
-class KinkedColumnsMethod(ProximalMethod):
-    """Rounds with all columns.
+class KinkedColumnsMethod(AllColumnsMethod):
+    """Rounds with all columns, by an interior point method.
 
     Parameters
     ----------
     problem : Problem
         For which :func:`goes_by_interior_points`.
-    engine : Engine
-    wanted : float
-        Relative gap that ends the run; 0 for none.
+    engine, wanted
+        As for the base class.
 
     Attributes
     ----------
-    whole : bool
-        Whether rounds are over all columns; else parties answer as ever.
     numbers : ndarray of int
         Columns in use, of all parties, increasing; none before the first round.
     """
 
+    how = "read side by side"
+
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
-        super().__init__(problem, engine)
-        self.wanted, self.whole = wanted or _UNWANTED, True
+        super().__init__(problem, engine, wanted or UNWANTED)
         self.numbers = np.zeros(0, dtype=np.int64)
         widths, densities = zip(*[(block.shape[1], block.density) for block in problem.blocks])
         self._shape = problem.n_samples, widths, densities
-
-    def keep_to_directions(self) -> None:
-        self.whole = False
-
-    def make_parties(self) -> list[Any]:
-        parties = super().make_parties()
-        for party in parties if self.whole else ():
-            party.reason += "; in one process all columns are read side by side"
-        return parties
 
     def round(self) -> Talk[Measured]:
         if not self.whole:
@@ -128,16 +112,7 @@ class KinkedColumnsMethod(ProximalMethod):
                 objective = self._objective()
                 coordinator.gap = max(objective - self.bound, 0.0)
         squared = sum(float(answer["squared"]) for answer in answers)
-        return Measured(
-            objective=objective,
-            lower_bound=self.bound,
-            primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (problem.n_parties * engine.all_rows(problem.n_samples))),
-            augmented_lagrangian=objective,
-            lyapunov=squared,
-            penalty=None,
-            accelerated=False,
-        )
+        return self._measured(objective, self.bound, squared, squared)
 
     def _objective(self) -> float:
         """Of the parties' weights, with the best intercept."""
@@ -203,11 +178,10 @@ class KinkedColumnsMethod(ProximalMethod):
         return len(self.numbers) - before
 
     def export(self) -> dict[str, Any]:
-        return {**super().export(), "whole": self.whole, "columns": self.numbers}
+        return {**super().export(), "columns": self.numbers}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
-        self.whole = bool(saved.get("whole", False))  # not in runs that began without it
         self.numbers = np.array(saved.get("columns", ()), dtype=np.int64)
 
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 
 from fastadmm.coordinator.metric_limits import directions_for_faces
+from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
+from fastadmm.coordinator.subspace.work_of_ways import of_pair
 
 __all__ = [
     "FIRST",
@@ -24,11 +26,9 @@ __all__ = [
 #: Columns to begin with, where a norm holds the others.
 FIRST = 128
 
-#: Steps, about; nanoseconds of a row and of an entry in each; of a pair of dense columns, and of a pair of
-#: sparse entries in a system that caches hold, which grows with columns beyond them; of a number of the
-#: system, and of one times columns for its factor.
-_STEPS, _ROW, _ENTRY, _PAIR = 25.0, 350.0, 5.0, 0.05
-_SPARSE_PAIR, _CACHED_COLUMNS, _GROWTH, _SQUARE, _FACTOR = 0.7, 512.0, 1.4, 30.0, 0.01
+#: Steps, about; nanoseconds in each of a row, of an entry and of a pair of dense columns; and of a number of
+#: the system, and of one times columns for its factor.
+_STEPS, _ROW, _ENTRY, _PAIR, _SQUARE, _FACTOR = 25.0, 350.0, 5.0, 0.05, 30.0, 0.01
 
 #: Rounds that directions take, and what a column in use adds to that, as a share; nanoseconds of an entry, of
 #: a row and of a pair of directions in each, and of every round of three parties.
@@ -60,7 +60,7 @@ def columns_pay(n_samples: int, widths: Sequence[int], densities: Sequence[float
     columns : int
         That are in use.
     """
-    entries = _entries(widths, densities)
+    entries = entries_of_row(widths, densities)
     held = max(_bytes_of_copy(n_samples, widths, densities, columns), 8.0 * columns**2)
     if held > _allowed(n_samples, widths):
         return False
@@ -78,13 +78,12 @@ def work_of_saddle(n_samples: int, widths: Sequence[int], densities: Sequence[fl
     n_samples, widths, densities, columns
         As of :func:`columns_pay`.
     """
-    share = _entries(widths, densities) / sum(widths)
+    share = entries_of_row(widths, densities) / sum(widths)
     entries = share * columns
     if share > MOSTLY:
         pairs = _PAIR * columns**2
     else:
-        far = max(1.0, columns / _CACHED_COLUMNS) ** _GROWTH
-        pairs = 0.5 * _SPARSE_PAIR * far * (entries**2 + entries)
+        pairs = 0.5 * of_pair(columns, dense=False) * (entries**2 + entries)
     step = n_samples * (_ROW + _ENTRY * entries + pairs) + _SQUARE * columns**2 + _FACTOR * columns**3
     return _STEPS * step
 
@@ -107,7 +106,7 @@ def bytes_of_columns(
     most = min(columns, math.isqrt(_allowed(n_samples, widths) // 8))
     some = min(most, columns - 1) if columns_at_first(columns, held) < columns else most
     copy = _bytes_of_copy(n_samples, widths, densities, some)
-    dense = _entries(widths, densities) > MOSTLY * columns
+    dense = entries_of_row(widths, densities) > MOSTLY * columns
     system = bytes_of_system(n_samples, most, dense)
     return system + min(math.ceil(copy), _allowed(n_samples, widths))
 
@@ -117,14 +116,9 @@ def bytes_of_system(n_samples: int, columns: int, dense: bool = False) -> int:
     return 8 * ((_DENSE_SYSTEMS if dense else _SYSTEMS) * columns**2 + _VECTORS * n_samples)
 
 
-def _entries(widths: Sequence[int], densities: Sequence[float]) -> float:
-    """Of a row, that are stored."""
-    return sum(width * density for width, density in zip(widths, densities))
-
-
 def _bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float], columns: int) -> float:
     """Of some columns side by side: of all, if these are dense, nothing."""
-    share = _entries(widths, densities) / sum(widths)
+    share = entries_of_row(widths, densities) / sum(widths)
     if columns == sum(widths) and min(densities) == 1.0:
         return 0.0
     return (8.0 if share > MOSTLY else 12.0) * n_samples * share * columns

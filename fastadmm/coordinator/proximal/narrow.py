@@ -28,11 +28,11 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.whole_span import whole_span_pays
 from fastadmm.coordinator.subspace.work_of_ways import FACES
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = [
     "UNWANTED",
+    "AllColumnsMethod",
     "NarrowProximalMethod",
     "all_columns_pay",
     "goes_by_all_columns",
@@ -103,13 +103,12 @@ def most_columns(n_samples: int, widths: Sequence[int]) -> int:
     return MOST_TOGETHER if n_samples * sum(widths) <= _FEW_NUMBERS else kept
 
 
-class NarrowProximalMethod(ProximalMethod):
-    """Rounds with all columns.
+class AllColumnsMethod(ProximalMethod):
+    """Rounds with all columns, then by best responses.
 
     Parameters
     ----------
     problem : Problem
-        For which :func:`goes_by_all_columns`.
     engine : Engine
     wanted : float
         Relative gap that ends the run; 0 for none.
@@ -121,21 +120,45 @@ class NarrowProximalMethod(ProximalMethod):
     """
 
     #: What is done with all columns.
-    how = "sent at once"
+    how: str
 
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
-        self._goal: float | None = None
 
     def keep_to_directions(self) -> None:
         self.whole = False
 
-    def make_parties(self) -> list[FaceParty]:
+    def make_parties(self) -> list[Any]:
         parties = super().make_parties()
         for party in parties if self.whole else ():
             party.reason += f"; in one process all columns are {self.how}"
         return parties
+
+    def export(self) -> dict[str, Any]:
+        return {**super().export(), "whole": self.whole}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        super().restore(saved)
+        self.whole = bool(saved.get("whole", False))  # not in runs that began without it
+
+
+class NarrowProximalMethod(AllColumnsMethod):
+    """Rounds with all columns as directions: Newton's method over their weights.
+
+    Parameters
+    ----------
+    problem : Problem
+        For which :func:`goes_by_all_columns`.
+    engine, wanted
+        As for the base class.
+    """
+
+    how = "sent at once"
+
+    def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
+        super().__init__(problem, engine, wanted)
+        self._goal: float | None = None
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         coordinator = self.coordinator
@@ -200,16 +223,7 @@ class NarrowProximalMethod(ProximalMethod):
         coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])
         squared = sum(float(answer["squared"]) for answer in answers)
-        return Measured(
-            objective=objective,
-            lower_bound=self.bound,
-            primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (problem.n_parties * engine.all_rows(problem.n_samples))),
-            augmented_lagrangian=objective,
-            lyapunov=squared,
-            penalty=None,
-            accelerated=False,
-        )
+        return self._measured(objective, self.bound, squared, squared)
 
     def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
         """What a loss gradient proves at the weights of every part."""
@@ -254,9 +268,8 @@ class NarrowProximalMethod(ProximalMethod):
 
     def export(self) -> dict[str, Any]:
         own = {} if self._goal is None else {"goal": self._goal}
-        return {**super().export(), "whole": self.whole, **own}
+        return {**super().export(), **own}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
-        self.whole = bool(saved.get("whole", False))  # not in runs that began without it
         self._goal = float(saved["goal"]) if "goal" in saved else None

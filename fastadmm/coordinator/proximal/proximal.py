@@ -191,18 +191,7 @@ class ProximalMethod(Method):
         coordinator.patient = self.watch.slow
         yield from coordinator.propose()
         squared = sum(answer.squared for answer in answers)
-        return Measured(
-            objective=objective,
-            lower_bound=self.bound,
-            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
-            primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (problem.n_parties * self.engine.all_rows(problem.n_samples))),
-            augmented_lagrangian=objective,
-            lyapunov=squared,
-            penalty=None,
-            accelerated=False,
-            bound_within=within,
-        )
+        return self._measured(objective, self.bound, squared, squared, bound_within=within)
 
     def _bound_within(self, answers: Sequence[BestResponse]) -> float:
         """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
@@ -238,12 +227,6 @@ class ProximalMethod(Method):
             "watch": self.watch.export(),
         }
         return {**self.coordinator.export(), **own}
-
-    def export_parties(self) -> list[dict[str, Array]]:
-        return [
-            {"weights": weights, "directions": party.directions}
-            for weights, party in zip(self.weights(), self.parties)
-        ]
 
     def spill(self, directory: Path) -> None:
         self.coordinator.shared.store.directory = directory

@@ -147,16 +147,7 @@ class WideProximalMethod(ProximalMethod):
         if self.watch.stalls(coordinator.gap) or (self.watch.slow and not (gains and found.solved)):
             self.numbers = None
         squared = sum(float(answer["squared"]) for answer in answers)
-        return Measured(
-            objective=objective,
-            lower_bound=self.bound,
-            primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (problem.n_parties * problem.n_samples)),
-            augmented_lagrangian=objective,
-            lyapunov=squared,
-            penalty=None,
-            accelerated=False,
-        )
+        return self._measured(objective, self.bound, squared, squared)
 
     def _exact(self) -> PrimalValue:
         """The loss itself at the model."""

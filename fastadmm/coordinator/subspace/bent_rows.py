@@ -1,8 +1,7 @@
-r"""Minimise over the span of a few rows whose losses have clamped lines as derivatives.
+r"""Minimise over the span for a few rows whose losses have clamped lines as derivatives.
 
-Between its bends such a sum is a parabola, whose minimum one system gives: Newton's method with the exact
-least along every step ends after finitely many. From step to step few rows enter or leave their parabolas,
-and only these change the Hessian.
+Such a sum is piecewise quadratic, so Newton's method with an exact line search ends after finitely many
+steps. From step to step few rows enter or leave their quadratic piece, and only these change the Hessian.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ Array = np.ndarray
 
 _MAX_STEPS = 100
 
-#: Where more than this share of the rows on their parabolas changed, the Hessian is computed anew.
+#: If more than this share of the rows on quadratic pieces has changed, the Hessian is computed anew.
 _FEW = 0.5
 
-#: Steps of Newton's method along a line, and what is left of the derivative that ends them, as a share of
-#: that at 0.
+#: Most Newton steps of a line search, and the share of the derivative at 0 at which they end.
 _MOST_LENGTHS, _ENOUGH = 60, 1e-10
 
-#: A step along a line goes at most so many times as far as the last one.
+#: Each of them goes at most so many times as far as the last one.
 _GROWTH = 4.0
 
 
@@ -45,7 +43,7 @@ class Lines(NamedTuple):
 
     @classmethod
     def of(cls, rows: SomeRows | Problem, engine: Engine) -> Lines:
-        """Of a loss that bends between its ends only, and between them as a parabola."""
+        """The lines of a loss that is quadratic between two bends and linear beyond them."""
         loss, y, weight = rows.loss, rows.y, rows.weight
         ends = loss.bends(y)
         assert ends is not None
@@ -85,7 +83,7 @@ def minimise_over_bends(
     Parameters
     ----------
     rows : SomeRows
-        With a loss that bends between its ends only.
+        With a loss that is quadratic between two bends and linear beyond them.
     messages : ndarray of shape (K, n)
     point : SpanPoint
     tolerance : float
@@ -94,7 +92,7 @@ def minimise_over_bends(
     tilt : ndarray of shape (K,) or (K + 1,)
         As there, with an entry for the intercept if there is one.
     most : int
-        Steps.
+        Most steps.
 
     Returns
     -------
@@ -139,10 +137,10 @@ def best_length_of_lines(
     engine: Engine,
     most: float = math.inf,
 ) -> float:
-    r"""Length of least value along a direction of descent; may be above 1.
+    r"""Step length that minimises along a descent direction; may exceed 1.
 
-    The derivative is straight between its bends: Newton's method inside a bracket ends once it stands on the
-    piece that crosses zero.
+    The derivative is piecewise linear: Newton's method inside a bracket ends once it has reached the piece
+    that crosses zero.
 
     Parameters
     ----------
@@ -206,7 +204,7 @@ class _System:
         self.matrix = np.zeros((lead + len(messages), lead + len(messages)))
 
     def move_to(self, bent: Array) -> None:
-        """Rows on their parabolas, of shape (n,), are others now."""
+        """Update by which rows, a mask of shape (n,), are on their quadratic piece."""
         changed = np.flatnonzero(bent != self._bent)
         n_changed, n_bent = self.engine.total(np.array([bent != self._bent, bent], dtype=float))
         if n_changed > _FEW * n_bent:

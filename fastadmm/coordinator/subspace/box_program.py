@@ -1,8 +1,8 @@
 r"""Minimise a convex quadratic over a box, with or without a sum of zero: Mehrotra's interior point method.
 
-The dual of a loss with clamped lines as derivatives and few rows is such a program. Where few samples bend,
-Newton's method on the loss itself goes from bend to bend, a hundred steps and more where nearly all samples
-are beyond theirs; here some twenty steps do, wherever they begin.
+The dual of a problem with few rows and a loss with clamped lines as derivatives is such a program. With
+curvature at few samples, Newton's method on the loss itself goes from one bend to the next and may need more
+than a hundred steps; here some twenty are enough, wherever they start.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def minimise_over_box(
 
 
 class _Newton:
-    """Newton's steps from one point, for any products of multipliers and distances."""
+    """Newton steps from one point, for any targets of the products of multipliers and distances."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ _MAX_HALVINGS = 60
 #: Share of the decrease that the slope promises (Armijo).
 _SUFFICIENT = 1e-4
 
-#: A step that promises no more than this share of the objective may rise by the other, which is rounding.
+#: If a step promises no more than the first share of the objective, rounding may raise it by the second.
 _FLAT, _ROUNDING = 1e-13, 1e-15
 
 #: Smallest cosine between a step with the Hessian itself and the negative gradient.
@@ -60,7 +60,7 @@ class Bend:
     value : float
     slope : ndarray of shape (K,)
     exact, above : ndarray of shape (K, K)
-        Second derivatives, and those of a convex function above the regulariser that touches it there.
+        Second derivatives, and those of a convex upper bound that equals the regulariser there.
     """
 
     value: float
@@ -159,7 +159,7 @@ def descend_over_span(
 
 
 def _newton_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
-    """Newton step where the Hessian is positive definite and the step is no near-orthogonal one."""
+    """Newton step, if the Hessian is positive definite and the step not nearly orthogonal to the gradient."""
     size = np.sqrt(np.maximum(np.diag(hessian), 0.0))
     if not (size > 0.0).all():
         return None
@@ -207,7 +207,7 @@ class DescentCoordinator(SubspaceCoordinator):
         return point
 
     def _bend(self, coefficients: np.ndarray) -> Talk[Bend]:
-        """The regulariser, here squared l2 of which no party has to be asked."""
+        """The regulariser: here squared l2, for which no party has to be asked."""
         yield from ()
         scale = self.problem.regularization
         curvature = scale * np.eye(len(coefficients))
@@ -274,23 +274,11 @@ class DescentSubspaceMethod(SubspaceMethod):
             here = primal_value(self.problem, point.total, point.intercept, self.engine)
         gradients = yield from self._squared(here)
         objective, measure = here.loss + coordinator.regulariser(), self._measure(here, gradients)
-        return Measured(
-            objective=objective,
-            lower_bound=-math.inf,
-            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
-            primal_residual=0.0,
-            dual_residual=math.sqrt(
-                gradients / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples))
-            ),
-            augmented_lagrangian=objective,
-            lyapunov=measure,
-            penalty=None,
-            accelerated=False,
-            stationarity=self.progress.relative(measure),
-        )
+        stationarity = self.progress.relative(measure)
+        return self._measured(objective, -math.inf, gradients, measure, stationarity=stationarity)
 
     def _end_start(self, gap: float) -> None:
-        """Go over to the loss itself if the convex one is solved well enough."""
+        """Switch to the loss itself once the convex one is solved well enough."""
         coordinator = self.coordinator
         loss = coordinator.primal.loss if coordinator.primal is not None else math.inf
         if gap <= _START_GAP * loss or coordinator.directions.n_rounds >= _START_ROUNDS:

@@ -1,9 +1,9 @@
 """Which direction the parties send next: block Newton or block gradient.
 
-The two complement each other, so neither is sent more than twice in a row. Of
-what is left to choose, the kind comes next whose last direction brought the
-larger decrease of the objective, relative to the gap it met. The choice uses
-nothing but the records of the run.
+The two complement each other, so neither is sent more than twice in a row.
+Otherwise the kind is chosen whose last direction brought the
+larger decrease of the objective, relative to the gap at that time. The choice uses
+only the records of the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIRST_ROUNDS = 3
 
 
 class DirectionChoice:
-    """The kinds sent so far and what they brought.
+    """The kinds sent so far and the decrease that each brought.
 
     Attributes
     ----------

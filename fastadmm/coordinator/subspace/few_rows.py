@@ -1,22 +1,22 @@
-r"""Which gradient to ask about where rows are few and columns many: that of a model with all columns.
+r"""The gradient to send with few rows and many columns: at the minimiser of a model of the whole problem.
 
-The optimum is :math:`x_m = -D_m^\top u / (\lambda W)` with one vector u of N numbers, and all that matters of
-the features is :math:`K = \sum_m D_m D_m^\top`. With directions in number comparable to the rows, the
-minimiser over their span fits the data by what directions happen to be there: its gradient says little of u,
-and next to nothing is proved with it. Of K the messages V tell
+The optimum is :math:`x_m = -D_m^\top u / (\lambda W)` with one vector u of N numbers, and the features matter
+only through :math:`K = \sum_m D_m D_m^\top`. Once there are about as many directions as rows, the minimiser
+over their span fits the data with whatever directions happen to be there; its gradient is far from u and
+proves almost nothing. The messages V give a lower bound of K,
 
 .. math:: K = V^\top V + E, \qquad E \succeq 0,
 
-and of every q that was asked about, where parties answered with their block gradients, Kq itself. So the
-coordinator puts
+and for every q that was sent and answered with block gradients, they give Kq itself. So the coordinator
+approximates E by
 
 .. math:: \hat E = R\,(Q^\top R)^+ R^\top + \sigma\,(I - Q Q^\top), \qquad R = K Q - V^\top V Q
 
-for E, with orthonormal Q and a share of the last quotient :math:`q^\top E q` for :math:`\sigma`, and asks
-next about the loss gradient at the minimiser of
-:math:`\ell(z) + \tfrac{\lambda W}2 z^\top \hat K^{-1} z`. R is zero while nothing was forgotten. After as
-many rounds as there are rows, :math:`\hat K = K`. What is asked about is a dual point like any other: nothing
-that is proved rests on the estimate. See ``docs/solver.md``.
+with orthonormal Q and a share of the last quotient :math:`q^\top E q` as :math:`\sigma`, and sends
+next the loss gradient at the minimiser of
+:math:`\ell(z) + \tfrac{\lambda W}2 z^\top \hat K^{-1} z`. R is zero until directions are discarded. After as
+many rounds as there are rows, :math:`\hat K = K`. That gradient is a dual point like any other, so the
+certificate does not depend on the approximation. See ``docs/solver.md``.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ __all__ = ["FewRows", "has_few_rows"]
 
 Array = np.ndarray
 
-#: Rounds whose gap does not fall by a tenth, nor the objective at all: gradients at the model itself follow.
+#: After so many rounds in which neither gap (by a tenth) nor objective falls, the usual gradient is sent.
 _MOST_STILL = 5
 
-#: Rows up to this many: a model costs about their cube.
+#: Most rows: a model costs about their cube.
 MOST_ROWS = 1024
 
-#: Steps from bend to bend before the dual program, which takes twice as many and knows no start; what they
-#: may leave of the slope's square, over lambda W times the tolerance; and how long they rest after that.
+#: Most Newton steps before the dual program, which takes twice as many and has no warm start; what they may
+#: leave of the slope's square, over lambda W times the tolerance; and rounds without them after they failed.
 _FEW_STEPS, _ENDED, _REST = 10, 2.0 + 1e-6, 3
 
-#: What is left of K off the gradients so far, as a share of what it was along the last: gradients lean to
-#: where it is large. Up to a half it makes no difference; a fifth takes some 5 % more rounds, a tenth 15 %.
+#: sigma as a share of the quotient along the last gradient: gradients are biased towards large quotients.
+#: Values up to a half make no difference; a fifth takes some 5 % more rounds, a tenth 15 %.
 _SHARE = 0.35
 
-#: A gradient with no more than this share off the earlier ones tells nothing new.
+#: A gradient counts as new if more than this share of it is orthogonal to the earlier ones.
 _NEW = 1e-8
 
-#: What was forgotten counts from this share of K's trace along Q on; and a row's rounding of K.
+#: R counts from this share of K's trace along Q on; and the rounding error of K per row.
 _LEAST, _ROUNDING = 1e-10, 1e-13
 
 
 def has_few_rows(n_samples: int, n_columns: int) -> bool:
-    """Whether there are more columns than rows, and few enough rows for a model of all columns.
+    """Whether there are more columns than rows, and few enough rows for a model of the whole problem.
 
     Parameters
     ----------
@@ -84,11 +84,11 @@ class FewRows:
     asked, images : ndarray of shape (k, N)
         Q', orthonormal, and (K Q)'.
     size : float
-        Quotient of E along the last gradient.
+        Rayleigh quotient of E at the last gradient.
     dual : ndarray of shape (N,)
-        u, the gradient to ask about next; zero at first.
+        u, the gradient to send next; zero at first.
     total, intercept : ndarray of shape (N,), float
-        Predictor, without offset, and intercept of the model whose gradient it is.
+        Predictor, without offset, and intercept at the minimiser whose gradient it is.
     """
 
     def __init__(self, n_samples: int) -> None:
@@ -100,22 +100,22 @@ class FewRows:
         self.watch = StallWatch()
 
     def proves_no_more(self, gap: float, gains: bool) -> bool:
-        """Take in a round's gap, and whether the objective fell; whether neither has in some rounds."""
+        """Record a round's gap and whether the objective fell; whether neither has improved for long."""
         if gains:
             self.watch = StallWatch()
         self.watch.stalls(gap)
         return self.watch.n_still >= _MOST_STILL
 
     def learn(self, gradient: Array, messages: Array, known: int, engine: Engine) -> None:
-        """Take in the answers to a gradient.
+        """Update the approximation of K by the answers to a gradient.
 
         Parameters
         ----------
         gradient : ndarray of shape (N,)
         messages : ndarray of shape (K, N)
-            V, with every part of the block gradients.
+            V, in whose span the block gradients' images are.
         known : int
-            Messages that were there before.
+            Number of messages before these answers.
         engine : Engine
         """
         norm = float(np.sqrt(engine.dot(gradient[np.newaxis], gradient)[0]))
@@ -138,7 +138,7 @@ class FewRows:
     def aim(
         self, problem: Problem, messages: Array, tolerance: float, engine: Engine, few_bend: bool = False
     ) -> bool:
-        """Minimise the model; whether that gave a gradient.
+        """Minimise the model of the problem; whether that gave a gradient.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class FewRows:
             Summed scaling.
         engine : Engine
         few_bend : bool
-            Whether the loss bends at ever fewer samples.
+            Whether few samples have curvature, and ever fewer.
         """
         if not len(self.asked):
             return False
@@ -160,7 +160,7 @@ class FewRows:
         return self._aim_in_span(problem, kernel, tolerance, engine)
 
     def _aim_on_bends(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
-        """From bend to bend, if that takes few steps; after a try in vain not in the next rounds."""
+        """By few Newton steps, if these are enough; after a failure not again in the next rounds."""
         if self.rest > 0:
             self.rest -= 1
             return False
@@ -169,7 +169,7 @@ class FewRows:
         return found
 
     def _aim_in_box(self, problem: Problem, kernel: Array, tolerance: float, engine: Engine) -> bool:
-        """By the dual program of a loss whose derivative is a clamped line; False where it is none."""
+        """By the dual program of a loss whose derivative is a clamped line; False for other losses."""
         if problem.loss.bends(problem.y) is None:
             return False
         lines = Lines.of(problem, engine)
@@ -190,7 +190,7 @@ class FewRows:
     def _aim_in_span(
         self, problem: Problem, kernel: Array, tolerance: float, engine: Engine, on_bends: int = 0
     ) -> bool:
-        """By Newton's method in the predictor; False where so many steps ``on_bends`` are not enough."""
+        """By Newton's method in the predictor; False if so many steps ``on_bends`` are not enough."""
         from scipy.linalg.lapack import dpotrf
 
         scale = float(kernel.diagonal().max())
@@ -203,7 +203,7 @@ class FewRows:
         here = engine.dot(factor, self.dual / -problem.regularization)
         starts = [
             span.evaluated(SpanPoint(c, self.intercept, engine.combine(c, factor)))
-            for c in (here, np.zeros(len(here)))  # what is known of K has changed: it may lead far off
+            for c in (here, np.zeros(len(here)))  # with another K the old minimiser may be far off
         ]
         start = min(starts, key=lambda point: span.value_at(point) if np.isfinite(point.loss) else np.inf)
         if on_bends:

@@ -1,9 +1,9 @@
-"""Whether the next answers will prove the gap that is wanted: then nothing but the proof is asked for.
+"""Whether the next answers will prove the gap that is wanted; then only the proof is asked for.
 
-A round asks for directions and for the duality gap of the point where it starts. In a run's last round the
-directions are of no use any more. Gaps fall by about the same factor from one round to the next, so that
-the round that ends a run can be told beforehand. A wrong forecast costs one exchange, which is little where
-parties are of this process, and no pass over their data.
+A round asks for directions and for the duality gap of the point where it starts. In the last round of a run
+the directions are never used. Gaps fall by about the same factor from round to round, so the last round
+can be predicted. A wrong forecast costs one exchange, which is cheap with parties in this process, and no
+pass over their data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 __all__ = ["GapForecast"]
 
-#: The proof is asked for first where the gap is expected to be at most this many times what is wanted.
+#: The proof is asked for first if the gap is expected to be at most this many times the wanted one.
 _NEAR = 3.0
 
 
@@ -40,7 +40,7 @@ class GapForecast:
         self.gaps = np.array([self.gaps[1], gap])
 
     def forget(self) -> None:
-        """Expect nothing before two more whole rounds."""
+        """Make no forecast before two more complete rounds."""
         self.gaps = np.array([math.inf, math.inf])
 
     def expects(self, objective: float) -> bool:

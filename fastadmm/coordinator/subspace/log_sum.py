@@ -1,10 +1,9 @@
 r"""Subspace sharing with the regulariser ``log_sum``: monotone descent to a stationary point.
 
-Log_sum is smooth, so rounds and steps are those of :mod:`fastadmm.coordinator.subspace.descent`. But it is
-a sum over weights, which the coordinator does not know: what it needs of it for a step over the span (a
-value, a slope, a table of curvatures), the parties answer, in one exchange for each point that is
-tried. Where the Hessian is not positive definite, the parabolas above log_sum take its place, as in
-iteratively reweighted ridge regression.
+Log_sum is smooth, so rounds and steps are those of :mod:`fastadmm.coordinator.subspace.descent`. But it is a
+sum over weights, which the coordinator does not know. The parties answer what a step over the span needs (its
+value, slope and matrix of curvatures), in one exchange for each trial point. If the Hessian is not positive
+definite, quadratic upper bounds of log_sum take its place, as in iteratively reweighted ridge regression.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
 
 __all__ = ["LogSumCoordinator", "LogSumSubspaceMethod"]
 
-#: Steps over the span in a round: each is an exchange, and more hardly save a round.
+#: Most steps over the span in a round: each is an exchange, and more hardly save a round.
 _MOST_STEPS = 3
 
 

@@ -19,7 +19,7 @@ from fastadmm.engine.engine import borders, fold_ranges
 from fastadmm.engine.rows import address_of
 from fastadmm.engine.vectors import CACHE_LINES
 
-__all__ = ["newton_on_leaves"]
+__all__ = ["NewtonOnLeaves"]
 
 Array = np.ndarray
 
@@ -27,15 +27,8 @@ Array = np.ndarray
 _ENTRIES_OF_CALL = 1 << 30
 
 
-def newton_on_leaves(
-    span: Any,
-    point: Any,
-    tolerance: tuple[float, float],
-    hessian: SpanHessian,
-    fresh: bool,
-    limits: tuple[Any, ...],
-) -> tuple[tuple[Any, ...], bool]:
-    """Newton's method as of :func:`fastadmm.coordinator.subspace.span.descend`.
+class NewtonOnLeaves:
+    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`, and its state between steps.
 
     Parameters
     ----------
@@ -44,37 +37,13 @@ def newton_on_leaves(
     point : SpanPoint
         The start. Its vectors may be written to; without a gradient its weights are all that is known.
     tolerance : tuple of float
-        What may be left and, as a share of the loss at a start without a gradient, how much more.
-    hessian, fresh, limits
-        As of :func:`fastadmm.coordinator.subspace.one_leaf.newton_on_one_leaf`.
-
-    Returns
-    -------
-    point : tuple
-        What a ``SpanPoint`` holds.
-    ended : bool
-        Otherwise the minimiser along the next step from there is wanted.
-    """
-    from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
-
-    steps = _Steps(span, point, tolerance, hessian, fresh, limits)
-    if steps.at_hand():
-        steps.all_in_few_calls()
-    else:
-        steps.one_by_one(hessian)
-    if steps.control[RENEWED]:
-        hessian.matrix, hessian.reference = steps.matrix, steps.bend
-    long = bool(steps.control[LONG])
-    return steps.point(int(steps.control[HERE if long else BEST])), not long
-
-
-class _Steps:
-    """What is remembered from step to step.
-
-    Parameters
-    ----------
-    span, point, tolerance, hessian, fresh, limits
-        As of :func:`newton_on_leaves`.
+        Decrease that may be left and, as a share of the loss at a start without a gradient, how much more.
+    hessian : SpanHessian
+        Changed.
+    fresh : bool
+        Whether it is to be formed at the start.
+    limits : tuple
+        As for :func:`fastadmm.kernels.span_newton.next_step`.
     """
 
     def __init__(
@@ -90,7 +59,7 @@ class _Steps:
 
         engine, (n_rows, k) = span.engine, span.rows.shape
         n, known = span.lead + k, point.gradient is not None
-        self.span, self.engine, self.kind = span, engine, type(point)
+        self.span, self.engine, self.hessian, self.kind = span, engine, hessian, type(point)
         self.told = told_of_steps(span, tolerance, limits)
         self.memory = memory_of_steps(n, fresh, known, tolerance[0], limits[0])
         self.control = self.memory[0]
@@ -113,16 +82,34 @@ class _Steps:
         self.leaves = engine.leaves(n_rows)
         self.gram_leaves = gram_leaves((n_rows, k), float(k), engine)
 
-    def at_hand(self) -> bool:
-        """Whether passes need not be made one by one."""
-        given = self.engine.can_run_jobs(self.leaves, self.span.rows.matrices, self.totals, self.gradients)
-        return given and self.engine.sums_fit(self.gram_leaves, self.matrix.nbytes)
+    def run(self) -> tuple[tuple[Any, ...], bool]:
+        """Take all steps.
 
-    def all_in_few_calls(self) -> None:
+        Returns
+        -------
+        point : tuple
+            The arguments of a ``SpanPoint``.
+        ended : bool
+            Otherwise a line search along the next step from there is wanted.
+        """
+        from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
+
+        # Compiled calls need all rows in this process.
+        given = self.engine.can_run_jobs(self.leaves, self.span.rows.matrices, self.totals, self.gradients)
+        if given and self.engine.sums_fit(self.gram_leaves, self.matrix.nbytes):
+            self._all_in_few_calls()
+        else:
+            self._one_by_one()
+        if self.control[RENEWED]:
+            self.hessian.matrix, self.hessian.reference = self.matrix, self.bend
+        long = bool(self.control[LONG])
+        return self._point(int(self.control[HERE if long else BEST])), not long
+
+    def _all_in_few_calls(self) -> None:
         """All steps, each call so many that it takes no longer than a second or so on one core."""
         from fastadmm.kernels.beside import beside_gram
         from fastadmm.kernels.blas import routine
-        from fastadmm.kernels.curvature_at import curvature_at
+        from fastadmm.kernels.loss_at import curvature_at
         from fastadmm.kernels.span_newton import newton_over_leaves
         from fastadmm.kernels.vectors import sum_by_halves
 
@@ -154,7 +141,7 @@ class _Steps:
         while not over:
             over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *about)
 
-    def one_by_one(self, hessian: SpanHessian) -> None:
+    def _one_by_one(self) -> None:
         """The same, each pass a job of the engine."""
         from fastadmm.kernels.span_newton import END, HERE, HESSIAN, PASS, TRIAL, WANTED, next_step
 
@@ -162,8 +149,8 @@ class _Steps:
         control, points = self.control, self.points
         while control[WANTED] != END:
             if control[WANTED] == HESSIAN:
-                span.renew(hessian, self.kind(*self.point(int(control[HERE]))))
-                self.matrix[:], self.bend = hessian.matrix, hessian.reference
+                span.renew(self.hessian, self.kind(*self._point(int(control[HERE]))))
+                self.matrix[:], self.bend = self.hessian.matrix, self.hessian.reference
             elif control[WANTED] == PASS:
                 trial = int(control[TRIAL])
                 to = self.totals[trial], self.z, self.gradients[trial], self.engine
@@ -173,7 +160,7 @@ class _Steps:
                 found[k], found[:k], found[k + 1 :] = problem.loss.advance(*given)
             next_step(*self.told, self.state, self.memory)
 
-    def point(self, slot: int) -> tuple[Any, ...]:
+    def _point(self, slot: int) -> tuple[Any, ...]:
         """What a ``SpanPoint`` holds."""
         loss, _, *sums = self.numbers[slot].tolist()
         c, products = self.points[slot, 1:].copy(), self.found[slot, : self.points.shape[1] - 1].copy()

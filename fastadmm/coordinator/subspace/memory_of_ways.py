@@ -1,4 +1,4 @@
-"""What the ways to the weights of all columns hold in memory beside the data."""
+"""Memory, beyond the data, of each method that finds the weights of all columns."""
 
 from __future__ import annotations
 
@@ -9,31 +9,47 @@ __all__ = [
     "ENTRY_BYTES",
     "MANY_BYTES",
     "MOST_ON_GRAM",
+    "NUMBER_BYTES",
     "bytes_of_columns",
     "bytes_of_copy",
     "bytes_of_hessian",
     "bytes_of_kernel",
+    "entries_of_row",
     "fits_side_by_side",
     "hessian_fits",
 ]
 
-#: Hessians with their factors and parts, at a time.
+#: Arrays of a Hessian's size held at a time: the Hessian, its factor, and partial sums.
 _HESSIANS_HELD = 6.0
 
-#: Matrices of products of rows at a time: itself, its factor, and a system with its copy.
+#: Arrays of the size of the rows' Gram matrix held at a time: itself, its factor, a system and its copy.
 _KERNELS_HELD = 4.0
 
-#: Of columns that are taken one by one: bytes of an entry of dense ones; weights of a Gram matrix, at most.
+#: Coordinate descent: bytes per entry of dense columns; and the most weights of a Gram matrix.
 _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 
-#: Bytes of an entry side by side, and in columns of their own; of a message's number; so many bytes are few,
-#: and so many are planned for columns; so many numbers of a Hessian and what it is made of are few.
-ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
+#: Bytes per entry of sparse rows copied into one matrix, and of sparse columns; per number of a message; a
+#: size that is always allowed, and one that columns may always take. Numbers held per element of a Hessian,
+#: and how many of these are always allowed.
+ENTRY_BYTES, _COLUMN_BYTES, NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
 
 
+def entries_of_row(widths: Sequence[int], densities: Sequence[float]) -> float:
+    """Mean number of stored entries of a row, over all parties.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored.
+    """
+    return sum(width * density for width, density in zip(widths, densities))
+
+
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
-    """Whether a Hessian over all columns takes no more memory than messages, or little.
+    """Whether a Hessian of all columns takes no more memory than the messages would, or little.
 
     Parameters
     ----------
@@ -51,19 +67,19 @@ def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
 def fits_side_by_side(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int, faces: bool = False
 ) -> bool:
-    """Whether rows side by side take no more memory than messages, or little.
+    """Whether the rows of all parties in one matrix take no more memory than the messages would, or little.
 
     Parameters
     ----------
     n_samples, widths, most
-        As of :func:`hessian_fits`.
+        As for :func:`hessian_fits`.
     densities : sequence of float
         Share of each block's entries that are stored.
     faces : bool
-        Whether columns are taken one by one.
+        Whether it is for coordinate descent, which holds columns instead.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
-    messages = _NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
+    entries = entries_of_row(widths, densities)
+    messages = NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     if faces:
         return bytes_of_columns(n_samples, widths, densities) <= max(messages, MANY_BYTES)
     return ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
@@ -72,40 +88,40 @@ def fits_side_by_side(
 def bytes_of_columns(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], n_classes: int = 1
 ) -> int:
-    """What columns that are taken one by one take, in the data's unit and in the curvature's, with a Hessian.
+    """Bytes of coordinate descent: the columns as they are and scaled by the curvature, and a Gram matrix.
 
     Parameters
     ----------
     n_samples, widths, densities
-        As of :func:`fits_side_by_side`.
+        As for :func:`fits_side_by_side`.
     n_classes : int
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     held = _DENSE_COLUMN_BYTES if min(densities) == 1.0 else _COLUMN_BYTES
-    weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as rows are not zero
+    weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as there are rows are nonzero
     hessian, blocks = _HESSIANS_HELD * min(weights, MOST_ON_GRAM) ** 2, 2.0 * columns * n_classes**2
-    return math.ceil(held * n_samples * entries + _NUMBER_BYTES * (hessian + blocks))
+    return math.ceil(held * n_samples * entries + NUMBER_BYTES * (hessian + blocks))
 
 
 def bytes_of_hessian(columns: int) -> float:
-    """With its factor and what it is made of; ``columns``: of all parties."""
-    return _HESSIANS_HELD * _NUMBER_BYTES * columns**2
+    """Bytes of a Hessian of so many ``columns``, with its factor and partial sums."""
+    return _HESSIANS_HELD * NUMBER_BYTES * columns**2
 
 
 def bytes_of_kernel(n_samples: int) -> float:
-    """Of the products of rows with each other; ``n_samples``: of all workers."""
-    return _KERNELS_HELD * _NUMBER_BYTES * n_samples**2
+    """Bytes of the Gram matrix of ``n_samples`` rows (of all workers), with its factor."""
+    return _KERNELS_HELD * NUMBER_BYTES * n_samples**2
 
 
 def bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> float:
-    """Of sparse rows side by side; a single party's are there.
+    """Bytes of the parties' sparse rows copied into one matrix; a single party's need no copy.
 
     Parameters
     ----------
     n_samples, widths, densities
-        As of :func:`fits_side_by_side`.
+        As for :func:`fits_side_by_side`.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     index = 2.0 if columns <= 1 << 16 else 4.0
     apart = len(widths) > 1 or min(densities) == 1.0
-    return ((_NUMBER_BYTES + index) * entries + 2 * _NUMBER_BYTES) * n_samples if apart else 0.0
+    return ((NUMBER_BYTES + index) * entries + 2 * NUMBER_BYTES) * n_samples if apart else 0.0

@@ -1,11 +1,11 @@
-r"""The last moves of each party's weights, and the direction that it can do without.
+r"""The last moves of each party's weights, and the direction that it can discard.
 
-Directions are orthonormal, and a party keeps a limited number. What is worth keeping is what the method of
-conjugate gradients keeps: the weights and their last moves. Of all else the stiffest directions are kept:
-every new direction has a large share of these, and a span without them has to find their curvature again
-before it gains from anything else (in eigenvalue problems that is a thick restart, in conjugate gradients
-deflation). What counts is the curvature that is left where the other parties' coefficients follow: what they
-can do as well is no loss. Merging raw directions would forget conjugacy, and cost several times the rounds.
+Directions are orthonormal, and a party keeps a limited number: the weights and their last moves, as the
+method of conjugate gradients does, and of the rest those of largest curvature. Every new direction has large
+components along these, so a span without them has to find them again before it makes progress along others
+(compare thick restarts in eigenvalue problems, deflation in conjugate gradients). What counts is the
+curvature after the other parties' coefficients have adjusted: what they can do as well is no loss. Merging
+raw directions would lose conjugacy, and cost several times the rounds.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-r"""Minimise over the span where a loss bends at few samples: Newton's method on the rows near their bends.
+r"""Minimise over the span if the loss has curvature at few samples: Newton's method on the rows near these.
 
-A loss whose derivative is a clamped line is straight at most samples once it is narrow. With the rows S near
-their bends, and the others continued as straight lines,
+A loss whose derivative is a clamped line is linear at most samples once the sloping part is narrow. With the
+set S of rows in or near it, and the loss of all others replaced by its tangent,
 
 .. math:: \min_{c, b}\; \sum_{i \in S} s_i\, \ell(z_i) + \langle e, (b, c)\rangle + \frac{\lambda W}2 \|c\|^2,
           \qquad e = \sum_{i \notin S} g_i\, (1, V_{:i}),
 
-bounds the objective from below (convexity), touches it at the start, and a step costs :math:`|S| / N` of one
-of the objective. Its minimiser is that of the objective itself unless rows outside S have met their bends; in
-that case the best point on the way there is taken. Either way S is chosen anew until the slope over all rows
-is small enough: two passes over all messages for each choice.
+bounds the objective from below (convexity), equals it at the start, and a step on it costs :math:`|S| / N` of
+one on the objective. Its minimiser is that of the objective itself unless rows outside S have left their
+linear piece; then a line search finds the best point on the way there. Either way S is chosen anew until the
+slope over all rows is small enough: two passes over all messages for each choice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["MOST_SHARE", "minimise_near_bends"]
 
 Array = np.ndarray
 
-#: Rows near their bends: at least this share of all, and so many times those that bend at the start.
+#: Size of S: at least this share of all rows, and so many times those with curvature at the start.
 _LEAST_SHARE, _TIMES_BENDING = 1 / 16, 2.0
 
 #: A larger share is no saving.
@@ -38,7 +38,7 @@ MOST_SHARE = 0.4
 #: Choices of rows in one call.
 _MOST_CHOICES = 12
 
-#: A decrease of less than this share of what the near rows promise: others have met their bends.
+#: If the decrease is less than this share of what S promises, other rows have left their linear piece.
 _KEPT = 0.5
 
 
@@ -51,12 +51,12 @@ def minimise_near_bends(
     hessian: SpanHessian,
     tilt: Array | None = None,
 ) -> SpanPoint:
-    """As :func:`fastadmm.coordinator.subspace.span.minimise_over_span`, on few rows where few bend.
+    """:func:`fastadmm.coordinator.subspace.span.minimise_over_span` on few rows, if few have curvature.
 
     Parameters
     ----------
     problem, messages, point, tolerance, engine, hessian, tilt
-        As there; the Hessian is forgotten where it is not used.
+        As there; the Hessian is reset if it is not used.
 
     Returns
     -------
@@ -88,9 +88,9 @@ def minimise_near_bends(
 
 
 def _near(z: Array, low: Array, high: Array, share: float, engine: Engine) -> Array | None:
-    """Numbers of the rows here whose predictors are nearest to where the loss bends, and of those as near.
+    """Numbers of the local rows whose predictors are nearest to where the loss has curvature, ties included.
 
-    None if too many bend.
+    None if too many rows have curvature.
     """
     distance, all_rows = np.maximum(low - z, z - high), engine.all_rows(len(z))
     bending = float(engine.total((distance <= 0.0) * 1.0))
@@ -116,7 +116,7 @@ def _with_slope(span: Span, point: SpanPoint) -> Here:
 
 
 def _columns(messages: Array, rows: Array, engine: Engine) -> Array:
-    """Some columns of messages, leaf by leaf: these may be in a scratch file."""
+    """Some columns of messages, read leaf by leaf because messages may be in a scratch file."""
     few = np.empty((len(messages), len(rows)))
 
     def piece(part: tuple[int, int]) -> None:
@@ -128,7 +128,7 @@ def _columns(messages: Array, rows: Array, engine: Engine) -> Array:
 
 
 def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple[SpanPoint, float]:
-    """The minimiser with all other rows straight, and by how much it is lower."""
+    """The minimiser with all other rows linear, and the decrease to it."""
     problem, point, engine = span.problem, here.point, span.engine
     assert point.gradient is not None
     assert isinstance(problem, Problem)

@@ -1,7 +1,7 @@
 """The span of few rows: all of Newton's steps in one compiled call.
 
-A problem of one leaf is one leaf for every number of threads, in whatever process its rows are. So who takes
-this way follows from the size of the data alone.
+Whether the rows of a problem are a single leaf depends neither on threads nor on processes. So this method is
+chosen by the size of the data alone.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ __all__ = ["address_of_next_step", "is_one_leaf", "memory_of_steps", "newton_on_
 
 
 def is_one_leaf(problem: Any, engine: Engine) -> bool:
-    """Whether all rows of a problem are one leaf; never of some rows of a problem, which may lie anywhere."""
+    """Whether all rows of a problem are one leaf; never for a subset of rows, which may be anywhere."""
     return isinstance(problem, Problem) and leaves_of(engine.all_rows(problem.n_samples)) == 1
 
 
 def newton_on_one_leaf(
     span: Any, here: Any, tolerance: float, hessian: SpanHessian, fresh: bool, limits: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], bool]:
-    """Newton's method as of :func:`fastadmm.coordinator.subspace.span.descend`.
+    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`.
 
     Parameters
     ----------
     span : Span
     here : Here
-        The start, with loss and gradient; its slope counts for nothing where ``fresh`` is wanted.
+        The start, with loss and gradient; its slope is not used if ``fresh``.
     tolerance : float
     hessian : SpanHessian
         Changed.
     fresh : bool
-        Whether it is to be that of the start.
+        Whether it is to be formed at the start.
     limits : tuple
         As of :func:`fastadmm.kernels.span_newton.newton_over_span`.
 
     Returns
     -------
     point : tuple
-        What a ``SpanPoint`` holds.
+        The arguments of a ``SpanPoint``.
     ended : bool
-        Otherwise the minimiser along the next step from there is wanted.
+        Otherwise a line search along the next step from there is wanted.
     """
     from fastadmm.kernels.blas import routine
-    from fastadmm.kernels.curvature_at import curvature_at
+    from fastadmm.kernels.loss_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
     from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED, SLOTS, newton_over_span
 
@@ -102,7 +102,7 @@ def told_of_steps(
     ----------
     span : Span
     tolerance : tuple of float
-        What may be left and, as a share of the loss at a start that is not known, how much more.
+        Gap that may be left; and added to it at a start without a known loss, as a share of that loss.
     limits : tuple
         As there.
     """
@@ -116,7 +116,7 @@ def told_of_steps(
 
 @lru_cache(maxsize=8)
 def address_of_next_step(limits: tuple[Any, ...]) -> Any:
-    """Address of :func:`fastadmm.kernels.span_newton.next_step`, whose arguments are of one kind."""
+    """Address of :func:`fastadmm.kernels.span_newton.next_step`, with arguments of fixed types."""
     from fastadmm.kernels.span_newton import next_step
 
     vector, table, told = np.empty(0), np.empty((0, 0)), ((0, 0), (0, 0.0, 0.0), limits)
@@ -125,20 +125,20 @@ def address_of_next_step(limits: tuple[Any, ...]) -> Any:
 
 
 def memory_of_steps(n: int, fresh: bool, known: bool, tolerance: float, most: int) -> tuple[Any, ...]:
-    """What :func:`fastadmm.kernels.span_newton.next_step` remembers, before the first step.
+    """The memory of :func:`fastadmm.kernels.span_newton.next_step` before the first step.
 
     Parameters
     ----------
     n : int
-        Unknowns.
+        Number of unknowns.
     fresh : bool
-        Whether the Hessian is to be computed where it begins.
+        Whether the Hessian is to be computed at the start.
     known : bool
         Whether objective and slope are known there.
     tolerance : float
-        What may be left if they are.
+        Gap that may be left, if they are.
     most : int
-        Steps.
+        Most steps.
     """
     from fastadmm.kernels.span_newton import (
         CONTROLS,

@@ -1,8 +1,8 @@
-r"""What conjugate gradients divide residuals by: columns' sizes, and what the last system has shown.
+r"""A preconditioner for conjugate gradients: columns' sizes, and directions of the previous system.
 
-Systems of one Newton step after another differ by the curvature alone. Directions p of the last one, which
-are conjugate in its matrix A, :math:`p_i^\top A p_j = 0`, say what its inverse does in their span, and the
-sizes S of its diagonal about what it does elsewhere:
+The systems of successive Newton steps differ only by the curvature. The directions p of the previous one,
+conjugate in its matrix A, :math:`p_i^\top A p_j = 0`, give its inverse on their span, and its diagonal S
+approximates it elsewhere:
 
 .. math:: M = P P^\top + (I - P Y^\top) S^{-1} (I - Y P^\top), \qquad Y = A P, \quad P^\top Y = I,
 
@@ -20,22 +20,22 @@ __all__ = ["Preconditioner"]
 
 Array = np.ndarray
 
-#: So many directions are kept: in them are the largest of the matrix's eigenvalues, about.
+#: Directions that are kept: they about span the eigenvectors of the largest eigenvalues.
 _DIRECTIONS = 8
 
-#: Entries of a product for each unknown, from which on directions cost little beside it.
+#: Directions are used if a product with the matrix reads at least so many entries per unknown.
 _ENTRIES = 256.0
 
 
 class Preconditioner:
-    """Positive definite, about the inverse of a matrix.
+    """A positive definite approximation of a matrix's inverse.
 
     Parameters
     ----------
     unknowns : int
         K.
     entries : float
-        That a product with the matrix reads.
+        Entries that a product with the matrix reads.
     """
 
     def __init__(self, unknowns: int, entries: float) -> None:
@@ -45,18 +45,18 @@ class Preconditioner:
         self.sizes: Array = np.ones(unknowns)
 
     def begin(self, sizes: Array) -> None:
-        """Go on to another matrix, whose diagonal has sizes of shape (K,)."""
+        """Start on another matrix, with a diagonal of about ``sizes``, of shape (K,)."""
         self.sizes = sizes
         if self._count:
             self._new, self._old, self._known, self._count = self._old, self._new, self._count, 0
 
     def learn(self, direction: Array, image: Array, bend: float) -> None:
-        """Take in one of the matrix's conjugate directions.
+        """Add a direction, conjugate in the matrix to those before.
 
         Parameters
         ----------
         direction, image : ndarray of shape (K,)
-            The latter is the product with the matrix.
+            The latter is the matrix times the former.
         bend : float
             Their inner product; positive.
         """
@@ -67,7 +67,7 @@ class Preconditioner:
             self._count += 1
 
     def __call__(self, residual: Array, out: Array) -> Array:
-        """Write what a residual of shape (K,) is about the product of, to ``out``."""
+        """Write the preconditioned residual, of shape (K,), to ``out``."""
         if not self._known:
             return np.divide(residual, self.sizes, out=out)
         directions, images = self._old[:, : self._known]
@@ -79,12 +79,12 @@ class Preconditioner:
         return out
 
     def squared_length(self, residual: Array, scaled: Array, room: Array) -> float:
-        """Of a residual, over the sizes alone, which no direction makes small.
+        """Squared length of a residual in the metric of the diagonal alone, independent of the directions.
 
         Parameters
         ----------
         residual, scaled : ndarray of shape (K,)
-            The latter is what :meth:`__call__` made of it.
+            The latter is the result of :meth:`__call__`.
         room : ndarray of shape (K,)
             Written to.
         """

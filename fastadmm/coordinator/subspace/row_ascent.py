@@ -1,8 +1,8 @@
-r"""Coordinate ascent on the dual problem where all rows are at hand: the weights of all parties, row by row.
+r"""Dual coordinate ascent over the rows of all parties, in one process.
 
-One pass (:mod:`fastadmm.kernels.row_ascent`) costs what two products of Newton's method do, and where rows
-have little in common a few passes are all. How many are left is told by how much less each gains than the one
-before it: where that is more work than other ways are, they were in vain.
+A pass (:mod:`fastadmm.kernels.row_ascent`) costs as much as two Hessian-vector products. If rows have little
+in common, a few passes close the gap. The ratio of the gains of successive passes gives an estimate of the
+passes that are left; if they would cost more than another method, that one is used instead.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ __all__ = ["Ascent", "ascend", "passes_worth_a_try"]
 
 Array = np.ndarray
 
-#: Passes at most; and so many times as many are left to them as other ways are expected to take, for these
-#: take more where passes do.
+#: Most passes. And passes may cost this many times the estimate for the other methods, because those take
+#: longer, too, on problems that need many passes.
 _MOST_PASSES, _PATIENCE = 1000, 1.5
 
-#: A rate that is as good as none.
+#: A contraction rate so near to one that it counts as none.
 _SLOWEST = 0.97
 
-#: The gap after a pass, as a share of what that gained, beside what later ones will.
+#: Gap after a pass beyond what later passes will gain, as a share of the pass's gain.
 _OF_RISE = 0.2
 
-#: The intercept's column: all of it is as long as so many rows with what the loss bends, and this share of
-#: the mean row. Then multipliers find their way about as fast as rows.
+#: The intercept's column has the squared length of so many rows (ridge included), and in each entry in
+#: addition this share of the mean row's. Its multiplier then converges about as fast as the rows do.
 _OF_INTERCEPT, _OF_MEAN_ROW = 10.0, 0.2
 
 
 class Ascent(NamedTuple):
-    """Where passes ended.
+    """Result of dual coordinate ascent.
 
     Attributes
     ----------
     point : SpanPoint
-        Weights of all parties: those that were given where these are better.
+        Weights of all parties; those that were given, if they are better.
     dual : ndarray of shape (N,)
-        The dual vector, which proves how good they are.
+        The dual vector, which gives the lower bound.
     """
 
     point: SpanPoint
@@ -59,7 +59,7 @@ class Ascent(NamedTuple):
 
 
 def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
-    """Passes that may take as long as other ways do; 0 where none are worth a try.
+    """Passes that cost as much as the best other method; 0 if ascent is not worth a try.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
 def ascend(
     problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: float, most: float, engine: Engine
 ) -> Ascent | None:
-    """Passes over the rows until the gap is closed or Newton's method is nearer to that.
+    """Passes over the rows until the gap is closed, or another method is expected to be faster.
 
     Parameters
     ----------
@@ -96,14 +96,14 @@ def ascend(
     wanted : float
         Relative gap that ends the run.
     most : float
-        Passes that are left may not be more.
+        Give up if more passes than this are expected to be left.
     engine : Engine
 
     Returns
     -------
     Ascent or None
-        None where that is further. Newton's method then begins anew: weights of few passes are no better a
-        start for it than zero.
+        None if it gave up. Newton's method then starts at the given point: the weights after a few passes
+        are no better a start than zero.
     """
     from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows
 
@@ -155,7 +155,7 @@ def ascend(
 def _beginning(
     problem: Problem, rows: CSRBlock | Beside, squares: Array, point: SpanPoint, engine: Engine
 ) -> tuple[Array, Array, float]:
-    """Dual vector and weights to begin with; the objective at given weights, if they are not zero."""
+    """Dual vector and weights at the start; and the objective at given weights, if they are not zero."""
     loss, scale, c, u = problem.loss, problem.regularization, point.coefficients, np.zeros(len(squares))
     if not c.any():
         if not squares.all():  # rows without entries, which no weight moves
@@ -168,9 +168,9 @@ def _beginning(
 
 
 def _rate(rises: list[float]) -> float:
-    """Share that is left of what a pass gains in the next: of the last two where both are known.
+    """Ratio of the gains of successive passes, averaged over the last two if there are as many.
 
-    Single passes may gain more than the one before.
+    A single pass may gain more than the one before.
     """
     before = rises[0] if math.isfinite(rises[0]) else rises[-2]
     share = rises[-1] / before if before > 0.0 else 0.0
@@ -178,14 +178,14 @@ def _rate(rises: list[float]) -> float:
 
 
 def _passes(excess: float, rate: float) -> float:
-    """How many it takes at a rate until what is so many times too much is little enough."""
+    """Number of passes that reduce the gap by a factor ``excess``, at a contraction rate."""
     if excess <= 1.0 or rate <= 0.0:
         return 0.0
     return math.log(excess) / -math.log(rate)
 
 
 def _lead(problem: Problem, rows: CSRBlock | Beside, squares: Array, engine: Engine) -> float:
-    """Square of what the intercept's column has for every row."""
+    """Square of the constant entry of the intercept's column."""
     n = len(squares)
     bend = penalty_unit(problem, engine) * problem.total_weight / n
     mean = rows.transposed_product(np.full(n, 1.0 / n), engine)
@@ -194,7 +194,7 @@ def _lead(problem: Problem, rows: CSRBlock | Beside, squares: Array, engine: Eng
 
 
 def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, engine: Engine) -> None:
-    """Take from a dual vector what it adds up to, where there is room for it; in place."""
+    """Change a dual vector in place so that it sums to zero, within the bounds of each entry."""
     excess, h = engine.total(u), np.empty(len(u))
     if problem.loss.smooth:
         there = problem.offset, total, intercept, problem.y, problem.weight
@@ -208,7 +208,7 @@ def _make_sum_zero(problem: Problem, u: Array, total: Array, intercept: float, e
 
 
 def _slopes(problem: Problem, engine: Engine) -> tuple[Array, Array]:
-    """Least and most slope of a loss with a kink for each row, summed scaling."""
+    """Least and greatest slope of a loss with kinks for each row, summed scaling."""
     smoothed = problem.loss.smoothed(1.0)
     assert smoothed is not None
     lines = Lines.of(replace(problem, loss=smoothed), engine)

@@ -1,13 +1,13 @@
-r"""The best weights of few rows: Newton's method over the products of rows with each other.
+r"""The best weights for few rows: Newton's method on the Gram matrix of the rows.
 
-The optimum is a combination of rows, :math:`x = D^\top a`, and of the columns, however many, it needs
-:math:`K = D D^\top` alone (Schölkopf, Herbrich and Smola 2001). With :math:`K = U^\top U` and :math:`c = U a`
-the problem is one over c, whose messages are the rows of U. Of its Hessian :math:`U H U^\top + \lambda W` no
-more is made than the factor of
+The optimum is a combination of rows, :math:`x = D^\top a`, so the columns, however many, matter only through
+:math:`K = D D^\top` (Schölkopf, Herbrich and Smola 2001). With :math:`K = U^\top U` and :math:`c = U a`
+the problem is one over c, with the rows of U as messages. Its Hessian :math:`U H U^\top + \lambda W` is never
+formed; only
 
 .. math:: B = \lambda W + H^{1/2} K H^{1/2}
 
-(Rasmussen and Williams 2006, section 3.4): with :math:`Q = U H^{1/2} B^{-1}` the inverse is
+is factorised (Rasmussen and Williams 2006, section 3.4): with :math:`Q = U H^{1/2} B^{-1}` the inverse is
 :math:`(1 - Q H^{1/2} U^\top) / (\lambda W)`.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["minimise_over_rows"]
 
 Array = np.ndarray
 
-#: A row's rounding of K, as a share of its largest diagonal entry.
+#: Rounding error of K per row, as a share of its largest diagonal entry.
 _ROUNDING = 1e-15
 
 
@@ -80,7 +80,7 @@ class _RowSpan(Span):
 def minimise_over_rows(
     problem: Problem, kernel: Array, tolerance: float, wanted: float, engine: Engine
 ) -> tuple[Array, float] | None:
-    """Coefficients of rows, of shape (N,), and intercept; None where K has no factor.
+    """Coefficients of the rows, of shape (N,), and intercept; None if K has no Cholesky factor.
 
     Parameters
     ----------

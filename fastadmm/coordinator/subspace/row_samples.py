@@ -1,4 +1,4 @@
-"""Which rows a sample has: one of every so many neighbours, chosen by their numbers alone.
+"""Which rows are in a sample: one in every block of neighbours, chosen by row numbers alone.
 
 So all workers choose the same.
 """
@@ -9,18 +9,18 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 
-__all__ = ["chosen_rows", "strides"]
+__all__ = ["chosen_rows", "least_stride", "strides"]
 
 Array = np.ndarray
 
-#: Rows of the smallest sample for each column, and at least.
+#: Rows per column of the smallest sample, and its fewest rows.
 _ROWS_PER_COLUMN, _FEWEST_ROWS = 32, 1 << 10
 
-#: One sample has so many times the rows of the one before.
+#: Ratio of the sizes of successive samples.
 _GROWTH = 8
 
-#: Samples of more than one row in so many save too little, and so do they where columns are few: Hessians are
-#: cheap there.
+#: The largest sample has at most one row in so many: larger ones save too little. So do samples with few
+#: columns, where Hessians are cheap.
 _LEAST_STRIDE, _FEWEST_COLUMNS = 8, 16
 
 #: Where the curvature is the same everywhere one Hessian is enough.
@@ -28,7 +28,7 @@ _FEWEST_COLUMNS_OF_SQUARES = 256
 
 
 def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
-    """Of how many neighbouring rows each sample has one, the smallest sample first.
+    """For each sample the number of neighbouring rows of which it has one; the smallest sample first.
 
     Parameters
     ----------
@@ -47,10 +47,22 @@ def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
     return found
 
 
-def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
-    """Increasing numbers of the rows of a sample, of ``n_rows`` that are here.
+def least_stride(n_rows: int, columns: int, quadratic: bool) -> int:
+    """Of so many neighbouring rows one is in the largest sample; 0 without samples.
 
-    One of every ``stride`` rows; which one differs, for tables may have periods.
+    Parameters
+    ----------
+    n_rows, columns, quadratic
+        As of :func:`strides`.
+    """
+    samples = strides(n_rows, columns, quadratic)
+    return samples[-1] if samples else 0
+
+
+def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
+    """Increasing numbers of the sample's rows, among the ``n_rows`` that are here.
+
+    One of every ``stride`` rows; its place among them varies, because tables may be periodic.
     """
     from fastadmm.kernels.windows import row_of_each
 

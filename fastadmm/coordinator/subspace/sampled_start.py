@@ -1,9 +1,9 @@
-r"""Where Newton's method over all weights begins: at the minimiser for some of the rows.
+r"""The start of Newton's method over all weights: the minimiser for a sample of the rows.
 
-The optimum for n rows of many is within statistics of that for all of them, about a share d / n of the loss;
-so the first steps, and most Hessians, need not see the others. Each sample has some times the rows of
-the one before, and begins with what that found: the weights and the Hessian, for rows of a sample weigh as
-many times more as there are fewer.
+The minimiser for n of many rows differs from that for all of them by a statistical error, about a share d / n
+of the loss, so the first steps and most Hessians do not need the other rows. Each sample is several times as
+large as the one before and starts from its weights and Hessian. Rows of a sample have larger weights, so that
+its loss is on the scale of the whole.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fastadmm.problem.problem import Problem
 
 __all__ = ["sampled_start"]
 
-#: Of the loss, times columns by rows, what a sample's minimiser may leave: it is off by more in any case.
+#: Accuracy of a sample's minimiser, times the loss and columns per row: below its statistical error.
 _ACCURACY = 0.1
 
 
 def sampled_start(
     problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, hessian: SpanHessian, engine: Engine
 ) -> SpanPoint:
-    """The point where samples lead from another one; the Hessian of the last of them.
+    """The minimiser for the largest sample, reached from a point; the Hessian becomes that of this sample.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def sampled_start(
     Returns
     -------
     SpanPoint
-        Of the last sample; the point itself without one.
+        The given point itself if there are no samples.
     """
     n, d = rows.shape
     for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):

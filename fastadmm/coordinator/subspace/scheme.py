@@ -27,18 +27,19 @@ _SINGLE_GAP = 1e-9
 #: loss, which keeps the last moves beside the weights, at the price of rounds; and of all others.
 _LEAST_MOVES, _LEAST_DIRECTIONS = 4, 8
 
-#: Vectors of a message's length beside messages: predictors, targets, gradients, curvature, and what parties
-#: work with; for classes; and with kinks, at least, for rows near them are copied. See bench/memory.py.
+#: Vectors of a message's length besides messages (predictors, targets, gradients, curvature, and the parties'
+#: own); for several classes; and at least so many with kinks, near which rows are copied. See
+#: bench/memory.py.
 _WORK, _WORK_OF_CLASSES, _WORK_NEAR_KINKS = 12, 14, 42
 
 
 #: The same of classes with all columns.
 _WORK_OF_NARROW_CLASSES = 10
 
-#: Rows near kinks, where many directions make them worth their copy: as a share of all.
+#: Share of the rows that are near kinks and copied, with many directions.
 _NEAR_KINKS = 1 / 8
 
-#: N x N matrices of a model with all columns: K as far as it is known, its factor, a Hessian with its factor.
+#: N x N matrices of the model for few rows: the approximation of K, its factor, a Hessian and its factor.
 _MODEL_OF_FEW_ROWS = 8
 
 
@@ -97,7 +98,7 @@ class Subspace(Scheme):
             if problem.traits.log_sum or not problem.traits.smooth:
                 other.coordinator.at_hand = _at_hand(options, elsewhere)
             return other
-        # What is asked for is the same wherever parties are, so nothing that shows columns.
+        # With "one" or "both", calls are the same wherever parties are, and nothing may reveal columns.
         cheap = _at_hand(options, elsewhere)
         history = options.history
         few = _few_rows(problem.n_samples, [b.shape[1] for b in problem.blocks])
@@ -180,7 +181,7 @@ class Subspace(Scheme):
         return 8 * columns * shape.n_samples + shape.direction_bytes(history), 0
 
     def columns_bytes(self, shape: Shape) -> int | None:
-        """Rows side by side, unless there is one sparse party, and a Hessian with what it is made of.
+        """A copy of all rows, unless there is one sparse party, and a Hessian with its partial sums.
 
         ``shape`` as of the method that this overrides.
         """
@@ -234,7 +235,7 @@ class Subspace(Scheme):
         return [choose_metric_solver(*block)[0] for block in zip(shape.blocks, shape.densities)]
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:
-        """Factors, which are made again in each metric, by as many parties at once as there are threads."""
+        """Factors, computed anew in each metric, by as many parties at once as there are threads."""
         if shape.usual and self.models_few_rows(shape):  # gradient directions, while its model proves more
             return 0
         side = {"gram": shape.widths, "kernel": [shape.n_samples] * shape.n_parties}
@@ -253,9 +254,9 @@ class Subspace(Scheme):
 
 
 def _all_rows(problem: Problem, engine: Engine, history: int | None) -> tuple[str, float]:
-    """How the columns of all parties are best read, and passes of coordinate ascent before that.
+    """The best method on all columns, if any, and the passes of dual coordinate ascent to try before.
 
-    ``history``: messages that a party may keep; None where rows are few.
+    ``history``: messages that a party may keep; None with few rows.
     """
     from fastadmm.coordinator.metric_limits import directions_for_few_rows
     from fastadmm.coordinator.subspace.row_ascent import passes_worth_a_try
@@ -269,7 +270,7 @@ def _all_rows(problem: Problem, engine: Engine, history: int | None) -> tuple[st
 
 
 def _of_kinks(problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method | None:
-    """For losses with kinks, where columns are best read side by side; else None."""
+    """The method for losses with kinks that reads all columns in place, if that is best; else None."""
     from fastadmm.coordinator.metric_limits import directions_for_kinks
     from fastadmm.coordinator.subspace.row_ascent import passes_worth_a_try
     from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
@@ -290,7 +291,7 @@ def _of_kinks(problem: Problem, options: Options, engine: Engine, elsewhere: boo
 
 
 def _at_hand(options: Options, elsewhere: bool) -> bool:
-    """Whether a round costs arithmetic alone, and may show what an exchange between machines must not."""
+    """Whether rounds cost only arithmetic, and answers may reveal what must not leave a machine."""
     return options.directions == "auto" and not elsewhere
 
 
@@ -307,9 +308,9 @@ def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
 
 
 def _kept(shape: Shape, history: int) -> int:
-    """Directions of all parties, of a message one for each class; orthogonal, so at most the columns.
+    """Directions of all parties, one per class of a message; orthogonal, so at most as many as columns.
 
-    A round brings two, or in one process all columns where they are few; and a run may begin with one.
+    A round adds two, or in one process all columns if they are few; and a run may start with one.
     """
     from fastadmm.coordinator.multinomial.narrow import all_columns_pay
     from fastadmm.coordinator.subspace.whole_span import whole_span_pays

@@ -1,10 +1,10 @@
-r"""Subspace Newton sharing for losses with kinks: smoothed ever anew, certified on the loss itself.
+r"""Subspace Newton sharing for losses with kinks: smoothed with moving centres, certified on the loss itself.
 
-Rounds run on a smooth loss: see :mod:`fastadmm.coordinator.smoothing`. Where smoothing caused too much of
-the gap, a round begins with another centre and width, and at the minimiser over the span for them: its
-gradient would otherwise say again what the messages tell already. The certificate is about the loss itself:
-the objective is evaluated with it, and a gradient of the smoothed loss lies in the domain of its conjugate,
-so that it is a dual point of both problems.
+Rounds run on a smooth loss: see :mod:`fastadmm.coordinator.smoothing`. If smoothing caused too much of the
+gap, the next round starts with a new centre and width, at the minimiser over the span for these, because the
+old minimiser's gradient would bring no new information. The certificate is about the loss itself: the
+objective is evaluated with it, and a gradient of the smoothed loss lies in the domain of its conjugate, so
+that it is a dual point of both problems.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fastadmm.problem.problem import Problem
 
 __all__ = ["SmoothedSubspaceMethod"]
 
-#: Centres in one round: each takes one minimisation over the span.
+#: Most centres in one round: each takes one minimisation over the span.
 _MOST_CENTRES = 3
 
 #: What a new centre multiplies the width by.

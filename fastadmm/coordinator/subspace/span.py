@@ -3,12 +3,12 @@ r"""Minimise the true objective over the span of all messages so far.
 .. math:: \min_{c, b}\; \sum_i s_i\, \ell\bigl(o_i + b + (V^\top c)_i\bigr) + \frac{\lambda W}{2} \|c\|^2
 
 Rows of V are messages :math:`D_m d` of orthonormal directions d, so the
-regulariser of the weights is that of the coefficients. Newton's method, with a
-Hessian that is kept while its steps contract (the *chord* method, corrected by
-secants: each step is then one pass over V, not K): whether they do is measured
-at every step, and where a step does not decrease the objective enough even with the Hessian of
-its own point (losses with flat pieces, exponentials), the minimiser along its
-direction is found instead, by the root of the derivative.
+regulariser of the weights is that of the coefficients. The method is Newton's, with a
+Hessian that is kept as long as its steps contract (the *chord* method, with BFGS
+corrections): each step is then one pass over V instead of K. Contraction is measured
+at every step. If a step does not decrease the objective enough even with the Hessian of
+its own point (losses with flat pieces, exponentials), a line search along it finds the
+root of the derivative.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.subspace.many_leaves import newton_on_leaves
+from fastadmm.coordinator.subspace.many_leaves import NewtonOnLeaves
 from fastadmm.coordinator.subspace.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
@@ -44,10 +44,10 @@ __all__ = [
 
 _MAX_STEPS = 60
 
-#: A chord step must leave at most this share of what there was to gain; else the Hessian is computed anew.
+#: A chord step may leave at most this share of the possible gain; else the Hessian is computed anew.
 _CONTRACTION = 0.1
 
-#: With so few messages the Hessian of the very point costs no more than a pass.
+#: With so few messages a new Hessian at every point costs no more than a pass.
 _FEW_MESSAGES = 10
 
 
@@ -80,7 +80,7 @@ class SpanPoint:
     products: np.ndarray | None = None
 
     def left(self, scale: float) -> float:
-        """What the coefficients' slope adds to the duality gap, of a regulariser's scale; or infinity."""
+        """The coefficients' share of the duality gap, for a ridge of that scale; infinity if unknown."""
         if self.products is None:
             return math.inf
         slope = self.products + scale * self.coefficients
@@ -90,13 +90,13 @@ class SpanPoint:
 #: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
 _FLAT, _ROUNDING = 1e-13, 1e-15
 
-#: Share below which it may be lost: predictors that columns of very different sizes add up to are less exact.
+#: Share below which it may be lost: sums of columns of very different sizes are less exact.
 _HIDDEN = 1e-9
 
-#: Of the derivative along a step, at most this share may be left where the slopes decide.
+#: If the slopes decide, at most this share of the derivative along a step may be left at its end.
 _LEFT = 0.9
 
-#: So many of Newton's steps there that prove no more than those before are the last.
+#: After so many steps in a row that do not improve the proved gap, Newton's method ends.
 _MOST_IDLE = 3
 
 #: As of :func:`fastadmm.kernels.span_newton.newton_over_span`.
@@ -129,7 +129,10 @@ class SomeRows:
 
     @classmethod
     def of(cls, problem: Problem, rows: np.ndarray, engine: Engine, heavier: float = 1.0) -> SomeRows:
-        """The rows with numbers of shape (n,), so many times heavier; ``engine``: of these rows."""
+        """The rows with these numbers, of shape (n,), and their weights times ``heavier``.
+
+        ``engine`` is that of the chosen rows.
+        """
         from fastadmm.kernels.vectors import chosen
 
         found = np.empty((3, len(rows)))
@@ -184,8 +187,8 @@ def minimise_over_span(
     hessian : SpanHessian, optional
         Kept from an earlier call with the first of the same messages; changed.
     tilt : ndarray of shape (K,) or (K + 1,), optional
-        e: adds ``e @ coefficients`` to the objective, with an entry more (the first) also a multiple of the
-        intercept. Summed scaling.
+        e: adds ``e @ coefficients`` to the objective; with one entry more, the first is the intercept's.
+        Summed scaling.
 
     Returns
     -------
@@ -200,7 +203,7 @@ def minimise_over_span(
 def _all_steps(
     span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
 ) -> tuple[SpanPoint, bool]:
-    """:func:`descend` on one leaf; where it ends, and whether it is at an end there."""
+    """:func:`descend` on one leaf; the last point, and whether it is the end or a line search is wanted."""
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
@@ -214,18 +217,18 @@ def _all_steps(
 def descend(
     span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian, more: float = 0.0
 ) -> SpanPoint:
-    """:func:`minimise_over_span`, whatever the messages of the span are read from.
+    """:func:`minimise_over_span` for any kind of span.
 
     Parameters
     ----------
     span : Span
     point : SpanPoint
-        Where messages are dense columns side by side its vectors may be written to. Of one without a
-        gradient nothing but the coefficients counts.
+        If messages are dense columns read in place, its vectors may be overwritten. If it has no gradient,
+        only its coefficients are used.
     tolerance, hessian
-        As of :func:`minimise_over_span`.
+        As for :func:`minimise_over_span`.
     more : float
-        So much more may be left of a start without a gradient, as a share of its loss.
+        Added to the tolerance for a start without a gradient, as a share of the loss there.
     """
     if len(span.messages) and is_one_leaf(span.problem, span.engine):
         point, ended = _all_steps(span, point, tolerance, hessian)
@@ -233,7 +236,7 @@ def descend(
             return point
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
     if span.side_by_side:
-        found, ended = newton_on_leaves(span, point, (tolerance, more), hessian, fresh, _LIMITS)
+        found, ended = NewtonOnLeaves(span, point, (tolerance, more), hessian, fresh, _LIMITS).run()
         point, fresh = SpanPoint(*found), False
         if ended:
             return point
@@ -279,14 +282,14 @@ def descend(
 def descend_to(
     span: Span, point: SpanPoint, tolerance: float, wanted: float, hessian: SpanHessian
 ) -> SpanPoint:
-    """:func:`descend` where less is left than was known before: further, to a share of that.
+    """:func:`descend`, and further where the objective that is found asks for a smaller tolerance.
 
     Parameters
     ----------
     span, point, tolerance, hessian
-        As of :func:`descend`.
+        As for :func:`descend`.
     wanted : float
-        Of the objective, the share that may be left where that is less than the tolerance.
+        Share of the objective that may be left, if that is less than the tolerance.
     """
     point = descend(span, point, tolerance, hessian)
     enough = wanted * abs(span.value_at(point))
@@ -295,7 +298,7 @@ def descend_to(
 
 
 def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
-    """Whether a step goes down: by the objective or, where that may be lost in rounding, by the slopes.
+    """Whether a step decreases the objective; where rounding may hide that, the slopes decide.
 
     Parameters
     ----------
@@ -310,7 +313,7 @@ def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
         return True
     if decrease > _HIDDEN * value or trial.value > here.value + _HIDDEN * value:
         return False
-    # A convex function rises at most as its slope at the end says, whatever its rounded values say.
+    # A convex function rises at most by its derivative at the end times the step, whatever rounding does.
     if abs(float(np.vdot(trial.slope, step))) <= _LEFT * decrease:
         return True
     proves_more = span.gap_share(trial) <= 0.25 * span.gap_share(here)
@@ -318,9 +321,9 @@ def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
 
 
 class Best:
-    """The point that proves most among those whose objectives rounding does not tell apart.
+    """The point with the smallest proved gap, among points whose objectives differ only by rounding.
 
-    On the way to it single steps may prove less.
+    Single steps may increase the proved gap before later ones decrease it.
 
     Parameters
     ----------
@@ -329,7 +332,7 @@ class Best:
     here : object
         The start, with ``slope`` and ``value``.
     most_idle : int
-        So many steps in a row that prove no more are the last.
+        The end, after so many steps in a row that do not decrease the proved gap.
     """
 
     def __init__(self, span: Any, here: Any, most_idle: int) -> None:
@@ -355,7 +358,7 @@ class Span:
     Attributes
     ----------
     side_by_side : bool
-        Whether the messages are dense columns, read where they are.
+        Whether the messages are dense columns, read in place.
     """
 
     side_by_side = False
@@ -397,17 +400,17 @@ class Span:
         return h
 
     def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
-        """Take new messages into the Hessian; the same pass gives the slope."""
+        """Extend the Hessian by new messages; the same pass gives the slope."""
         assert point.gradient is not None
         return self.here(point, hessian.extend(self.messages, point.gradient, self.engine))
 
     def refreshed(self, point: SpanPoint, hessian: SpanHessian) -> Here:
-        """Move the Hessian to the point; the slope travels with it."""
+        """Compute the Hessian at the point; the same pass gives the slope."""
         assert point.gradient is not None
         return self.here(point, self._moved(hessian, point, point.gradient))
 
     def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
-        """Move the Hessian to the point."""
+        """Compute the Hessian at the point."""
         self._moved(hessian, point, None)
 
     def _moved(self, hessian: SpanHessian, point: SpanPoint, gradient: np.ndarray | None) -> np.ndarray:
@@ -450,16 +453,16 @@ class Span:
         return full
 
     def solver(self, hessian: SpanHessian) -> Callable[[np.ndarray], np.ndarray]:
-        """What Newton's method divides a slope by."""
+        """The inverse of the Hessian, as a function of a slope."""
         return span_solver(self.regularised(hessian.matrix))
 
     def gap_share(self, here: Here) -> float:
-        """What the coefficients' slope adds to the duality gap."""
+        """The coefficients' share of the duality gap."""
         slope = here.slope[self.lead :]
         return float(slope @ slope) / (2.0 * self.scale)
 
     def advance(self, here: Here, step: np.ndarray) -> Here:
-        """The point a step further: messages are read once."""
+        """The point at the end of a step, in one pass over the messages."""
         problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         move, n = step[lead:], len(old.total)
@@ -486,7 +489,7 @@ class Span:
         return total
 
     def best_length(self, here: Here, step: np.ndarray, trial: Here) -> float:
-        """Length of least objective along a step, between 0 and 1; the whole of it ends at ``trial``."""
+        """Step length, between 0 and 1, that minimises the objective; length 1 leads to ``trial``."""
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
         start = engine.plus(problem.offset, point.total, point.intercept)
@@ -510,7 +513,7 @@ class Span:
 
 
 class Secant:
-    """Inverse of a Hessian, corrected by what the steps taken with it showed (BFGS, two-loop form)."""
+    """Inverse of a Hessian with BFGS corrections from the steps taken with it (two-loop recursion)."""
 
     def __init__(self, solve: Callable[[np.ndarray], np.ndarray]) -> None:
         self.solve = solve

@@ -42,11 +42,11 @@ class SpanHessian:
 
     @property
     def n_messages(self) -> int:
-        """K of the messages taken in."""
+        """Number of messages that the matrix covers."""
         return len(self.matrix) - self.lead
 
     def forget(self) -> None:
-        """Know no message."""
+        """Start again, without messages."""
         self.matrix, self.reference = np.zeros((self.lead, self.lead)), None
 
     def refresh(
@@ -57,7 +57,7 @@ class SpanHessian:
         gradient: np.ndarray | None = None,
         root: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Move the reference: computes the whole matrix.
+        """Compute the whole matrix at a new reference.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class SpanHessian:
         return products[0] if products else np.empty(0)
 
     def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
-        """Take in the messages behind the first ``n_messages``; return V g, which costs no extra pass.
+        """Extend the matrix by all messages after the first ``n_messages``; return V g, in the same pass.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class SpanHessian:
         return slopes
 
     def left(self, n_messages: int, regularization: float) -> CurvatureLeft | None:
-        """Of the objective in some coefficients, where all others and the intercept follow.
+        """Curvature of the objective in some coefficients, minimised over all others and the intercept.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class SpanHessian:
         Returns
         -------
         CurvatureLeft or None
-            None where not all messages were taken in, or rounding leaves nothing.
+            None if the matrix does not cover all messages, or is singular up to rounding.
         """
         if self.reference is None or self.n_messages != n_messages:
             return None
@@ -155,7 +155,7 @@ class SpanHessian:
         return None if failed else CurvatureLeft(inverse[self.lead :, self.lead :])
 
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
-        """Turn a party's directions as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
+        """Reflect a party's directions as is done in V: see :mod:`fastadmm.parties.reflection`.
 
         Parameters
         ----------
@@ -173,13 +173,13 @@ class SpanHessian:
         matrix[:, own] -= change.T
 
     def drop(self, places: Sequence[int]) -> None:
-        """Forget some rows of V."""
+        """Delete some rows of V."""
         if self.reference is not None:
             stay = np.delete(np.arange(len(self.matrix)), np.asarray(places) + self.lead)
             self.matrix = self.matrix[stay[:, np.newaxis], stay]
 
     def recombine(self, rotation: np.ndarray, rows: np.ndarray, stay: np.ndarray) -> None:
-        """Follow messages that are replaced by combinations of them; forgets all if it had not taken in all.
+        """Follow messages that are replaced by combinations of them; start again if not all are covered.
 
         Parameters
         ----------
@@ -200,10 +200,9 @@ class SpanHessian:
 
 
 class CurvatureLeft:
-    """Schur complements of a Hessian, also after parties have forgotten directions one after another.
+    """Schur complements of a Hessian, updated as one party after another discards directions.
 
-    What two parties can do as well as each other is no loss for the one, and a loss once the other has
-    forgotten it.
+    If two parties have nearly the same direction, either can discard it at no cost, but not both.
 
     Parameters
     ----------
@@ -217,18 +216,18 @@ class CurvatureLeft:
         self._rows = self._solved = np.empty((0, len(inverse)))
 
     def of(self, mine: np.ndarray) -> np.ndarray | None:
-        """In a party's coefficients, of shape (K_m, K_m); None where rounding leaves none.
+        """Schur complement in a party's coefficients, of shape (K_m, K_m); None if lost in rounding.
 
         Parameters
         ----------
         mine : ndarray of int, shape (K_m,)
-            Which they are; none of theirs were forgotten.
+            Numbers of the party's directions, of which it has discarded none.
         """
         own, failed = _inverse(self._inverse[np.ix_(mine, mine)] - self._rows[:, mine].T @ self._solved[:, mine])
         return None if failed else own
 
     def forget(self, gone: np.ndarray, mine: np.ndarray) -> None:
-        """Hold combinations of a party's directions at zero from now on.
+        """Fix combinations of a party's directions at zero from now on.
 
         Parameters
         ----------

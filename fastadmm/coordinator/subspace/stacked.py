@@ -1,8 +1,8 @@
-"""Subspace Newton sharing of sparse columns in one process: all of them as they are.
+"""Subspace Newton sharing in one process, with all columns read in place.
 
-Parties say what the first gradient leaves at zero weights. Then Newton's method goes over the weights of all
-parties, on their columns side by side, and the next round proves where it ended. Where a round gains nothing
-any more, directions follow, from the weights that were found.
+Parties prove the gap at zero weights. Then Newton's method minimises over the weights of all parties, and the
+next round proves the gap at its result. If a round makes no more progress, the run continues by directions
+from the weights that were found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
-from fastadmm.coordinator.subspace.whole_span import MOSTLY, dense_rows_pay, kernel_pays, stacked_rows_pay
+from fastadmm.coordinator.subspace.whole_span import (
+    MOSTLY,
+    dense_rows_pay,
+    kernel_pays,
+    products_to_try,
+    stacked_rows_pay,
+)
 from fastadmm.coordinator.subspace.work_of_ways import SPARSE_SPAN, Rounds
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
@@ -46,21 +52,21 @@ __all__ = [
 
 Array = np.ndarray
 
-#: Of the gap that ends a run, what Newton's method may leave.
+#: Share of the gap that ends a run which Newton's method may leave.
 SHARE_OF_WANTED = 0.3
 
-#: And coordinate ascent, whose dual vector proves what it has measured.
+#: The same of dual coordinate ascent, whose dual vector proves exactly the gap that it has measured.
 _SHARE_IN_ASCENT = 0.9
 
-#: Of a weight, when it is taken apart into a direction and its coefficient.
+#: Relative rounding error of a weight that is split into a direction and its coefficient.
 _LAST_DIGITS = 4.0 * float(np.finfo(float).eps)
 
-#: Entries that products of a round read, about: large problems show how far they are.
+#: About so many entries are read by a round's Hessian-vector products, so that large problems show progress.
 _ENTRIES_OF_ROUND = 1e9
 
 
 def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Rounds = SPARSE_SPAN) -> str:
-    """Whether the columns of the parties of this process are best read side by side, and how.
+    """Whether the columns of the parties of this process are best read in place, and by which method.
 
     Parameters
     ----------
@@ -69,7 +75,7 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     most : int
         Messages that a party may keep.
     rounds : Rounds
-        What directions cost.
+        Cost of rounds by directions.
 
     Returns
     -------
@@ -87,24 +93,24 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     if rounds is SPARSE_SPAN and all(isinstance(block, DenseBlock) for block in blocks):
         return "gram" if dense_rows_pay(n, shapes[0], most, quadratic) else ""
     if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > MOSTLY * columns:
-        return ""  # as messages columns take no more memory then, and no more time
+        return ""  # columns with so many entries take no more memory and time as messages
     square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf
     return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds)
 
 
 def of_few_rows(problem: Problem, engine: Engine) -> str:
-    """How the columns of all parties of this process are best read where rows are few.
+    """The best method on the columns of all parties of this process, with few rows.
 
     Parameters
     ----------
     problem : Problem
-        Of which :func:`fastadmm.coordinator.subspace.few_rows.has_few_rows`.
+        For which :func:`fastadmm.coordinator.subspace.few_rows.has_few_rows` holds.
     engine : Engine
 
     Returns
     -------
     {"kernel", "products", ""}
-        By the products of rows with each other or with a Hessian.
+        By the Gram matrix of the rows or Hessian-vector products.
     """
     blocks = problem.blocks
     if engine.shares_rows or not (problem.convex and can_stand_side_by_side(blocks)):
@@ -114,22 +120,22 @@ def of_few_rows(problem: Problem, engine: Engine) -> str:
 
 
 class StackedRows:
-    """The columns of all parties of this process side by side, and the best weights for them.
+    """The columns of all parties of this process, and the best weights for them.
 
     Parameters
     ----------
     how : {"gram", "products", "kernel", "rows", ""}
-        As of :func:`goes_by_stacked_rows` and :func:`of_few_rows`; ``rows`` for coordinate ascent or
-        directions, empty where they are not read any more.
+        As for :func:`goes_by_stacked_rows` and :func:`of_few_rows`; ``rows`` for dual coordinate ascent and
+        then directions, empty once columns are not read any more.
     problem : Problem
     engine : Engine
     passes : float
-        That coordinate ascent may take; none by default.
+        Most passes of dual coordinate ascent; none by default.
     """
 
     def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
-        self.passes = passes
+        self.passes, self.tries = passes, True
         ends = accumulate(block.shape[1] for block in self.blocks)
         self._columns = tuple(pairwise([0, *ends]))
         self._rows: CSRBlock | Beside | None = None
@@ -148,7 +154,7 @@ class StackedRows:
         return self._span
 
     def ascend(self, point: SpanPoint, wanted: float) -> Ascent | None:
-        """Coordinate ascent on the rows, once, from weights of all parties; None where it does not pay."""
+        """Dual coordinate ascent, once, from weights of all parties; None if it does not pay."""
         passes, self.passes = self.passes, 0.0
         if not (passes and wanted > 0.0):
             return None
@@ -156,7 +162,7 @@ class StackedRows:
         return ascend(self.problem, rows, point, _SHARE_IN_ASCENT * wanted, passes, self.engine)
 
     def by_kernel(self, tolerance: float, accuracy: float) -> SpanPoint | None:
-        """The best weights by the products of rows with each other; None where that fails."""
+        """The best weights by the Gram matrix of the rows; None if that fails."""
         problem, engine = self.problem, self.engine
         kernel = reduce(np.add, [block.kernel_gram() for block in self.blocks])
         found = minimise_over_rows(problem, kernel, tolerance, accuracy, engine)
@@ -166,12 +172,12 @@ class StackedRows:
         return SpanPoint(c, found[1], self.product(c))
 
     def most_products(self) -> int:
-        """Of a round."""
+        """Most Hessian-vector products of a round."""
         row = sum(block.shape[1] * block.density for block in self.blocks)
         return math.ceil(_ENTRIES_OF_ROUND / (self.engine.all_rows(self.blocks[0].shape[0]) * row))
 
     def parted(self, c: Array) -> list[Array]:
-        """Weights of each party, of those of all."""
+        """The weights of all parties, split by party."""
         return [c[begin:end] for begin, end in self._columns]
 
     def product(self, c: Array) -> Array:
@@ -182,7 +188,7 @@ class StackedRows:
         return self.span(self.problem).combined(c)
 
     def weights(self, method: SubspaceMethod) -> Array:
-        """Weights of all parties where a method is."""
+        """Weights of all parties at the current point of a method."""
         if len(method.coordinator.owner):
             return np.concatenate(method.weights())
         return np.zeros(sum(block.shape[1] for block in self.blocks))
@@ -190,7 +196,7 @@ class StackedRows:
     def best(
         self, problem: Problem, point: SpanPoint, tolerance: float, most: int, accuracy: float = 0.0
     ) -> tuple[SpanPoint, int]:
-        """The best weights from a point on, and how many products that took.
+        """The best weights, from a starting point, and the number of Hessian-vector products.
 
         Parameters
         ----------
@@ -203,11 +209,17 @@ class StackedRows:
         most : int
             No further step after so many products.
         accuracy : float
-            Or less than the tolerance, where this share of the objective is: as of
+            Share of the objective that may be left, if less than the tolerance: as for
             :func:`fastadmm.coordinator.subspace.span.descend_to`.
         """
         span = self.span(problem)
         if self.how == "gram":
+            if tried := self._products_to_try(span):
+                point, products, reached = minimise_by_products(
+                    span, point, tolerance, accuracy, tried, tried=tried
+                )
+                if reached:
+                    return point, products
             hessian = SpanHessian(problem.fit_intercept)
             if not point.coefficients.any():
                 start = sampled_start(problem, span.rows, point, hessian, self.engine)
@@ -220,11 +232,23 @@ class StackedRows:
                 self.engine.copy(point.gradient, gradient)
                 point = replace(point, total=total, gradient=gradient)
             return descend_to(span, point, tolerance, accuracy, hessian), 0
-        return minimise_by_products(span, point, tolerance, accuracy, most)
+        return minimise_by_products(span, point, tolerance, accuracy, most)[:2]
+
+    def _products_to_try(self, span: StackedSpan) -> int:
+        """Once, before a Hessian is formed."""
+        if not self.tries:
+            return 0
+        self.tries = False
+        n, columns, rows = self.engine.all_rows(self.problem.n_samples), span.n_messages, span.rows
+        if isinstance(rows, Beside):
+            entries, square = float(columns), float(columns) ** 2
+        else:
+            entries, square = columns * rows.density, mean_row_square(self.blocks, self.engine)
+        return products_to_try(n, columns, entries, square, self.problem.loss.name == "squared")
 
 
 class OverStackedRows(SubspaceMethod):
-    """What all methods have that read all columns side by side until they leave them for directions.
+    """Base of methods that read all columns in place, until they continue by directions.
 
     Attributes
     ----------
@@ -255,9 +279,9 @@ class OverStackedRows(SubspaceMethod):
         self.stand_at(SpanPoint(c, intercept, self.rows.product(c)))
 
     def stand_at(self, point: SpanPoint) -> None:
-        """Go on from weights of all parties: each one's are its only direction.
+        """Continue from weights of all parties: each party's only direction is its weights.
 
-        Their messages, which only rounds by directions need, are left out.
+        Their messages are not computed, as only rounds by directions need them.
 
         Parameters
         ----------
@@ -285,14 +309,14 @@ class OverStackedRows(SubspaceMethod):
         return list(found) if point is self.coordinator.point else super().weights()
 
     def know(self, gradient: Array, products: Array) -> None:
-        """Let parties know what one pass over the columns of all has made of a gradient they are asked about.
+        """Give the parties their block gradients, computed in one pass over all columns.
 
         Parameters
         ----------
         gradient : ndarray of shape (N,)
-            The very array.
+            The same array that the parties will be asked about.
         products : ndarray of shape (d,)
-            With the columns.
+            Products of the columns with the gradient.
         """
         residual = self.problem.regularization * np.concatenate(self.weights())
         residual += products
@@ -301,8 +325,8 @@ class OverStackedRows(SubspaceMethod):
 
     @property
     def sums_are_of_weights(self) -> bool:
-        # The weights that are returned are these to the last digit. That the objective is stationary in: what
-        # a last digit does to a predictor counts by its square.
+        # Returned weights differ from these by rounding only. The objective is stationary at them, so an
+        # error in a predictor counts by its square.
         if not self.rows.how:
             return False
         pairs = zip(self.problem.blocks, self.weights())
@@ -310,7 +334,7 @@ class OverStackedRows(SubspaceMethod):
         return 0.5 * self._curvature(move) * move**2 <= NOTHING * abs(self.coordinator.point.loss)
 
     def _curvature(self, move: float) -> float:
-        """What the loss bends, over all rows, with no predictor further away; infinite where unknown."""
+        """Bound on the summed curvature while predictors move by at most ``move``; infinity if unknown."""
         problem, point, loss = self.problem, self.coordinator.point, self.problem.loss
         if loss.gradient_lipschitz is not None:
             return loss.gradient_lipschitz * problem.total_weight
@@ -322,13 +346,13 @@ class OverStackedRows(SubspaceMethod):
         return math.exp(move) * float(sums[0])
 
     def leave(self) -> None:
-        """Go on by directions."""
+        """Continue by directions."""
         self._stand = None, []
         self.make_messages()
         self.rows.leave()
 
     def make_messages(self) -> None:
-        """Those that :meth:`stand_at` left out."""
+        """Compute the messages that :meth:`stand_at` left out."""
         if not self._messages_are_known:
             coordinator, engine = self.coordinator, self.engine
             messages = np.empty((len(coordinator.owner), len(coordinator.point.total)))
@@ -344,7 +368,7 @@ class OverStackedRows(SubspaceMethod):
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
         self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
-        self.rows.passes = 0.0
+        self.rows.passes, self.rows.tries = 0.0, False
 
 
 class StackedSubspaceMethod(OverStackedRows):
@@ -355,9 +379,9 @@ class StackedSubspaceMethod(OverStackedRows):
     how : {"gram", "products", "kernel", ""}
         As of :func:`goes_by_stacked_rows` and :func:`of_few_rows`.
     problem, engine, directions
-        As of the method that this extends.
+        As for the base class.
     passes : float
-        That coordinate ascent on rows may take before.
+        Most passes of dual coordinate ascent, which is tried first.
     """
 
     def __init__(
@@ -380,18 +404,18 @@ class StackedSubspaceMethod(OverStackedRows):
         return squared
 
     def _ask_about(self, dual: Array) -> None:
-        """Have the parties prove what a dual vector of shape (N,) does at these weights."""
+        """Have the parties prove the gap of a dual vector of shape (N,) at these weights."""
         primal = self.coordinator.primal
         assert primal is not None
         self.coordinator.primal = replace(primal, gradient=dual, dual_feasible=False)
 
     def _descend(self) -> None:
-        """Minimise over all weights, so that the parties need but say what is left."""
+        """Minimise over all weights, so that the parties need only prove the gap."""
         coordinator, forecast = self.coordinator, self.coordinator.forecast
         primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
         point, before = coordinator.point, primal.loss + coordinator.regulariser()
         start = replace(point, coefficients=self.rows.weights(self))
-        # Of what there is to gain nobody has said anything before the first round.
+        # Before the first round nothing is known of the gap.
         tolerance = span_tolerance(min(float(forecast.gaps[1]), before), before, True, forecast.wanted)
         accuracy, most = SHARE_OF_WANTED * forecast.wanted, self.rows.most_products()
         ascent = self.rows.ascend(start, forecast.wanted)
@@ -417,8 +441,8 @@ class StackedSubspaceMethod(OverStackedRows):
         found, _ = self.rows.best(self.problem, start, tolerance, most, accuracy)
         self.stand_at(found)
         assert coordinator.primal is not None
-        # Unless the intercept moved the gradient on, its products with all columns are known; else one pass
-        # over all of them is less than one for every party.
+        # If the intercept did not move the gradient, its products with all columns are known; else one pass
+        # over all of them costs less than one per party.
         gradient, products = coordinator.primal.gradient, found.products
         if products is None or gradient is not found.gradient or coordinator.point.sums != found.sums:
             products = self.rows.span(self.problem).rows.transposed_product(gradient, self.engine)

@@ -1,10 +1,10 @@
-r"""Newton's method over the weights of all parties by products with the Hessian, which is never formed.
+r"""Truncated Newton over the weights of all parties: Hessian-vector products, no Hessian.
 
-A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as far as it will be
-worth it (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008), each of which
-reads every row once. The columns' sizes precondition them, and what the last system has
-shown. An intercept is eliminated: where columns are far from their means' zero, a weight's slope says little
-while the intercept has one.
+A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as accurately as the step
+deserves (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008). Each product reads
+every row once. The preconditioner has the columns' sizes and directions of the previous system. An intercept
+is eliminated: if columns have means far from zero, a weight's slope means little before the intercept's is
+zero.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Array = np.ndarray
 
 _MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
 
+#: Steps that most problems take, each with no fewer products than the one before.
+_USUAL_STEPS = 6
+
 #: Conjugate gradients leave this share of the slope's length, over columns' sizes, in a step ...
 _FORCING = 0.1
 
@@ -34,8 +37,8 @@ _FLAT, _MOST_IDLE = 1e-13, 3
 
 
 def minimise_by_products(
-    span: StackedSpan, point: SpanPoint, tolerance: float, accuracy: float, most: int
-) -> tuple[SpanPoint, int]:
+    span: StackedSpan, point: SpanPoint, tolerance: float, accuracy: float, most: int, tried: int = 0
+) -> tuple[SpanPoint, int, bool]:
     """Truncated Newton steps from a point; never returns a worse one.
 
     Parameters
@@ -45,32 +48,39 @@ def minimise_by_products(
     tolerance : float
         As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
     accuracy : float
-        Or stop at this share of the lower bound that the slope proves.
+        Stop also at this share of the lower bound that the slope proves.
     most : int
         No further step after so many products.
+    tried : int
+        If positive, give up as soon as more than so many products appear to be needed.
 
     Returns
     -------
     point : SpanPoint
         With loss and gradient.
     products : int
+    reached : bool
+        Whether no more is left there than was asked for.
     """
     here, products = span.at(span.evaluated(point) if point.gradient is None else point), 0
-    best, hessian = Best(span, here, _MOST_IDLE), None
+    best, hessian, reached, spent = Best(span, here, _MOST_IDLE), None, False, 0
     precondition = Preconditioner(*span.size)
-    for _ in range(_MAX_STEPS):
-        # The intercept's slope counts as what it does to the others' once it is at its minimum.
+    for steps in range(_MAX_STEPS):
+        # The slope of the weights once the intercept is at its minimum.
         left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
         share = float(left @ left) / (2.0 * span.scale)
         enough = max(tolerance, accuracy * (here.value - share))
-        if share <= enough or products >= most:
+        reached = share <= enough
+        if reached or products >= most:
+            break
+        if tried and products + max(1, _USUAL_STEPS - steps) * spent > tried:
             break
         hessian = span.hessian_at(here.point)
         target = -hessian.without_intercept(here.slope)
         precondition.begin(hessian.sizes)
-        found, spent = _conjugate_gradients(
-            hessian.product, precondition, target, _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
-        )
+        stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
+        limit = min(_MAX_PRODUCTS, tried - products) if tried else _MAX_PRODUCTS
+        found, spent = _conjugate_gradients(hessian.product, precondition, target, stop, limit)
         step, products = hessian.with_intercept(found, here.slope), products + spent
         decrease = -float(here.slope @ step)
         if not decrease > 0.0:
@@ -81,11 +91,11 @@ def minimise_by_products(
         here = trial
         if best.take(here, decrease, 0.0):
             break
-    return best.here.point, products
+    return best.here.point, products, reached
 
 
 def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
-    """A lower point along a step; None where there is none."""
+    """A point along a step with a lower objective; None if there is none."""
     for _ in range(_MAX_HALVINGS):
         trial = span.advance(here, step)
         if is_lower(span, here, trial, step):
@@ -97,26 +107,28 @@ def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
 
 
 def _conjugate_gradients(
-    product: Callable[[Array], Array], precondition: Preconditioner, target: Array, enough: float
+    product: Callable[[Array], Array], precondition: Preconditioner, target: Array, enough: float, most: int
 ) -> tuple[Array, int]:
-    """Solve a positive definite system about.
+    """Solve a positive definite system approximately.
 
     Parameters
     ----------
     product : callable
-        With the matrix.
+        The matrix times a vector.
     precondition : Preconditioner
-        Of the matrix; learns of it.
+        For the matrix; learns from its directions.
     target : ndarray of shape (K,)
     enough : float
         Squared length of the residual that is small enough.
+    most : int
+        Products.
     """
     x, residual = np.zeros(len(target)), target.copy()
     scaled, room = precondition(residual, np.empty(len(target))), np.empty(len(target))
     direction, length = scaled.copy(), float(residual @ scaled)
     first = precondition.squared_length(residual, scaled, room)
     number = 0
-    while number < _MAX_PRODUCTS:
+    while number < most:
         image, number = product(direction), number + 1
         bend = float(direction @ image)
         if not bend > 0.0:

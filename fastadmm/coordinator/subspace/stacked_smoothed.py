@@ -1,9 +1,9 @@
-"""Losses with kinks and sparse columns in one process: ever new centres of the smoothing, over all weights.
+"""Losses with kinks in one process: smoothed problems over the weights of all parties, with moving centres.
 
 As :mod:`fastadmm.coordinator.subspace.smoothed`, but each smoothed problem is solved over the weights of all
-parties (:mod:`fastadmm.coordinator.subspace.stacked`). With that as exact as it is wanted, a few centres are
-enough, and most rows are on a flat piece of the smoothed loss, which costs nothing. Where centres gain
-little, an interior point method takes the rest (:mod:`fastadmm.coordinator.proximal.interior_point`).
+parties (:mod:`fastadmm.coordinator.subspace.stacked`), as accurately as needed, so that a few centres are
+enough. Most rows are on flat pieces of the smoothed loss and cost nothing in a Hessian. If centres gain
+little, an interior point method takes over (:mod:`fastadmm.coordinator.proximal.interior_point`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["StackedSmoothedMethod"]
 
 Array = np.ndarray
 
-#: Centres of a round, and what a new one multiplies the width by.
+#: Most centres in a round, and the factor by which each reduces the width.
 _MOST_CENTRES, _NARROWER = 12, 0.5
 
-#: These are solved to so much of the gap.
+#: Accuracy of a smoothed problem, as a share of the gap.
 _ACCURACY = 0.03
 
-#: A round that leaves more than this share of the gap was in vain; so many in a row are the last.
+#: A round has failed if it leaves more than this share of the gap; so many failures in a row are the last.
 _IN_VAIN, _MOST_IN_VAIN = 0.5, 3
 
 
@@ -51,9 +51,9 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
     Attributes
     ----------
     proved : float
-        The gap where the last round began.
+        Gap at the start of the last round.
     idle : int
-        Rounds in a row that were in vain.
+        Number of failed rounds in a row.
     dual : ndarray of shape (N,) or None
         What the next round sends instead of the gradient.
     """
@@ -117,20 +117,20 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             self.leave()
 
     def _objective(self, total: Array, regulariser: float) -> float:
-        """Of the loss itself with its best intercept; the gap with it."""
+        """Objective of the loss itself, with its best intercept; updates the gap."""
         primal = primal_value(self.problem, total, self._intercept, self.engine)
         self._intercept = primal.intercept
         self.gap = max(primal.loss + regulariser - self.bound, 0.0)
         return primal.loss + regulariser
 
     def _few_columns(self) -> bool:
-        """Whether a system of all columns is not too dear."""
+        """Whether the interior point method can afford a system of all columns."""
         widths, densities = zip(*[(block.shape[1], block.density) for block in self.problem.blocks])
         pays = columns_pay(self.problem.n_samples, widths, densities, sum(widths))
         return pays and not self.engine.shares_rows
 
     def _pass_between(self, wanted: float) -> None:
-        """Go to the best weights between all kinks, if they are better; the gradient there is sent next."""
+        """Move to the result of the interior point method if it is better; its gradient is sent next."""
         problem, coordinator = self.problem, self.coordinator
         own = problem.party_regularizers[0], problem.party_constraints[0], problem.regularization
         rows = self.rows.span(coordinator.problem).rows
@@ -143,7 +143,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         self.dual = found.gradient
 
     def _stand_at(self, point: SpanPoint) -> None:
-        """Make a point the beginning of the next round, with the smoothing as it is."""
+        """Start the next round at a point, with the present smoothing."""
         kept = self.smoothing.width, self.smoothing.centre
         self.stand_at(point)
         self.smoothing.width, self.smoothing.centre = kept
@@ -151,7 +151,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         self.coordinator.start(point.intercept)
 
     def _descend(self, wanted: float) -> None:
-        """Solve for some centres, and begin the next round where the last one ended."""
+        """Solve the smoothed problem for some centres; the next round starts at the last solution."""
         coordinator, problem, engine = self.coordinator, self.problem, self.engine
         scale = problem.regularization
         point, c = coordinator.point, self.rows.weights(self)

@@ -1,7 +1,7 @@
-"""The span of all columns where most of their entries are zero: passes over sparse rows instead of messages.
+"""The span of all columns, read in place: passes over the rows of all parties instead of messages.
 
-As messages columns are dense. Side by side as they are, a Gram matrix costs the pairs of entries of every
-row, and a step their number.
+Messages are dense. In sparse rows a step costs one operation per stored entry, and a Hessian one per pair of
+entries in a row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["HessianOfRows", "StackedSpan"]
 Array = np.ndarray
 
 
-#: Share of a column's square that is rounding.
+#: Relative rounding error of a column's squared length.
 _ROUNDING = 1e-12
 
 
 class HessianOfRows(NamedTuple):
-    """A Hessian over all weights, which is never formed; the intercept is eliminated from it.
+    """A Hessian over all weights, as products with vectors, from which the intercept is eliminated.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class HessianOfRows(NamedTuple):
     scale : float
         The regulariser's.
     sizes : ndarray of shape (d,)
-        About how large the diagonal is.
+        Approximate diagonal.
     border : ndarray of shape (d,) or None
-        Derivatives in a weight and the intercept; None without one.
+        Mixed derivatives in each weight and the intercept; None without one.
     total : float
         Second derivative in the intercept.
     """
@@ -54,7 +54,7 @@ class HessianOfRows(NamedTuple):
     total: float
 
     def product(self, v: Array) -> Array:
-        """With a vector of shape (d,)."""
+        """The Hessian-vector product with v, of shape (d,)."""
         image = self.rows.hessian_product(v, self.bend, self.engine)
         image += self.scale * v
         if self.border is not None:
@@ -62,11 +62,11 @@ class HessianOfRows(NamedTuple):
         return image
 
     def without_intercept(self, slope: Array) -> Array:
-        """A slope of shape (d,), or (d + 1,) with an intercept, where that has gone to its minimum."""
+        """The weights' slope after the intercept's Newton step; from one of shape (d,) or (d + 1,)."""
         return slope if self.border is None else slope[1:] - (float(slope[0]) / self.total) * self.border
 
     def with_intercept(self, step: Array, slope: Array) -> Array:
-        """A step of shape (d,), and that of the intercept before it."""
+        """A step of the weights, of shape (d,), with the intercept's that belongs to it in front."""
         if self.border is None:
             return step
         return np.append(-(float(slope[0]) + float(self.border @ step)) / self.total, step)
@@ -94,12 +94,12 @@ class StackedSpan(Span):
 
     @property
     def size(self) -> tuple[int, float]:
-        """Columns, and entries of the rows of all workers."""
+        """Number of columns, and of stored entries in the rows of all workers."""
         n, columns = self.engine.all_rows(self.rows.shape[0]), self.rows.shape[1]
         return columns, n * columns * (self.rows.density if isinstance(self.rows, CSRBlock) else 1.0)
 
     def at(self, point: SpanPoint) -> Here:
-        """A point with loss and gradient, and what a pass at it gives."""
+        """A point that has loss and gradient, with its slope, in one pass over the columns."""
         assert point.gradient is not None
         if point.products is not None:
             return self.here(point, point.products)
@@ -134,7 +134,7 @@ class StackedSpan(Span):
         return SpanPoint(c, intercept, np.empty(0) if self.side_by_side else self.combined(c))
 
     def at_weights(self, c: Array, intercept: float) -> Here:
-        """The point with weights of shape (d,): of all weights, not of a step, so that nothing adds up."""
+        """The point with weights of shape (d,), computed from these: no rounding of steps accumulates."""
         if not isinstance(self.rows, Beside):
             return self.at(self.evaluated(self.unmeasured(c, intercept)))
         problem, n = self.problem, self.rows.shape[0]
@@ -159,10 +159,10 @@ class StackedSpan(Span):
         sizes = total * self._mean_squares()
         if not lead:
             return HessianOfRows(rows, h, engine, self.scale, sizes + self.scale, None, 1.0)
-        # Where all rows are on flat pieces nothing else would hold the intercept.
+        # If all rows are on flat pieces of the loss, the intercept has no curvature of its own.
         total = total or self.problem.total_weight
         border = rows.transposed_product(h, engine)
-        # Of a column as of ones the intercept leaves nothing but rounding.
+        # What the intercept leaves of a constant column is only rounding.
         left = np.maximum(sizes - border * (border / total), _ROUNDING * sizes)
         return HessianOfRows(rows, h, engine, self.scale, left + self.scale, border, total)
 

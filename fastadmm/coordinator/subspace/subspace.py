@@ -57,39 +57,40 @@ from fastadmm.problem.regularizers import Regularizer
 
 __all__ = ["NOTHING", "SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
 
-#: In the span the gap is closed to this share of what it was at the start of the round ...
+#: The span's share of the gap is reduced to this share of the gap at the start of the round ...
 _SPAN_ACCURACY = 3e-3
 
-#: ... further while it is large against the objective: directions from a sloppy point cost rounds later ...
+#: ... further while the gap is large relative to the objective: directions from inaccurate points cost rounds
+#: ...
 _EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
 
-#: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
+#: ... and as far as possible once the directions span all weights: then there is no other part of the gap.
 _COMPLETE_SPAN_ACCURACY = 1e-7
 
-#: With two directions in a round, where an exchange costs more than arithmetic, this far from the start.
+#: With two directions in a round, where an exchange costs more than arithmetic, to this share from the start.
 _PAIRS_SPAN_ACCURACY = 1e-6
 
-#: There also to this share of the gap that ends the run.
+#: In that case also to this share of the gap that ends the run.
 _SHARE_OF_WANTED = 0.1
 
-#: Sum of a gradient, as a share of that of its absolute values, that rounding leaves at the best intercept.
+#: Sum of a gradient relative to that of its absolute values which rounding leaves at the best intercept.
 _NEARLY_BEST = 1e-9
 
-#: A round that gains no more of the objective than this share ends where rounding does.
+#: A round that decreases the objective by no more than this share has gained nothing but rounding.
 NOTHING = 1e-13
 
-#: Share of the gap that the span keeps open where its minimiser does not get any further.
+#: Share of the gap that the span may still have when its minimiser makes no more progress.
 _SPAN_KEEPS = 0.1
 
 #: Messages are restated in double precision once the gap is this share of what their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
 
-#: Parties of this process send two directions in a round while there are at most as many messages as numbers
-#: of a row that it works on otherwise: its entries, and about so many of the coordinator's.
+#: Parties of this process send two directions in a round as long as there are at most as many messages as
+#: other numbers per row that a round reads: the row's entries, and about so many of the coordinator.
 _ROW_NUMBERS = 16.0
 
-#: Of rows that are mostly sparse a second product costs as much as the first, and only where there are few of
-#: them do the calls of a round cost more.
+#: With mostly sparse entries a second product costs as much as the first; then they do so only for few rows,
+#: with which the calls of a round cost more.
 _FEW_ROWS, _DENSE = 1 << 14, 0.5
 
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
@@ -99,7 +100,7 @@ _SMALL_BYTES = 1 << 24
 def span_tolerance(
     gap: float, objective: float, complete: bool, wanted: float = 0.0, pairs: bool = False
 ) -> float:
-    """How far the span's own share of the gap is to be closed in a round.
+    """Target for the span's own share of the gap in a round.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def span_tolerance(
     wanted : float
         Relative gap that ends the run; 0 for none.
     pairs : bool
-        Whether parties answer with two directions in a round, as far away.
+        Whether parties elsewhere answer with two directions in a round.
 
     Returns
     -------
@@ -165,25 +166,26 @@ class SubspaceCoordinator:
     at_hand : bool
         Whether the parties are of this process, where an exchange costs less than arithmetic.
     all_at_once : bool
-        Whether these may then answer with all of their columns, where that is less work.
+        Whether these may then answer with all of their columns, if that is less work.
     forecast : GapForecast
-        Of the next round, where they are.
+        Forecast for the next round, if they are.
     columns : bool
         Whether messages are the columns of all parties, in their order: coefficients are the weights.
     idle : int
-        Rounds in a row that gained nothing of the objective.
+        Rounds in a row that did not decrease the objective.
     repaired : bool
         Whether the gradient of ``primal`` is that of :mod:`fastadmm.coordinator.repaired_gradient`.
     in_vain : float
-        What smoothing makes it useless to close of the span's gap, summed scaling.
+        Part of the span's gap that is not worth closing, because smoothing causes more. Summed scaling.
     few_bend : bool
-        Whether the loss bends at ever fewer samples: see :mod:`fastadmm.coordinator.subspace.near_rows`.
+        Whether few samples have curvature, and ever fewer: see
+        :mod:`fastadmm.coordinator.subspace.near_rows`.
     few_rows : FewRows or None
-        Where there are fewer rows than columns: see :mod:`fastadmm.coordinator.subspace.few_rows`.
+        With fewer rows than columns: see :mod:`fastadmm.coordinator.subspace.few_rows`.
     asks_twice : bool
         Whether parties are then asked about two vectors in a round.
     aim_tolerance : float
-        How far its model is minimised, summed scaling.
+        Accuracy of the minimiser of its model, summed scaling.
     """
 
     def __init__(
@@ -248,7 +250,7 @@ class SubspaceCoordinator:
         return abs(self.point.sums[0]) <= _NEARLY_BEST * self.point.sums[1]
 
     def _aim(self) -> None:
-        """Where rows are few, ask about the gradient of a model with all columns."""
+        """With few rows, send the gradient of the model of the whole problem next."""
         if self.few_rows is None or self.primal is None:
             return
         given = self.problem, self.messages, self.aim_tolerance, self.engine, self.few_bend
@@ -256,12 +258,12 @@ class SubspaceCoordinator:
             self.aim_again()
 
     def _without_few_rows(self, primal: PrimalValue) -> PrimalValue:
-        """Where messages span all columns they are the model."""
+        """Drop the model for few rows once messages span all columns; the value at the current point."""
         few, self.few_rows = self.few_rows, None
         return primal if few is None or not len(few.asked) else self.start(self.point.intercept)
 
     def dual_point(self) -> tuple[np.ndarray, float, np.ndarray] | None:
-        """Sum of messages, intercept and the gradient there, of which parties will be asked; None before."""
+        """Sum of messages, intercept, and the gradient there that is sent next; None before the start."""
         known = self.few_rows
         if known is not None and len(known.asked) and known.dual.any():
             return known.total, known.intercept, known.dual
@@ -274,7 +276,7 @@ class SubspaceCoordinator:
             self.primal = replace(self.primal, gradient=self.few_rows.dual, dual_feasible=False)
 
     def restart(self) -> None:
-        """Evaluate the current point at the intercept it has, to the bit as when it was saved."""
+        """Evaluate the current point at its present intercept, to the same bits as when it was saved."""
         problem = self.problem
         gradient = np.empty(problem.n_samples)
         z = self.engine.plus(problem.offset, self.point.total, self.point.intercept)
@@ -287,13 +289,13 @@ class SubspaceCoordinator:
         self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
 
     def set_problem(self, problem: Problem) -> None:
-        """Go on with another loss: what is known of the current point is forgotten."""
+        """Continue with another loss: the current point has to be evaluated anew."""
         self.problem = problem
         self.watch = MetricWatch(self.watch.usual)
         self.point.loss, self.point.gradient = math.nan, None
 
     def go_on_with(self, problem: Problem, tolerance: float) -> None:
-        """Go on with another loss, at its minimiser over the span, to a tolerance in the summed scaling."""
+        """Continue with another loss, at its minimiser over the span; tolerance in the summed scaling."""
         self.set_problem(problem)
         self.point = self.minimise(tolerance)
         self.start(self.point.intercept)
@@ -338,7 +340,8 @@ class SubspaceCoordinator:
         if complete or (self.at_hand and provable and self.forecast.expects(before)):
             squared = yield from self.squared_residuals(primal.gradient)
             if provable and self.forecast.proves(self.proved_gap(squared, primal), before):
-                # Should the run not end here, as where weights are rounded, nothing has moved: not twice.
+                # If the run does not end here, because weights are rounded, nothing moves: no second
+                # forecast.
                 self.forecast.forget()
                 return squared
         if not (complete or whole or self.watch.may_wait(before)) and self._metric_is_stale(before):
@@ -366,25 +369,26 @@ class SubspaceCoordinator:
         self.directions.record(newton, before - after, gap)
         self.idle = self.idle + 1 if before - after <= NOTHING * abs(before) else 0
         self._give_up_few_rows(gap, gains=self.idle == 0)
-        # The first is most runs' last. Where directions are missing, no gradient needs a repair.
+        # For most runs the first such round is the last. While directions are missing, no gradient needs
+        # repair.
         if self.few_rows is None and self.idle > 1 and self._span_share() > _SPAN_KEEPS * gap:
             self.repair()
         return squared
 
     def _give_up_few_rows(self, gap: float, gains: bool) -> None:
-        """Send gradients at the model itself from where those of a model with all columns prove no more."""
+        """Send the usual gradients once those of the model of the whole problem prove no more."""
         if self.few_rows is not None and self.primal is not None and self.few_rows.proves_no_more(gap, gains):
             self._without_few_rows(self.primal)
 
     def _span_share(self) -> float:
-        """What the slope that is left in the span adds to the gap, summed scaling."""
+        """The span's share of the gap, summed scaling."""
         scale, primal = self.problem.regularization, self.primal
         assert primal is not None
         slope = self._slopes(primal.gradient) + scale * self.point.coefficients
         return float(slope @ slope) / (2.0 * scale)
 
     def repair(self) -> None:
-        """Take away from the gradient what rounding of predictors left of the slope in the span."""
+        """Remove from the gradient the slope in the span that is due to rounding of predictors."""
         problem, point, primal = self.problem, self.point, self.primal
         if not problem.convex or primal is None or not len(self.owner):
             return
@@ -419,7 +423,7 @@ class SubspaceCoordinator:
         return squared
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
-        """Begin again at the same weights, with messages in double precision."""
+        """Start again at the same weights, with messages in double precision."""
         gradient, c, n = primal.gradient.copy(), self.point.coefficients, self.problem.n_samples
         answers = yield self.at(gradient, "restate")
         errors = -self._slopes(gradient)
@@ -442,7 +446,7 @@ class SubspaceCoordinator:
         return products
 
     def proved_gap(self, squared: Sequence[float], primal: PrimalValue) -> float:
-        """What the parties' residuals prove where a round starts, summed scaling."""
+        """Gap that the parties' residuals prove at the start of a round, summed scaling."""
         gap = self._gap(squared)
         if self.few_rows is None or primal.dual_feasible:
             return gap
@@ -467,7 +471,7 @@ class SubspaceCoordinator:
         return self.minimise(tolerance, tilt)
 
     def _exchange(self, name: str, arguments: Sequence[dict[str, Any]], here: Any = None) -> Exchange:
-        """Ask all parties: side by side, or one after another where that keeps more threads busy."""
+        """Ask all parties: in parallel, or one after another if that keeps more threads busy."""
         n, threads = self.problem.n_parties, self.engine.n_threads
         pace = Pace.TOGETHER if self._parties_are_large else Pace.SHORT
         if self._parties_are_large and n < 4 * threads and n % threads:
@@ -496,7 +500,7 @@ class SubspaceCoordinator:
         return minimise(self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt)
 
     def _metric_is_stale(self, objective: float) -> bool:
-        """Move the metric to the current curvature if it has drifted; True if it was moved."""
+        """Renew the metric if the curvature has drifted from it; True if it was renewed."""
         problem, point = self.problem, self.point
         there = problem.offset, point.total, point.intercept, problem.y, problem.weight
         h = self.engine.vector(problem.n_samples)
@@ -537,17 +541,17 @@ class SubspaceCoordinator:
         return bool(room) and (self.few_bend or k <= self._row_numbers)
 
     def squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
-        """What the parties have left of a loss gradient at the current weights, and nothing else."""
+        """The parties' squared residuals for a loss gradient at the current weights, and nothing else."""
         asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
         answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
         return [float(answer["squared_residual"]) for answer in answers]
 
     def _second_question(self, primal: PrimalValue) -> np.ndarray | None:
-        """Where rows are few and two answers wanted, what else to ask about: None for nothing.
+        """With few rows and two answers wanted, the second vector to send; None for none.
 
-        The model with all columns and the one over the span are both worth a question. Their gradients are
-        nearly the same in the end, so it is their difference. In the first round columns that are far from
-        zero have their mean in common.
+        The gradients at the model's minimiser and at the span's are both worth sending. In the end they are
+        nearly equal, so the second vector is their difference. In the first round it is a vector of ones, for
+        columns with a large mean.
         """
         few, own = self.few_rows, self.point.gradient
         if not self.asks_twice or few is None:
@@ -557,7 +561,7 @@ class SubspaceCoordinator:
     def _ask(
         self, gradient: np.ndarray, newton: bool, whole: bool, also: np.ndarray | None = None
     ) -> Talk[Answers]:
-        """Every party's answer, with its messages taken in; those at hand write them where they will stay."""
+        """Every party's answer, with its messages stored; parties of this process write them in place."""
         question = {"gradient": gradient, "newton": newton, **({} if also is None else {"also": also})}
         asked = [{**question, "coefficients": own} for own in self.each_coefficients()]
         if whole:
@@ -579,7 +583,7 @@ class SubspaceCoordinator:
         return answers
 
     def room_for(self, count: int) -> np.ndarray:
-        """Room behind the messages, of shape (count, N), for so many."""
+        """Space after the messages for ``count`` more, of shape (count, N)."""
         k = len(self.owner)
         self.store.make_room(k, k + count, self.most_messages)
         return self.store.rows[k : k + count]
@@ -593,7 +597,7 @@ class SubspaceCoordinator:
 
     @property
     def most_messages(self) -> int:
-        """Of all parties, while a round is on its way."""
+        """Most messages of all parties, during a round."""
         return (self._most_per_party() + 1) * self.problem.n_parties
 
     def _most_per_party(self) -> int:
@@ -601,7 +605,7 @@ class SubspaceCoordinator:
         return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
 
     def _compress(self, before: np.ndarray) -> Talk[None]:
-        """Record the move from coefficients ``before``; parties that have too many directions forget some."""
+        """Record the move from coefficients ``before``; parties with too many directions discard some."""
         parties = self.problem.n_parties
         limit = self._most_per_party()
         if self.columns and max(block.shape[1] for block in self.problem.blocks) <= limit:
@@ -609,7 +613,7 @@ class SubspaceCoordinator:
         self.moves.record(before, self.point.coefficients, limit - 1)
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
             places = [np.flatnonzero(self.owner == m) for m in crowded]
-            # With kinks the rows that bend are others soon.
+            # With kinks, the rows that have curvature soon change.
             known = 0 if self.few_bend else len(self.owner)
             left = self.hessian.left(known, self.problem.regularization)
             gone = self.moves.all_forgettable(self.point.coefficients, places, left, [1] * len(places))
@@ -625,7 +629,7 @@ class SubspaceCoordinator:
             self.moves.drop(self._forget(places, turns))
 
     def _forget(self, places: Sequence[np.ndarray], turns: Sequence[tuple[np.ndarray, int]]) -> list[int]:
-        """Turn each party's directions, in these places, and drop one, as the party does; return which."""
+        """Rotate each party's directions, in these places, and drop one, as the party does; return which."""
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
@@ -770,18 +774,18 @@ class SubspaceMethod(Method):
         return messages
 
     def _best_of_all_columns(self) -> None:
-        """Go to the best weights of all columns, so that the parties need but say what is left."""
+        """Move to the best weights of all columns, so that the parties need only prove the gap."""
         coordinator, forecast = self.coordinator, self.coordinator.forecast
         primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
         before, known = primal.loss + coordinator.regulariser(), coordinator.point
         if not coordinator.columns:
             messages = self._take_columns()
-            # What is known of zero weights holds.
+            # The values at zero weights still hold.
             coordinator.point = replace(known, coefficients=np.zeros(len(messages)))
             self._at_start(coordinator.point)
         tolerance = span_tolerance(before, before, True, forecast.wanted)
         coordinator.point = coordinator.minimise(tolerance)
-        # Less than was known before may be left.
+        # The objective there may ask for a smaller tolerance.
         point = coordinator.point
         enough = _SHARE_OF_WANTED * forecast.wanted * abs(point.loss + coordinator.regulariser())
         if 0.0 < enough < tolerance and point.left(self.problem.regularization) > enough:
@@ -795,7 +799,7 @@ class SubspaceMethod(Method):
                 party.know(primal.gradient, residual[begin:end])
 
     def _at_start(self, point: SpanPoint) -> None:
-        """What a kind of this method does with the point that :meth:`begin_at` found."""
+        """Hook for subclasses: called with the point that :meth:`begin_at` found."""
 
     def round(self) -> Talk[Measured]:
         coordinator, scale = self.coordinator, self.problem.regularization
@@ -807,27 +811,17 @@ class SubspaceMethod(Method):
         squared = yield from self.exchange()
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
-        gaps = stationarity / (2.0 * scale)
-        return Measured(
-            objective=after + coordinator.correction.objective,
-            lower_bound=self._lower_bound(start, total, regulariser, gaps) + coordinator.correction.bound,
-            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
-            primal_residual=0.0,
-            dual_residual=math.sqrt(
-                stationarity / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples))
-            ),
-            augmented_lagrangian=after,
-            lyapunov=stationarity / (1.0 + scale) ** 2,
-            penalty=None,
-            accelerated=False,
-        )
+        bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
+        corrected = after + coordinator.correction.objective, bound + coordinator.correction.bound
+        lyapunov = stationarity / (1.0 + scale) ** 2
+        return self._measured(*corrected, stationarity, lyapunov, augmented_lagrangian=after)
 
     def exchange(self) -> Talk[list[float]]:
         """A round's exchange and what follows from it; as of :meth:`SubspaceCoordinator.round`."""
         return (yield from self.coordinator.round())
 
     def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
-        """What the parties' answers at the start of a round prove, summed scaling."""
+        """Lower bound that the parties' answers at the start of a round prove, summed scaling."""
         if start.dual_feasible:
             return start.loss + regulariser - gaps
         return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
@@ -885,12 +879,6 @@ class SubspaceMethod(Method):
             saved["span_reference"] = coordinator.hessian.reference
         return saved
 
-    def export_parties(self) -> list[dict[str, np.ndarray]]:
-        return [
-            {"weights": weights, "directions": party.directions}
-            for weights, party in zip(self.weights(), self.parties)
-        ]
-
     def spill(self, directory: Path) -> None:
         self.coordinator.store.directory = directory
 
@@ -902,7 +890,7 @@ class SubspaceMethod(Method):
 
     def restore(self, saved: dict[str, Any]) -> None:
         coordinator, n = self.coordinator, self.problem.n_samples
-        # Taken over where it can be: all messages twice may not fit.
+        # Without a copy if possible: all messages twice may not fit.
         messages = saved["messages"]
         if messages is not coordinator.store.rows:
             messages = np.require(messages, np.float64, ["C", "O", "W"])
@@ -913,7 +901,7 @@ class SubspaceMethod(Method):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
         coordinator.columns, self._begins = bool(saved.get("columns", False)), False
-        # A run goes on as it began, whatever would be chosen today.
+        # A run continues as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, n)
         coordinator.rounding_is_left = bool(saved.get("restate", False))
         coordinator.point = SpanPoint(

@@ -1,4 +1,4 @@
-r"""Subspace Newton sharing of which the coordinator sees sums over all parties only.
+r"""Subspace Newton sharing in which the coordinator sees only sums over all parties.
 
 A round is that of :mod:`fastadmm.coordinator.subspace.subspace` with one party whose block is
 :math:`D = (D_1, \dots, D_M)`: all parties' directions are one direction, with one coefficient. What the
@@ -41,10 +41,10 @@ from fastadmm.secrecy.grid import grid_step
 
 __all__ = ["SummedCoordinator", "SummedSmoothedMethod", "SummedSubspaceMethod"]
 
-#: A new direction is scaled to this length, as the last of its kind was: beyond 1 parties shorten it.
+#: Length to which a new direction is scaled, by the last one of its kind; parties shorten it if above 1.
 _LENGTH = 2.0**-8
 
-#: What is left of a direction beside the earlier ones, at least: else it is forgotten.
+#: A direction is discarded if less than this is orthogonal to the earlier ones.
 _LEAST_NEW = 1e-3
 
 #: Rounding of an inner product that a party computes, as a share of the lengths.

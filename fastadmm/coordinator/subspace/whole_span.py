@@ -1,9 +1,9 @@
-"""When parties of this process answer with all of their columns at once.
+"""When to give up directions for all columns at once, with the parties in this process.
 
-A direction is one message for every party and round. As many directions as a party has columns span all its
-weights, whichever they are. Where columns are few it is less work to send a basis at once, the columns
-themselves: what is left is Newton's method over all weights and the proof of its end. Where most of
-their entries are zero it reads them as they are, side by side.
+A party sends one direction per round. As many independent directions as it has columns span all its weights.
+If columns are few, it is less work to send a basis, the columns themselves, in one round: Newton's method
+over all weights and the proof of its gap are all that is left. Sparse columns are not sent but read in
+place, all parties' together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from fastadmm.coordinator.subspace.memory_of_ways import (
     bytes_of_copy,
     bytes_of_hessian,
     bytes_of_kernel,
+    entries_of_row,
     fits_side_by_side,
     hessian_fits,
 )
-from fastadmm.coordinator.subspace.row_samples import strides
+from fastadmm.coordinator.subspace.row_samples import least_stride
 from fastadmm.coordinator.subspace.work_of_ways import (
     LONG_ROWS,
     SPAN,
@@ -33,8 +34,11 @@ from fastadmm.coordinator.subspace.work_of_ways import (
     of_ascent_pass,
     of_classes,
     of_copy,
+    of_dense_hessians,
     of_dense_rows,
     of_few_rows,
+    of_hessians,
+    of_product,
 )
 
 __all__ = [
@@ -46,36 +50,42 @@ __all__ = [
     "dense_rows_pay",
     "kernel_pays",
     "limit_of_ascent",
+    "products_to_try",
     "stacked_rows_pay",
     "whole_span_pays",
 ]
 
-#: Where columns differ or depend on each other, rounds by directions grow more than products: these may cost
-#: so many times as much; and those of rows with each other so many times what products with a Hessian do.
+#: On columns of different scales or nearly dependent ones, rounds by directions increase more than
+#: Hessian-vector products do: so truncated Newton may cost this many times as much. Likewise, the Gram matrix
+#: of few rows may cost this many times as much as truncated Newton.
 _STEADIER, _KERNEL_IS_STEADIER = 2.0, 2.0
 
-#: Rows from which on rounds are fewer.
+#: With more rows than this, directions need fewer rounds.
 _ROWS_KNOWN = 2e5
 
-#: Dense columns are read where they are from so many rows, fewer are one leaf, and columns on.
+#: Dense columns are read in place from so many rows (fewer are a single leaf) and so many columns on.
 _FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
 
-#: Rounds by directions grow with columns to a row: this many times that, up to so much, as a share. And where
-#: columns depend on each other, as Newton's method hardly does: it may cost so many times as much.
+#: Directions need more rounds, and Newton's method more Hessians, with more columns per row: by this share
+#: times the ratio, up to a limit. And directions need more rounds on nearly dependent columns: Newton's
+#: method may cost this many times as much.
 _OF_COLUMNS_TO_A_ROW, _MOST_GROWTH, _HESSIAN_IS_STEADIER = 5.0, 1.5, 1.5
 
-#: Coordinate ascent is tried with many columns to a row, or with some where passes are little: beside what
-#: takes as long as so many.
+#: Dual coordinate ascent is tried with many columns per row; or with fewer, where the alternative costs at
+#: least this many of its passes.
 _MANY_COLUMNS, _SOME_COLUMNS, _PASSES_OF_TRIAL = 4.0, 0.5, 12.0
 
-#: It is one thread's work: with so many entries in all, which others share, columns are as many as rows; with
-#: so many it is not tried.
+#: It runs on one thread. With more entries than the first, which the alternatives share among threads, at
+#: least as many columns as rows are asked for; with more than the second it is not tried.
 _SHARED_ENTRIES, _MOST_ENTRIES = 1 << 22, 1 << 26
 
-#: Of rounds by directions, what all columns take where the loss has kinks.
+#: Hessian-vector products are tried up to this share of the cost of Hessians, if these are at least so many.
+_SHARE_TRIED, _FEWEST_TRIED = 0.7, 12
+
+#: Cost of all columns at once as a share of rounds by directions, where the loss has kinks.
 _OF_KINKS = 0.4
 
-#: Share of entries from which on columns are not sparse.
+#: Columns with a larger share of stored entries do not count as sparse.
 MOSTLY = 0.5
 
 
@@ -87,7 +97,7 @@ def whole_span_pays(
     quadratic: bool,
     rounds: Rounds = SPAN,
 ) -> bool:
-    """Whether all columns are less work than rounds by directions.
+    """Whether sending all columns at once is less work than rounds by directions.
 
     Parameters
     ----------
@@ -100,9 +110,9 @@ def whole_span_pays(
     most : int
         Messages that a party may keep.
     quadratic : bool
-        Whether the loss is: its curvature is the same everywhere.
+        Whether the loss is quadratic: its curvature is the same everywhere.
     rounds : Rounds
-        What directions cost.
+        Cost of rounds by directions.
     """
     directions = by_directions(n_samples, widths, densities, rounds)
     return max(widths) <= most and at_once(sum(widths), quadratic) <= directions
@@ -117,12 +127,12 @@ def stacked_rows_pay(
     quadratic: bool,
     rounds: Rounds = SPARSE_SPAN,
 ) -> str:
-    """Whether sparse rows with all columns are the least work, and no more memory than messages.
+    """Which method on the sparse rows of all parties is least work, if any, in no more memory than messages.
 
     Parameters
     ----------
     n_samples, widths, densities, most, quadratic, rounds
-        As of :func:`whole_span_pays`.
+        As for :func:`whole_span_pays`.
     row_square : float
         Mean of the squared number of entries of a row.
 
@@ -132,7 +142,7 @@ def stacked_rows_pay(
         How Newton's method has the Hessian then: as a matrix or, without kinks in the penalty, by products;
         with them coordinates descend on columns.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     faces = rounds.sweeps > 0.0
     if not fits_side_by_side(n_samples, widths, densities, most, faces):
         return ""
@@ -141,7 +151,7 @@ def stacked_rows_pay(
     together = at_once(columns, quadratic) + rounds.sweeps * columns**2 / n_samples
     if max(widths) <= most and together < least:
         return ""
-    # With many rows less is left to learn after a few rounds.
+    # With many rows, directions need fewer rounds.
     steadier = (_STEADIER if otherwise < by_gram else 1.0) * min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
     least += of_copy(n_samples, entries, len(widths))
     directions = by_directions(n_samples, widths, densities, rounds)
@@ -154,29 +164,63 @@ def stacked_rows_pay(
     return "coordinates" if faces else "products"
 
 
+def _growth(n_samples: int, columns: int) -> float:
+    """Factor by which rounds by directions, or Hessians, are more than with few columns per row."""
+    return 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
+
+
+def products_to_try(n_samples: int, columns: int, entries: float, row_square: float, quadratic: bool) -> int:
+    """Hessian-vector products that are worth a try before a Hessian is formed; 0 for none.
+
+    If systems are easy, a few products are less work than a Hessian; if they are hard, a few products are
+    enough to show it.
+
+    Parameters
+    ----------
+    n_samples : int
+        N, of all workers.
+    columns : int
+    entries : float
+        Stored entries of a row; as many as columns in dense rows.
+    row_square : float
+        Mean of the squared number of entries of a row.
+    quadratic : bool
+        Whether the loss is quadratic.
+    """
+    if least_stride(n_samples, columns, quadratic):
+        return 0  # matrices of samples are little work
+    if entries == columns:
+        matrices = of_dense_hessians(n_samples, columns, quadratic, 0)
+    else:
+        matrices = of_hessians(n_samples, columns, row_square, quadratic)
+    matrices *= _growth(n_samples, columns)
+    tried = int(_SHARE_TRIED * matrices / of_product(n_samples, columns, entries))
+    return tried if tried >= _FEWEST_TRIED else 0
+
+
 def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> bool:
-    """Whether Newton's method over dense columns where they are is less work than messages.
+    """Whether Newton's method on dense columns, read in place, is less work than messages.
 
     Parameters
     ----------
     n_samples, widths, most, quadratic
-        As of :func:`whole_span_pays`.
+        As for :func:`whole_span_pays`.
     """
     columns, densities = sum(widths), [1.0] * len(widths)
     if n_samples < _FEWEST_ROWS and whole_span_pays(n_samples, widths, densities, most, quadratic):
-        return False  # as messages they are passed over in one call
+        return False  # as messages, one compiled call does it all
     if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
-    samples = strides(n_samples, columns, quadratic)
-    together = of_dense_rows(n_samples, columns, quadratic, samples[-1] if samples else 0)
+    least = least_stride(n_samples, columns, quadratic)
+    together = of_dense_rows(n_samples, columns, quadratic, least)
     rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    rounds *= 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
-    rounds *= 1.0 if samples or quadratic else _HESSIAN_IS_STEADIER
+    rounds *= _growth(n_samples, columns)
+    rounds *= 1.0 if least or quadratic else _HESSIAN_IS_STEADIER
     return together <= rounds * by_directions(n_samples, widths, densities, SPAN)
 
 
 def ascends_sometimes(n_samples: int, columns: int) -> bool:
-    """Whether there are enough columns for coordinate ascent on rows to be worth a look."""
+    """Whether there are enough columns per row to consider dual coordinate ascent."""
     return columns >= _SOME_COLUMNS * n_samples
 
 
@@ -189,17 +233,17 @@ def limit_of_ascent(
     quadratic: bool,
     rounds: Rounds | None = None,
 ) -> float:
-    """What coordinate ascent on rows may cost, in passes; 0 where it is not worth a try.
+    """Passes that dual coordinate ascent may take before the alternative is cheaper; 0: do not try it.
 
     Parameters
     ----------
     n_samples, widths, densities, row_square, most, quadratic
-        As of :func:`stacked_rows_pay`.
+        As for :func:`stacked_rows_pay`.
     rounds : Rounds, optional
-        What directions cost, where the loss has kinks.
+        Cost of rounds by directions, if the loss has kinks.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
-    dense = min(densities) == 1.0  # and not copied
+    columns, entries = sum(widths), entries_of_row(widths, densities)
+    dense = min(densities) == 1.0  # then nothing is copied
     if (
         not ascends_sometimes(n_samples, columns)
         or n_samples * entries > _MOST_ENTRIES
@@ -225,14 +269,14 @@ def limit_of_ascent(
 
 
 def kernel_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
-    """Whether few rows are less work by their products with each other than by products with a Hessian.
+    """Whether, with few rows, their Gram matrix is less work than truncated Newton.
 
     Parameters
     ----------
     n_samples, widths, densities
-        As of :func:`whole_span_pays`.
+        As for :func:`whole_span_pays`.
     """
-    entries = sum(width * density for width, density in zip(widths, densities))
+    entries = entries_of_row(widths, densities)
     by_kernel, by_products = of_few_rows(n_samples, sum(widths), entries)
     return by_kernel <= _KERNEL_IS_STEADIER * by_products
 
@@ -240,20 +284,20 @@ def kernel_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float
 def classes_pay_one_by_one(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], n_classes: int, at_once: bool
 ) -> bool:
-    """Whether columns of several classes are the least work one by one, and no more memory than is planned.
+    """Whether coordinate descent is least work for a multinomial model, and fits the memory that is planned.
 
-    Rounds by directions of each class are more work.
+    It is always less work than rounds by directions.
 
     Parameters
     ----------
     n_samples, widths, densities
-        As of :func:`whole_span_pays`.
+        As for :func:`whole_span_pays`.
     n_classes : int
     at_once : bool
-        Whether all columns may be sent at once.
+        Whether sending all columns at once is an option.
     """
     weights = n_classes * sum(widths)
-    entries = n_classes * sum(width * density for width, density in zip(widths, densities))
+    entries = n_classes * entries_of_row(widths, densities)
     one_by_one, together = of_classes(n_samples, weights, entries, min(densities) == 1.0)
     fits = bytes_of_columns(n_samples, widths, densities, n_classes) <= MANY_BYTES
     return fits and not (at_once and together <= one_by_one)
@@ -267,21 +311,21 @@ def bytes_side_by_side(
     quadratic: bool,
     rounds: Rounds = SPARSE_SPAN,
 ) -> int | None:
-    """What columns that are read where they are take besides, with a Hessian; None where they are not.
+    """Bytes beyond the data if all columns are read in place: a copy, a Hessian; None if they are not.
 
     Parameters
     ----------
     n_samples, widths, densities, most, quadratic, rounds
-        As of :func:`stacked_rows_pay`, for rows whose numbers of entries differ by chance.
+        As for :func:`stacked_rows_pay`, taking the entries to be spread over rows at random.
     """
-    columns, entries = sum(widths), sum(width * density for width, density in zip(widths, densities))
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
         if not dense_rows_pay(n_samples, widths, most, quadratic):
             return 0 if ascends else None
-        samples = strides(n_samples, columns, quadratic)
-        rows = n_samples / samples[-1] if samples else 0.0
+        least = least_stride(n_samples, columns, quadratic)
+        rows = n_samples / least if least else 0.0
         return math.ceil(bytes_of_hessian(columns) + 16.0 * columns * rows)
     if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
         return None
@@ -295,12 +339,12 @@ def bytes_side_by_side(
 
 
 def bytes_of_few_rows(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
-    """The same of few rows: with their products with each other, or side by side.
+    """The same for few rows: their Gram matrix, or a copy of the rows.
 
     Parameters
     ----------
     n_samples, widths, densities
-        As of :func:`kernel_pays`.
+        As for :func:`kernel_pays`.
     """
     kernel = bytes_of_kernel(n_samples) if kernel_pays(n_samples, widths, densities) else 0.0
     copy = 0.0 if min(densities) == 1.0 else bytes_of_copy(n_samples, widths, densities)
