@@ -27,6 +27,7 @@ __all__ = [
     "gram_leaves",
     "mirrored",
     "mostly_zero",
+    "pass_leaves",
     "split_fours",
     "tell_of_all",
     "unsigned_indices",
@@ -227,6 +228,12 @@ def each_image(blocks: Sequence[FeatureBlock], v: Array, engine: Engine) -> list
     if not all(isinstance(block, DenseBlock | CSRBlock) and block.in_memory for block in blocks):
         return None
     return engine.each_sum_over_rows([block.image_job(v, engine) for block in blocks])
+
+
+def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
+    """Leaves of a pass over dense rows here that adds up a number for every column."""
+    everything = engine.all_rows(n_rows)
+    return engine.leaves(n_rows, float(everything) * columns, everything)
 
 
 def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Ranges:
