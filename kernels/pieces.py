@@ -134,7 +134,7 @@ def _described(context, builder, signature, entry, packed):
 
 def _unowned(context, builder, kind, value):
     """The same arrays, of which Numba counts no references: the caller holds them."""
-    if isinstance(kind, types.BaseTuple):
+    if isinstance(kind, types.Tuple | types.UniTuple):
         values = cgutils.unpack_tuple(builder, value)
         parts = [_unowned(context, builder, own, v) for own, v in zip(kind.types, values)]
         return context.make_tuple(builder, kind, parts)

@@ -225,13 +225,22 @@ def each_image(blocks: Sequence[FeatureBlock], v: Array, engine: Engine) -> list
     v : ndarray of shape (N,)
     engine : Engine
     """
-    if not all(isinstance(block, DenseBlock | CSRBlock) and block.in_memory for block in blocks):
+    held = [block for block in blocks if isinstance(block, DenseBlock | CSRBlock) and block.in_memory]
+    if len(held) < len(blocks):
         return None
-    return engine.each_sum_over_rows([block.image_job(v, engine) for block in blocks])
+    return engine.each_sum_over_rows([block.image_job(v, engine) for block in held])
 
 
 def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
-    """Leaves of a pass over dense rows here that adds up a number for every column."""
+    """Leaves of a pass over dense rows that adds up a number for every column.
+
+    Parameters
+    ----------
+    n_rows : int
+        That are here.
+    columns : int
+    engine : Engine
+    """
     everything = engine.all_rows(n_rows)
     return engine.leaves(n_rows, float(everything) * columns, everything)
 

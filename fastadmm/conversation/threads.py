@@ -58,7 +58,7 @@ class Threads:
         return [(party.name, party.kind, party.reason) for party in parties]
 
     def _images(self, calls: Sequence[Call]) -> list[FeatureBlock]:
-        """Have the images that answers begin with made in one pass over all blocks; those that know theirs."""
+        """Have the images that answers begin with made in one pass; blocks that know theirs."""
         parties = [self.parties[c.party] for c in calls]
         told = [(p, c.name, c.arguments) for p, c in zip(parties, calls) if not callable(c.arguments)]
         vectors = [party.begins_with(name, arguments) for party, name, arguments in told]

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.gathered import Later, do_together, one_by_one
+from fastadmm.engine.gathered import Later, do_together
 from fastadmm.engine.job import Job
 from fastadmm.engine.lent import Vectors
 from fastadmm.engine.pages import free
@@ -357,8 +357,8 @@ class Engine(VectorWork):
         jobs : sequence of tuple
             Kernel, ranges and arguments of each.
         """
-        if len(jobs) > 1 and self._can_gather(jobs):
-            do_together(self, [(kernel, borders(ranges), None, told) for kernel, ranges, told in jobs])
+        if len(jobs) > 1 and (threads := self._threads_together()) > 1:
+            do_together(threads, [(kernel, borders(ranges), None, told) for kernel, ranges, told in jobs])
             return
         for kernel, ranges, arguments in jobs:
             self.over_rows(kernel, ranges, *arguments)
@@ -378,7 +378,7 @@ class Engine(VectorWork):
         rooms = [_apart(shape) for _, _, shape, _ in jobs]
         sizes = [len(leaves) * math.prod(room) for (_, leaves, _, _), room in zip(jobs, rooms)]
         fits = len(jobs) > 1 and self._portion is None and 8 * sum(sizes) <= self._waiting
-        if not (fits and self._can_gather([(kernel, leaves, told) for kernel, leaves, _, told in jobs])):
+        if not (fits and (threads := self._threads_together()) > 1):
             return [self.sum_over_rows(*job[:3], *job[3]) for job in jobs]
         memory = self._memory(sum(sizes))
         ends = itertools.accumulate(sizes)
@@ -387,7 +387,7 @@ class Engine(VectorWork):
             for end, size, room, (_, leaves, _, _) in zip(ends, sizes, rooms, jobs)
         ]
         given = zip(jobs, all_own)
-        do_together(self, [(kernel, borders(leaves), own, told) for (kernel, leaves, _, told), own in given])
+        do_together(threads, [(kernel, borders(cut), own, told) for (kernel, cut, _, told), own in given])
         totals = [np.empty(room) for room in rooms]
         flat = [(own.reshape(len(own), -1), total.reshape(-1)) for own, total in zip(all_own, totals)]
         self.each_over_rows([(sum_by_halves, fold_ranges(len(both[1])), both) for both in flat])
@@ -395,10 +395,10 @@ class Engine(VectorWork):
             self._room.append(memory)
         return [total[: shape[0]] for total, (_, _, shape, _) in zip(totals, jobs)]
 
-    def _can_gather(self, jobs: Sequence[tuple[Any, Ranges, tuple[Any, ...]]]) -> bool:
-        """Whether all pieces of jobs can be shared at once."""
-        alone = self.shares_rows or self.inside or self.spilled is not None
-        return not alone and self._threads_for(one_by_one(sum(len(ranges) for _, ranges, _ in jobs))) > 1
+    def _threads_together(self) -> int:
+        """How many threads share the pieces of several jobs at once; fewer than two where they cannot."""
+        alone = self.shares_rows or self.spilled is not None
+        return 0 if alone else self._threads_for(((0, 1), (1, 2)))
 
     @contextmanager
     def gathering(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from fastadmm.engine.tree import halved
 
 __all__ = ["free"]
 
-#: Bytes of the largest pages that memory comes in, and of arrays for which one thread takes longer than a job.
+#: Bytes of the largest pages that memory comes in, and of arrays that one thread takes long to give back.
 _PAGE, _LARGE = 1 << 21, 1 << 26
 
 #: Pieces of a job at most: there are some for every core, and few to describe.

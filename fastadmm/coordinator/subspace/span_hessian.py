@@ -223,7 +223,8 @@ class CurvatureLeft:
         mine : ndarray of int, shape (K_m,)
             Numbers of the party's directions, of which it has discarded none.
         """
-        own, failed = _inverse(self._inverse[np.ix_(mine, mine)] - self._rows[:, mine].T @ self._solved[:, mine])
+        taken = self._rows[:, mine].T @ self._solved[:, mine]
+        own, failed = _inverse(self._inverse[np.ix_(mine, mine)] - taken)
         return None if failed else own
 
     def forget(self, gone: np.ndarray, mine: np.ndarray) -> None:
