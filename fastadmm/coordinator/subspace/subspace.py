@@ -34,6 +34,7 @@ from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import (
     directions_for_few_rows,
+    directions_of_few_numbers,
     directions_per_party,
     drift_share,
     raised,
@@ -154,6 +155,10 @@ class SubspaceCoordinator:
         Curvature that the parties have factorised.
     limit : int
         Most directions of a party that are ever kept.
+    most_directions : int or None
+        As many are wanted: what was given, and more where messages are short.
+    n_forgotten : int
+        Directions that a party has forgotten since it was allowed more.
     rounded : RoundedMessages or None
         Bounds on the messages' errors where they are rounded.
     correction : Correction
@@ -191,6 +196,7 @@ class SubspaceCoordinator:
     ) -> None:
         self.problem, self.engine = problem, engine
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
+        self.n_forgotten = 0
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
         self.idle, self.in_vain, self.aim_tolerance = 0, 0.0, 0.0
@@ -607,7 +613,13 @@ class SubspaceCoordinator:
         if self.columns and max(block.shape[1] for block in self.problem.blocks) <= limit:
             return  # nothing will ever be forgotten
         self.moves.record(before, self.point.coefficients, limit - 1)
+        few = directions_of_few_numbers(parties, self.engine.all_rows(self.problem.n_samples))
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
+            if self.n_forgotten >= limit and limit < min(few, self.limit):
+                self.most_directions, self.n_forgotten = min(2 * limit, few), 0
+                limit = self._most_per_party()
+                continue
+            self.n_forgotten += 1
             places = [np.flatnonzero(self.owner == m) for m in crowded]
             # With kinks the rows that bend are others soon.
             known = 0 if self.few_bend else len(self.owner)
