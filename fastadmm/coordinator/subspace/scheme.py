@@ -313,12 +313,13 @@ def _kept(shape: Shape, history: int) -> int:
     """
     from fastadmm.coordinator.multinomial.narrow import all_columns_pay
     from fastadmm.coordinator.subspace.whole_span import whole_span_pays
+    from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPAN
 
-    columns = shape.widths, shape.densities
+    columns, rounds = (shape.widths, shape.densities), SPAN if shape.traits.smooth else BENDS
     if shape.n_outputs > 1:
         whole = all_columns_pay(shape.n_samples, shape.widths, shape.n_outputs)
     else:
-        whole = whole_span_pays(shape.n_samples, *columns, history, quadratic=shape.quadratic)
+        whole = whole_span_pays(shape.n_samples, *columns, history, shape.quadratic, rounds)
     if whole:
         return sum(shape.widths)
     each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)

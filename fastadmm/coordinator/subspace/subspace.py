@@ -50,6 +50,7 @@ from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMe
 from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.whole_span import whole_span_pays
+from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPAN
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
@@ -530,7 +531,8 @@ class SubspaceCoordinator:
             return False
         blocks, n = self.problem.blocks, self.engine.all_rows(self.problem.n_samples)
         shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
-        return whole_span_pays(n, *shapes, self._most_per_party(), self.problem.loss.name == "squared")
+        quadratic, rounds = self.problem.loss.name == "squared", BENDS if self.few_bend else SPAN
+        return whole_span_pays(n, *shapes, self._most_per_party(), quadratic, rounds)
 
     def _pairs_pay(self) -> bool:
         """Whether parties of this process send both directions: fewer rounds, and as many messages more."""
