@@ -15,6 +15,7 @@ __all__ = [
     "bytes_of_kernel",
     "fits_side_by_side",
     "hessian_fits",
+    "most_columns_of_kinks",
 ]
 
 #: Hessians with their factors and parts, at a time.
@@ -31,6 +32,9 @@ _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 ENTRY_BYTES, _COLUMN_BYTES, _NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
 
+#: Bytes of all columns as messages that are not many where rounds would hardly end without.
+_COPY_OF_COLUMNS = 1 << 28
+
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
     """Whether a Hessian over all columns takes no more memory than messages, or little.
@@ -46,6 +50,20 @@ def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
     """
     kept = sum(min(most, width) for width in widths)
     return _HESSIAN_NUMBERS * sum(widths) ** 2 <= max(n_samples * kept, _FEW_NUMBERS)
+
+
+def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> int:
+    """Most columns of a party that may all be its messages, where the loss has kinks.
+
+    With fewer directions than weights the samples at their kinks are not told apart: the gap hardly falls.
+
+    Parameters
+    ----------
+    n_samples, widths, most
+        As of :func:`hessian_fits`.
+    """
+    fit = _NUMBER_BYTES * n_samples * sum(widths) <= _COPY_OF_COLUMNS and hessian_fits(n_samples, widths, most)
+    return max(most, *widths) if fit else most
 
 
 def fits_side_by_side(

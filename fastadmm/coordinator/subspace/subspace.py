@@ -43,6 +43,7 @@ from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.coordinator.subspace.gap_forecast import GapForecast
+from fastadmm.coordinator.subspace.memory_of_ways import most_columns_of_kinks
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
@@ -531,8 +532,12 @@ class SubspaceCoordinator:
             return False
         blocks, n = self.problem.blocks, self.engine.all_rows(self.problem.n_samples)
         shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
-        quadratic, rounds = self.problem.loss.name == "squared", BENDS if self.few_bend else SPAN
-        return whole_span_pays(n, *shapes, self._most_per_party(), quadratic, rounds)
+        quadratic, most = self.problem.loss.name == "squared", self._most_per_party()
+        if not self.few_bend:
+            return whole_span_pays(n, *shapes, most, quadratic, SPAN)
+        if self.most_directions is None:
+            most = most_columns_of_kinks(n, shapes[0], most)
+        return whole_span_pays(n, *shapes, most, quadratic, BENDS)
 
     def _pairs_pay(self) -> bool:
         """Whether parties of this process send both directions: fewer rounds, and as many messages more."""
@@ -612,7 +617,8 @@ class SubspaceCoordinator:
         """Record the move from coefficients ``before``; parties that have too many directions forget some."""
         parties = self.problem.n_parties
         limit = self._most_per_party()
-        if self.columns and max(block.shape[1] for block in self.problem.blocks) <= limit:
+        widest = max(block.shape[1] for block in self.problem.blocks)
+        if self.columns and (self.most_directions is None or widest <= limit):
             return  # nothing will ever be forgotten
         self.moves.record(before, self.point.coefficients, limit - 1)
         few = directions_of_few_numbers(parties, self.engine.all_rows(self.problem.n_samples))
@@ -878,10 +884,13 @@ class SubspaceMethod(Method):
             "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
             "idle": coordinator.idle,
+            "n_forgotten": coordinator.n_forgotten,
             "gaps": coordinator.forecast.gaps,
             "repaired": coordinator.repaired,
             "columns": coordinator.columns,
         }
+        if coordinator.most_directions is not None:
+            saved["most_directions"] = coordinator.most_directions
         if coordinator.few_rows is not None:
             saved.update(coordinator.few_rows.export())
             saved["aim_tolerance"] = coordinator.aim_tolerance
@@ -953,6 +962,8 @@ class SubspaceMethod(Method):
             total, size = saved["gradient_sums"].tolist()
             coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
+        coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
+        coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without
