@@ -43,8 +43,8 @@ Array = np.ndarray
 #: Relative gap among some columns, while many others are to join: more than this share of them.
 _ROUGH, _MANY = 1e-2, 0.1
 
-#: Columns that pull nearly as much as the norm holds may be next; and all, where so many have joined.
-_NEARLY, _MOST = 0.95, 0.5
+#: Columns that pull nearly as much as the norm holds may be next.
+_NEARLY = 0.95
 
 #: Times that columns join in a round; nanoseconds, about, after which it ends: runs stop between rounds.
 _MOST_PASSES, _WORK_OF_ROUND = 30, 2e9
@@ -200,8 +200,6 @@ class KinkedColumnsMethod(ProximalMethod):
             more = np.flatnonzero(pull > 0.0)
             more = more[np.argsort(-pull[more], kind="stable")[: max(before, FIRST)]]
             self.numbers = np.union1d(self.numbers, more)
-            if len(self.numbers) > _MOST * d and columns_pay(*self._shape, d):
-                self.numbers = np.arange(d)
         return len(self.numbers) - before
 
     def export(self) -> dict[str, Any]:
