@@ -62,7 +62,8 @@ def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> i
     n_samples, widths, most
         As of :func:`hessian_fits`.
     """
-    fit = _NUMBER_BYTES * n_samples * sum(widths) <= _COPY_OF_COLUMNS and hessian_fits(n_samples, widths, most)
+    copy = _NUMBER_BYTES * n_samples * sum(widths)
+    fit = copy <= _COPY_OF_COLUMNS and hessian_fits(n_samples, widths, most)
     return max(most, *widths) if fit else most
 
 

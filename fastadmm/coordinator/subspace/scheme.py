@@ -333,7 +333,9 @@ def _kept(shape: Shape, history: int) -> int:
         return sum(shape.widths)
     if shape.n_outputs == 1:  # where messages are short, a limit grows
         few = directions_of_few_numbers(shape.n_parties, shape.n_samples)
-        history = max(history, min(few, directions_per_party(shape.n_parties)) if shape.traits.smooth else few)
+        if shape.traits.smooth:
+            few = min(few, directions_per_party(shape.n_parties))
+        history = max(history, few)
     each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)
     return sum(min(each, width) for width in shape.widths)
 
