@@ -78,7 +78,7 @@ def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> i
     n_samples, widths, most
         As of :func:`hessian_fits`.
     """
-    copy = _NUMBER_BYTES * n_samples * sum(widths)
+    copy = NUMBER_BYTES * n_samples * sum(widths)
     fit = copy <= _COPY_OF_COLUMNS and hessian_fits(n_samples, widths, most)
     return max(most, *widths) if fit else most
 
