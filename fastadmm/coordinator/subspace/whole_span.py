@@ -324,7 +324,7 @@ def bytes_side_by_side(
     square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
-        if dense_rows_pay(n_samples, widths, most, quadratic) != "gram":
+        if not dense_rows_pay(n_samples, widths, most, quadratic):
             return 0 if ascends else None
         least = least_stride(n_samples, columns, quadratic)
         rows = n_samples / least if least else 0.0
