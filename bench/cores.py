@@ -288,8 +288,9 @@ def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float]:
     with counted_threads(clock), CountedEngine(clock) as engine:
         begin = clock.now()
         solver = Solver(problem, options, engine)
-        result = run_rounds(solver)
-        solver.method.close()  # as in `solve`
+        with engine.limited():  # as in `solve`
+            result = run_rounds(solver)
+        solver.method.close()
         del solver
     alone = clock.now() - begin - clock.counting
     return result, alone - clock.saved, alone

@@ -23,6 +23,8 @@ __all__ = [
     "describe_returns",
     "describe_rows",
     "describe_sums",
+    "keep_described_rows",
+    "keep_described_sums",
 ]
 
 #: Its typing context is given by Numba, not by the caller.
@@ -37,6 +39,9 @@ COMPILED = not _SETTINGS.DISABLE_JIT
 _I64 = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _PIECE = ir.FunctionType(ir.VoidType(), [_POINTER, _I64])
+
+#: Room for the arguments of a job that is kept, in numbers of eight bytes.
+KEPT = 256
 
 #: Place for what a kernel returns, nothing or a few numbers.
 _ROOM = types.UniTuple(types.float64, 4)
@@ -127,17 +132,55 @@ def _described(context, builder, signature, entry, packed):
     return context.make_tuple(builder, signature.return_type, pair)
 
 
+def _unowned(context, builder, kind, value):
+    """The same arrays, of which Numba counts no references: the caller holds them."""
+    if isinstance(kind, types.Tuple | types.UniTuple):
+        values = cgutils.unpack_tuple(builder, value)
+        parts = [_unowned(context, builder, own, v) for own, v in zip(kind.types, values)]
+        return context.make_tuple(builder, kind, parts)
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo = array.parent = _POINTER(None)
+        return array._getvalue()
+    return value
+
+
+def _kept(context, builder, signature, entry, values):
+    """Pack the arguments into the room that outlives the call; the piece function's address."""
+    packed = _unowned(context, builder, signature.args[0], values[0])
+    room = context.make_array(signature.args[1])(context, builder, values[1])
+    if context.get_abi_sizeof(packed.type) > 8 * KEPT:
+        raise NotImplementedError("a job has more arguments than there is room for")
+    builder.store(packed, builder.bitcast(room.data, packed.type.as_pointer()))
+    return builder.ptrtoint(entry, _I64)
+
+
 @intrinsic
 def describe_rows(typing_context, packed):
     """Addresses of a piece function over rows and of ``(address, bounds, *arguments)``."""
     signature = types.UniTuple(types.int64, 2)(packed)
 
     def generate(context, builder, signature, values):
-        kinds = signature.args[0].types[2:]
-        entry = _piece_function(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
+        entry = _rows_entry(context, builder, signature.args[0])
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate
+
+
+@intrinsic
+def keep_described_rows(typing_context, packed, room):
+    """As :func:`describe_rows`, with the arguments in an array of int64; the first address alone."""
+    signature = types.int64(packed, room)
+
+    def generate(context, builder, signature, values):
+        return _kept(context, builder, signature, _rows_entry(context, builder, signature.args[0]), values)
+
+    return signature, generate
+
+
+def _rows_entry(context, builder, tuple_type):
+    kinds = tuple_type.types[2:]
+    return _piece_function(context, builder, tuple_type, lambda _, rest, __: (kinds, rest))
 
 
 @intrinsic
@@ -146,23 +189,38 @@ def describe_sums(typing_context, packed):
     signature = types.UniTuple(types.int64, 2)(packed)
 
     def generate(context, builder, signature, values):
-        own_type, *kinds = signature.args[0].types[2:]
-        row_type = own_type.copy(ndim=own_type.ndim - 1)
-
-        def fill(body, rest, piece):
-            row = context.compile_subroutine(body, _row, row_type(own_type, types.int64)).fndesc
-            inner = row_type(own_type, types.int64)
-            _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
-            # The caller holds the whole for as long as anybody looks at a row of it.
-            context.nrt.decref(body, row_type, value)
-            place = context.make_array(row_type)(context, body, value)
-            cgutils.memset(body, place.data, body.mul(place.nitems, place.itemsize), 0)
-            return [*kinds, row_type], [*rest[1:], value]
-
-        entry = _piece_function(context, builder, signature.args[0], fill)
+        entry = _sums_entry(context, builder, signature.args[0])
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate
+
+
+@intrinsic
+def keep_described_sums(typing_context, packed, room):
+    """As :func:`describe_sums`, with the arguments in an array of int64; the first address alone."""
+    signature = types.int64(packed, room)
+
+    def generate(context, builder, signature, values):
+        return _kept(context, builder, signature, _sums_entry(context, builder, signature.args[0]), values)
+
+    return signature, generate
+
+
+def _sums_entry(context, builder, tuple_type):
+    own_type, *kinds = tuple_type.types[2:]
+    row_type = own_type.copy(ndim=own_type.ndim - 1)
+
+    def fill(body, rest, piece):
+        row = context.compile_subroutine(body, _row, row_type(own_type, types.int64)).fndesc
+        inner = row_type(own_type, types.int64)
+        _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
+        # The caller holds the whole for as long as anybody looks at a row of it.
+        context.nrt.decref(body, row_type, value)
+        place = context.make_array(row_type)(context, body, value)
+        cgutils.memset(body, place.data, body.mul(place.nitems, place.itemsize), 0)
+        return [*kinds, row_type], [*rest[1:], value]
+
+    return _piece_function(context, builder, tuple_type, fill)
 
 
 @intrinsic

@@ -5,11 +5,29 @@ Every piece writes to its own place, so results have the same bits whoever compu
 
 from __future__ import annotations
 
-from fastadmm.kernels.pieces import call_piece, call_share, describe_returns, describe_rows, describe_sums
+from fastadmm.kernels.pieces import (
+    call_piece,
+    call_share,
+    describe_returns,
+    describe_rows,
+    describe_sums,
+    keep_described_rows,
+    keep_described_sums,
+)
 from fastadmm.kernels.policy import kernel, parallel_kernel, spliced
 from numba import prange
 
-__all__ = ["into_leaves", "over_pieces", "over_returns", "over_rows", "over_sums", "share_pieces"]
+__all__ = [
+    "into_leaves",
+    "keep_rows",
+    "keep_sums",
+    "over_pieces",
+    "over_returns",
+    "over_rows",
+    "over_sums",
+    "pieces_of_jobs",
+    "share_pieces",
+]
 
 
 @parallel_kernel
@@ -82,6 +100,44 @@ def over_returns(share, address, bounds, own, *arguments):
     """
     code, what = describe_returns((address, bounds, own, *arguments))
     _do(share, code, what, len(bounds) - 1)
+
+
+@kernel
+def keep_rows(room, address, bounds, *arguments):
+    """Describe a job of :func:`over_rows` for :func:`pieces_of_jobs`; the address of its piece function.
+
+    Parameters
+    ----------
+    room : ndarray of int64, shape (KEPT,)
+        Written to: what the piece function is told. All arrays have to live until the job is done.
+    address, bounds, *arguments
+        As of :func:`over_rows`.
+    """
+    return keep_described_rows((address, bounds, *arguments), room)
+
+
+@kernel
+def keep_sums(room, address, bounds, own, *arguments):
+    """As :func:`keep_rows`, a job of :func:`over_sums`."""
+    return keep_described_sums((address, bounds, own, *arguments), room)
+
+
+@kernel
+def pieces_of_jobs(jobs, start, stop):
+    """Do some of the pieces of several jobs, one job's behind another's.
+
+    Parameters
+    ----------
+    jobs : ndarray of int64, shape (J, 3)
+        Addresses of a job's piece function and of what that is told; pieces of all jobs up to this one.
+    start, stop : int
+        Range of pieces.
+    """
+    job = 0
+    for piece in range(start, stop):
+        while piece >= jobs[job, 2]:
+            job += 1
+        call_piece(jobs[job, 0], jobs[job, 1], piece - (jobs[job - 1, 2] if job > 0 else 0))
 
 
 @spliced

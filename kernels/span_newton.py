@@ -247,7 +247,8 @@ def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors
         ``curvature``, of ``beside_gram``, of ``sum_by_halves`` and of the library's ``dsyrk``; rows of a
         tile.
     cuts : tuple of ndarray of int64
-        Borders of leaves, of those of a Gram matrix, and of its numbers.
+        Borders of leaves of a pass, of those where the rows' lengths do not matter, of those of a Gram
+        matrix, and of its numbers.
     matrices : tuple of ndarray of shape (N, d_m)
         K columns in all.
     given, extra
@@ -271,7 +272,7 @@ def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors
         Whether steps are at their end.
     """
     decide, advance, curved, curve, gram, fold, syrk, tile = calls
-    leaves, gram_leaves, numbers_of_gram = cuts
+    leaves, light_leaves, gram_leaves, numbers_of_gram = cuts
     base, target, weight = given
     totals, gradients, z, bend = vectors
     own_found, own_bend, own_gram = rooms
@@ -281,7 +282,7 @@ def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors
         if control[WANTED] == HESSIAN:
             here = control[HERE]
             at = curve, base, totals[here], points[here, 0], target, weight, extra, bend, nothing
-            into_leaves(share, curved, leaves, own_bend, at)
+            into_leaves(share, curved, light_leaves, own_bend, at)
             into_leaves(share, gram, gram_leaves, own_gram, (matrices, lead, bend, tile, syrk))
             flat = own_gram.reshape(len(own_gram), n * n)
             over_pieces(share, fold, numbers_of_gram, (flat, matrix.reshape(n * n)))

@@ -289,20 +289,25 @@ def test_when_another_way_is_tried() -> None:
 
 
 def test_only_small_convex_problems() -> None:
-    assert is_small(small())
-    assert is_small(small_classes())
+    assert is_small(small(), None)
+    assert is_small(small_classes(), None)
     rng = np.random.default_rng(0)
     assert not is_small(
-        make_problem([rng.normal(size=(5000, 2))], rng.normal(size=5000), lam=1e-3, loss="squared")
+        make_problem([rng.normal(size=(5000, 2))], rng.normal(size=5000), lam=1e-3, loss="squared"), None
     )
     assert not is_small(
-        make_problem([rng.normal(size=(9, 1100))], rng.normal(size=9), lam=1e-3, loss="squared")
+        make_problem([rng.normal(size=(9, 1100))], rng.normal(size=9), lam=1e-3, loss="squared"), None
     )
     many = make_problem([rng.normal(size=(9, 200))], np.arange(9), lam=1e-3, loss="multinomial")
-    assert not is_small(many)
+    assert not is_small(many, None)
+    # A limit on messages holds where they are not short.
+    assert is_small(small(), 8)
+    long = make_problem([rng.normal(size=(4000, 100))], rng.normal(size=4000), lam=1e-3, loss="squared")
+    assert is_small(long, None)
+    assert not is_small(long, 8)
 
 
-@pytest.mark.parametrize("options", [{"history": 8}, {"directions": "one"}, {"gap": 0.0}])
+@pytest.mark.parametrize("options", [{"directions": "one"}, {"gap": 0.0}])
 def test_runs_that_keep_to_directions_do(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> None:
         raise AssertionError

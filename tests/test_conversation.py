@@ -221,6 +221,9 @@ def test_few_parties_answer_one_after_another_with_all_threads(threads, parties,
     prepared = []
 
     class Party:
+        def begins_with(self, name, arguments):
+            return None
+
         def prepared(self, name, arguments):
             prepared.append(name)
             return lambda: prepared.append(engine.inside)

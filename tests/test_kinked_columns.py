@@ -247,6 +247,7 @@ def test_what_columns_take_is_known_before() -> None:
     assert works == sorted(works)
     assert columns_pay(*table, 128)
     assert not columns_pay(*table, 6000)  # a system of 288 MB
+    assert columns_pay(3725, (1370,) * 4, (0.022,) * 4, 4900)  # which no directions would certify
     assert columns_pay(32_561, (61, 62), (1.0, 1.0), 123)
     assert not columns_pay(100, (50_000,), (1.0,), 50_000)
     held, free = bytes_of_columns(*table, held=True), bytes_of_columns(*table, held=False)

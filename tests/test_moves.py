@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, solve
@@ -14,7 +16,7 @@ from fastadmm.kernels.directions import reflect_rows
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import Turn, reflection
 from fastadmm.problem.problem import make_problem
-from fastadmm.solver.solver import Solver
+from fastadmm.solver.solver import Solver, run_rounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
@@ -240,6 +242,22 @@ def test_few_directions_cost_few_rounds_more(directions):
         rounds[history] = len(result.history)
     assert rounds[8] <= 2 * rounds[None]
     assert rounds[4] <= 4 * rounds[None]
+
+
+def test_where_messages_are_short_a_limit_grows():
+    rng = np.random.default_rng(5)
+    base = rng.normal(size=(2000, 20))
+    y = (base @ rng.normal(size=20) + rng.logistic(size=2000) > 0) * 1.0
+    blocks = [base + 1e-3 * rng.normal(size=base.shape) for _ in range(2)]
+    problem = make_problem(blocks, y, lam=1e-5, fit_intercept=False)
+    rounds, kept = {}, {}
+    for history in (8, 64):
+        options = SolverOptions(gap=1e-6, history=history, directions="both", n_threads=1)
+        with closing(Solver(problem, options)) as solver:
+            rounds[history] = len(run_rounds(solver).history)
+            kept[history] = int(np.bincount(solver.coordinator.owner).max())
+    assert rounds[8] <= 2 * rounds[64]
+    assert kept[8] <= 16
 
 
 def test_stiff_directions_are_not_found_again():

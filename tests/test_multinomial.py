@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
+from fastadmm.coordinator import class_certificate
 from fastadmm.coordinator.class_root import class_root
 from fastadmm.coordinator.multinomial import multinomial
 from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
@@ -417,6 +418,22 @@ def test_a_repaired_gradient_still_certifies(monkeypatch):
     bounds = [record.objective - record.gap_absolute for record in result.history]
     assert all(bound <= best + 1e-13 for bound in bounds)
     assert bounds[-1] >= best * (1 - 1e-4)
+
+
+def test_a_class_that_no_row_is_in_doubt_about_is_balanced():
+    # Its sum is far below the rounding of the others', and none of its gradient proves anything unbalanced.
+    rng = np.random.default_rng(3)
+    y = np.append(rng.integers(0, 2, size=40), [2, 2])
+    problem = make_problem([rng.normal(size=(42, 2))], y, loss="multinomial", lam=1e-3)
+    z = rng.normal(size=(3, 42))
+    z[2] = np.where(y == 2, 33.0, -33.0)
+    gradient = np.empty(3 * 42)
+    intercept = class_certificate.class_primal_value(problem, z.ravel(), np.zeros(3), ENGINE).intercept
+    z = (z + intercept[:, None]).ravel()
+    problem.loss.evaluate(z, problem.y, problem.weight, gradient, ENGINE)
+    class_certificate.make_class_feasible(problem, z, gradient, ENGINE)
+    rows = gradient.reshape(3, -1)
+    assert (np.abs(rows.sum(axis=1)) <= 1e-9 * np.abs(rows).sum(axis=1)).all()
 
 
 def test_separable_data_with_a_weak_penalty_are_certified():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.coordinator.subspace import stacked
-from fastadmm.coordinator.subspace.whole_span import products_to_try
+from fastadmm.coordinator.subspace.whole_span import dense_rows_pay, products_to_try
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.solver import Solver
 
@@ -94,9 +94,16 @@ def test_bits_and_resumed_runs(spread: float) -> None:
 
 
 def test_how_many_products_are_worth_a_try() -> None:
-    assert not products_to_try(1000, 20, 20.0, 400.0, quadratic=False)  # a Hessian is soon formed
-    assert not products_to_try(10**6, 200, 200.0, 4e4, quadratic=False)  # and so is that of a sample
-    assert products_to_try(2000, 900, 900.0, 8.1e5, quadratic=False) > products_to_try(
-        2000, 300, 300.0, 9e4, quadratic=False
+    assert not products_to_try(1000, [20], [1.0], 400.0, quadratic=False)  # a Hessian is soon formed
+    assert not products_to_try(10**6, [200], [1.0], 4e4, quadratic=False)  # and so is that of a sample
+    assert products_to_try(2000, [900], [1.0], 8.1e5, quadratic=False) > products_to_try(
+        2000, [300], [1.0], 9e4, quadratic=False
     )
-    assert products_to_try(20_000, 400, 20.0, 419.0, quadratic=False) > 0
+    assert products_to_try(20_000, [400], [0.05], 419.0, quadratic=False) > 0
+
+
+def test_dense_tables_that_try_products() -> None:
+    assert dense_rows_pay(8000, [233] * 3, 64, quadratic=False)
+    assert dense_rows_pay(2000, [150] * 2, 64, quadratic=False)
+    assert not dense_rows_pay(2600, [400] * 3, 64, quadratic=False)  # a Hessian takes too much memory
+    assert not dense_rows_pay(4000, [1100], 64, quadratic=False)  # gradients are directions enough

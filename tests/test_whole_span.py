@@ -56,6 +56,16 @@ def test_kinks_take_fewer_rounds(loss: str, by_directions: None) -> None:
     assert len(fast.history) < len(slow.history)
 
 
+def test_columns_of_kinks_are_sent_at_once_beyond_the_limit_of_directions() -> None:
+    rng = np.random.default_rng(7)
+    blocks = [rng.normal(size=(900, 300)) for _ in range(2)]
+    y = (sum(block @ rng.normal(size=300) for block in blocks) + 9.0 * rng.logistic(size=900) > 0.0) * 1.0
+    given = make_problem(blocks, y, loss="hinge", lam=1e-2)
+    found = solve(given, SolverOptions(gap=1e-6, n_threads=1))
+    assert found.gap <= 1e-6
+    assert len(found.history) <= 12
+
+
 def test_the_same_bits_for_any_number_of_threads() -> None:
     one, two = (solve(problem(), SolverOptions(n_threads=k)) for k in (1, 2))
     for a, b in zip(one.weights, two.weights, strict=True):

@@ -22,16 +22,21 @@ __all__ = [
     "FeatureBlock",
     "as_block",
     "check_scale",
+    "each_image",
     "fours",
     "gram_leaves",
     "mirrored",
     "mostly_zero",
+    "pass_leaves",
     "split_fours",
     "tell_of_all",
     "unsigned_indices",
 ]
 
 Array = np.ndarray
+
+#: Kernel, leaves, shape and arguments of a sum over rows.
+ImageJob = tuple[Any, Ranges, tuple[int, ...], tuple[Any, ...]]
 
 #: Entries that are looked at before more are: most blocks show at once that not all are one.
 _LOOKED_AT = 1 << 16
@@ -211,6 +216,35 @@ class FeatureBlock(ABC):
         return gram_leaves(self.shape, self.density * self.shape[1], engine)
 
 
+def each_image(blocks: Sequence[FeatureBlock], v: Array, engine: Engine) -> list[Array] | None:
+    """``D.T v`` of several blocks, each to the bit as alone; None where that takes a call for each.
+
+    Parameters
+    ----------
+    blocks : sequence of FeatureBlock
+    v : ndarray of shape (N,)
+    engine : Engine
+    """
+    held = [block for block in blocks if isinstance(block, DenseBlock | CSRBlock) and block.in_memory]
+    if len(held) < len(blocks):
+        return None
+    return engine.each_sum_over_rows([block.image_job(v, engine) for block in held])
+
+
+def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
+    """Leaves of a pass over dense rows that adds up a number for every column.
+
+    Parameters
+    ----------
+    n_rows : int
+        That are here.
+    columns : int
+    engine : Engine
+    """
+    everything = engine.all_rows(n_rows)
+    return engine.leaves(n_rows, float(everything) * columns, everything)
+
+
 def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Ranges:
     """Leaves of a Gram matrix of a matrix (N, d) here, with so many entries in a row."""
     everything, d = engine.all_rows(shape[0]), shape[1]
@@ -295,13 +329,21 @@ class DenseBlock(FeatureBlock):
 
         engine.by_leaf(work, self._leaves(engine))
 
+    def image_job(self, v: Array, engine: Engine) -> ImageJob:
+        """The pass for ``D.T v`` in memory, v of shape (N,)."""
+        from fastadmm.kernels.dense_products import dense_accumulate_transposed
+
+        d = self.shape[1]
+        told = self.matrix, np.ascontiguousarray(v)
+        return dense_accumulate_transposed, self._leaves(engine, d), (d,), told
+
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
 
         given = tuple(map(np.ascontiguousarray, vectors))
         if self.in_memory and len(given) == 1:
-            kernel, d = dense_accumulate_transposed, self.shape[1]
-            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), self.matrix, *given)]
+            kernel, leaves, shape, told = self.image_job(given[0], engine)
+            return [engine.sum_over_rows(kernel, leaves, shape, *told)]
         size = len(given) * self.shape[1]
         if self.in_memory and len(given) == 3:
             leaves, shape = self._leaves(engine, size), (3, self.shape[1])
@@ -543,11 +585,16 @@ class CSRBlock(FeatureBlock):
         self.products_into(x, out, engine)
         return out
 
+    def image_job(self, v: Array, engine: Engine) -> ImageJob:
+        """The pass for ``D.T v`` in memory, v of shape (N,)."""
+        (kernel, arrays), d = self._transposed_kernel, self.shape[1]
+        return kernel, self._leaves(engine, d), (d,), (*arrays, v)
+
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         d = self.shape[1]
         if self.in_memory and len(vectors) == 1:
-            kernel, arrays = self._transposed_kernel
-            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, vectors[0])]
+            kernel, leaves, shape, told = self.image_job(vectors[0], engine)
+            return [engine.sum_over_rows(kernel, leaves, shape, *told)]
         from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
 
         def alone(rows: Rows) -> Array:

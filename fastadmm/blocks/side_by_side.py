@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored, pass_leaves
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.pages import free
@@ -115,7 +115,7 @@ class Beside:
 
     def _leaves(self, engine: Engine) -> Ranges:
         n, d = self.shape
-        return engine.leaves(n, engine.all_rows(n) * d, engine.all_rows(n))
+        return pass_leaves(n, d, engine)
 
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""

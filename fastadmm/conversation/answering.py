@@ -116,6 +116,18 @@ class Answering(ABC):
         """
         return None
 
+    def begins_with(self, name: str, arguments: Mapping[str, Any]) -> np.ndarray | None:
+        """The vector v of shape (N,) whose image ``D.T v`` a call begins with; None where there is none.
+
+        Parties of one process that answer one after another have their images made in one pass over all.
+
+        Parameters
+        ----------
+        name, arguments
+            As of :meth:`answer`, which is called next.
+        """
+        return None
+
     def scores(self, rows: str, **needed: Any) -> dict[str, Any]:
         """This party's share of the predictor of some rows: its own of training, or others.
 

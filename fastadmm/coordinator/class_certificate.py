@@ -18,6 +18,7 @@ from fastadmm.problem.multinomial import Multinomial
 from fastadmm.problem.problem import Problem
 
 __all__ = [
+    "balancing",
     "class_curvature_about",
     "class_primal_value",
     "hessian_sums",
@@ -26,8 +27,8 @@ __all__ = [
     "update_class_z_u",
 ]
 
-#: As in :mod:`fastadmm.coordinator.certificate`.
-_REPAIRABLE = 1e-3
+#: A gradient is repaired while no probability changes by more than this share, in so many steps.
+_REPAIRABLE, _STEPS = 0.1, 4
 
 Array = np.ndarray
 
@@ -55,13 +56,35 @@ def hessian_sums(likely: Array, weight: Array, engine: Engine) -> Array:
     engine : Engine
     """
 
-    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+    def piece(rows: tuple[int, int]) -> tuple[Array]:
         own = likely[:, slice(*rows)]
-        weighted = own * weight[slice(*rows)]
-        return weighted @ own.T, weighted.sum(axis=1)
+        return ((own * weight[slice(*rows)]) @ own.T,)
 
-    products, sums = engine.sums(piece, engine.leaves(len(weight)), light=True)
-    return np.diag(sums) - 0.5 * (products + products.T)
+    (products,) = engine.sums(piece, engine.leaves(len(weight)), light=True)
+    hessian: Array = -0.5 * (products + products.T)
+    # 1 - p is the sum of the others: without its rounding, where a class has next to no doubt left.
+    np.fill_diagonal(hessian, 0.0)
+    np.fill_diagonal(hessian, -hessian.sum(axis=1))
+    return hessian
+
+
+def balancing(hessian: Array, excess: Array) -> Array:
+    """The change of the intercepts that takes an excess of the classes' sums away.
+
+    Parameters
+    ----------
+    hessian : ndarray of shape (C, C)
+        Of :func:`hessian_sums`.
+    excess : ndarray of shape (C,)
+
+    Returns
+    -------
+    ndarray of shape (C,)
+    """
+    # By the classes' own sizes: one that hardly any row is in doubt about must balance as well.
+    size = np.sqrt(np.maximum(np.diag(hessian), np.finfo(float).tiny))
+    change: Array = np.linalg.lstsq(hessian / np.outer(size, size), excess / size, rcond=None)[0]
+    return change / size
 
 
 def class_primal_value(problem: Problem, total: Array, intercept: Array, engine: Engine) -> PrimalValue:
@@ -122,16 +145,17 @@ def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Eng
     classes = problem.n_outputs
     if not problem.fit_intercept or sums_to_zero(gradient, engine, classes):
         return True
-    rows = gradient.reshape(classes, -1)
-    excess, size = engine.total_and_size(rows)
-    if (np.abs(excess) <= _REPAIRABLE * size).all():
-        loss = multinomial_of(problem)
-        likely = loss.probabilities(z, problem.y, problem.weight, engine)
-        hessian = hessian_sums(likely, problem.weight, engine)
-        change, *_ = np.linalg.lstsq(hessian, excess, rcond=None)
-        if np.isfinite(change).all():
-            direction = np.broadcast_to(change[:, np.newaxis], rows.shape)
-            rows -= loss.action(likely, problem.weight, np.ascontiguousarray(direction), engine)
+    loss, rows = multinomial_of(problem), gradient.reshape(classes, -1)
+    likely = loss.probabilities(z, problem.y, problem.weight, engine)
+    hessian = hessian_sums(likely, problem.weight, engine)
+    for _ in range(_STEPS):
+        change = balancing(hessian, engine.total_and_size(rows)[0])
+        if not np.abs(change - change.mean()).max() <= _REPAIRABLE:
+            break
+        direction = np.ascontiguousarray(np.broadcast_to(change[:, np.newaxis], rows.shape))
+        rows -= loss.action(likely, problem.weight, direction, engine)
+        if sums_to_zero(gradient, engine, classes):
+            break
     return False
 
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
+from fastadmm.engine.gathered import Later, do_together
 from fastadmm.engine.job import Job
 from fastadmm.engine.lent import Vectors
 from fastadmm.engine.pages import free
@@ -134,6 +135,11 @@ def fold_ranges(size: int) -> tuple[tuple[int, int], ...]:
     return even_ranges(size, size // _KERNEL_SLICE)
 
 
+def _apart(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape for sums of leaves that lie so far apart that no two threads write to one cache line."""
+    return (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
+
+
 @lru_cache(maxsize=1024)
 def _cut(n_rows: int, entries: float, work: float, fewest: int) -> Ranges:
     return halved(n_rows, leaves_of(n_rows, entries, work, fewest))
@@ -213,6 +219,7 @@ class Engine(VectorWork):
     shares_rows = False
     should_stop: Callable[[], bool] | None = None
     _portion: tuple[int, Callable[[], None]] | None = None
+    _later: Later | None = None
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
@@ -342,6 +349,72 @@ class Engine(VectorWork):
         """
         return NUMBA_THREADS.run(self._threads_for(ranges), kernel, *arguments)
 
+    def each_over_rows(self, jobs: Sequence[tuple[Any, Ranges, tuple[Any, ...]]]) -> None:
+        """:meth:`over_rows` for jobs that know nothing of each other, by one call where that can be.
+
+        Parameters
+        ----------
+        jobs : sequence of tuple
+            Kernel, ranges and arguments of each.
+        """
+        if len(jobs) > 1 and (threads := self._threads_together()) > 1:
+            do_together(threads, [(kernel, borders(ranges), None, told) for kernel, ranges, told in jobs])
+            return
+        for kernel, ranges, arguments in jobs:
+            self.over_rows(kernel, ranges, *arguments)
+
+    def each_sum_over_rows(
+        self, jobs: Sequence[tuple[Any, Ranges, tuple[int, ...], tuple[Any, ...]]]
+    ) -> list[np.ndarray]:
+        """:meth:`sum_over_rows` for several jobs, by few calls where that can be.
+
+        Parameters
+        ----------
+        jobs : sequence of tuple
+            Kernel, leaves, shape and arguments of each.
+        """
+        from fastadmm.kernels.vectors import sum_by_halves
+
+        rooms = [_apart(shape) for _, _, shape, _ in jobs]
+        sizes = [len(leaves) * math.prod(room) for (_, leaves, _, _), room in zip(jobs, rooms)]
+        fits = len(jobs) > 1 and self._portion is None and 8 * sum(sizes) <= self._waiting
+        if not (fits and (threads := self._threads_together()) > 1):
+            return [self.sum_over_rows(*job[:3], *job[3]) for job in jobs]
+        memory = self._memory(sum(sizes))
+        ends = itertools.accumulate(sizes)
+        all_own = [
+            memory[end - size : end].reshape(len(leaves), *room)
+            for end, size, room, (_, leaves, _, _) in zip(ends, sizes, rooms, jobs)
+        ]
+        given = zip(jobs, all_own)
+        do_together(threads, [(kernel, borders(cut), own, told) for (kernel, cut, _, told), own in given])
+        totals = [np.empty(room) for room in rooms]
+        flat = [(own.reshape(len(own), -1), total.reshape(-1)) for own, total in zip(all_own, totals)]
+        self.each_over_rows([(sum_by_halves, fold_ranges(len(both[1])), both) for both in flat])
+        if memory.nbytes <= self._waiting:
+            self._room.append(memory)
+        return [total[: shape[0]] for total, (_, _, shape, _) in zip(totals, jobs)]
+
+    def _threads_together(self) -> int:
+        """How many threads share the pieces of several jobs at once; fewer than two where they cannot."""
+        alone = self.shares_rows or self.spilled is not None
+        return 0 if alone else self._threads_for(((0, 1), (1, 2)))
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Let jobs that parties want done :attr:`later` wait for each other until the end."""
+        self._later = Later(self)
+        try:
+            yield
+            self._later.do()
+        finally:
+            self._later = None
+
+    @property
+    def later(self) -> Any:
+        """This engine for a job whose result only the coordinator looks at; it may wait for others."""
+        return self if self._later is None or self.inside else self._later
+
     def touch(self, rows: np.ndarray) -> None:
         """Write to every page of new memory, whatever stands there: threads share the pages evenly.
 
@@ -463,8 +536,7 @@ class Engine(VectorWork):
             for place, rows in zip(own, leaves):
                 kernel(*arguments, place, *rows)
             return self._folded(own, own[0])
-        # So far apart that no two threads write to one cache line.
-        room = (-(-shape[0] // CACHE_LINES) * CACHE_LINES,) if len(shape) == 1 else shape
+        room = _apart(shape)
         numbers = max(1, math.prod(room))
         group = min(len(leaves), self._at_once(numbers))
         spilled = self._spilled_among(*arguments)

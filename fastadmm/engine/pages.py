@@ -15,8 +15,11 @@ from fastadmm.engine.tree import halved
 
 __all__ = ["free"]
 
-#: Bytes of the largest pages that memory comes in, and of arrays that are worth it.
-_PAGE, _LARGE = 1 << 21, 1 << 23
+#: Bytes of the largest pages that memory comes in, and of arrays that one thread takes long to give back.
+_PAGE, _LARGE = 1 << 21, 1 << 26
+
+#: Pieces of a job at most: there are some for every core, and few to describe.
+_MOST = 256
 
 
 @cache
@@ -44,5 +47,5 @@ def free(rows: np.ndarray, engine: Any) -> None:
     begin = rows.__array_interface__["data"][0]
     first = -(-begin // _PAGE) * _PAGE
     pages = (begin + rows.nbytes - first) // _PAGE
-    ranges = halved(pages, 1 << max(0, pages.bit_length() - 1))
+    ranges = halved(pages, min(1 << max(0, pages.bit_length() - 1), _MOST))
     engine.over_rows(discard, ranges, _madvise(), int(mmap.MADV_DONTNEED), first, _PAGE)

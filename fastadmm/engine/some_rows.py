@@ -41,6 +41,7 @@ class SomeRowsEngine(Engine):
         ends = bounds.tolist()
         self._leaves = tuple(pairwise(ends))
         know_borders(self._leaves, bounds)
+        self._all: int | None = None
 
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
@@ -59,7 +60,9 @@ class SomeRowsEngine(Engine):
         return self._leaves
 
     def all_rows(self, n_rows: int) -> int:
-        return int(self._across([float(b[-1][1] - b[0][0]) for b in self._nodes(self._leaves)]))
+        if self._all is None:  # no cached property: that locks out workers which are threads
+            self._all = int(self._across([float(b[-1][1] - b[0][0]) for b in self._nodes(self._leaves)]))
+        return self._all
 
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         return self._whole._shared(function, items, parallel)

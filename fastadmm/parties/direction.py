@@ -52,6 +52,10 @@ _ROOM = 8
 _ROUGH_LIMIT = 1e36
 
 
+#: Calls of this family whose answers begin with the block gradient.
+_BEGIN_WITH_GRADIENT = ("respond", "respond_pair", "restate", "squared_residual")
+
+
 def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
     """Which matrix a party factorises in each curvature metric, and why.
 
@@ -207,6 +211,11 @@ class DirectionParty(SendsColumns, Answering):
         self._stale = False
         return self._factor is not None
 
+    def begins_with(self, name: str, arguments: Mapping[str, Any]) -> np.ndarray | None:
+        gradient = arguments.get("gradient")
+        known = self._known is not None and self._known[0] is gradient
+        return None if known or name not in _BEGIN_WITH_GRADIENT else gradient
+
     def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
         out, also = arguments.get("out"), arguments.get("also")
         if name != "respond" or self.metric is None or self.kind != "gram" or arguments.get("whole"):
@@ -317,9 +326,9 @@ class DirectionParty(SendsColumns, Answering):
         kept = sum(self._keep(vector) is not None for vector in wanted)
         messages = (np.empty((kept, self.block.shape[0])) if out is None else out)[:kept]
         if kept == 2:
-            self.block.products_into(self.directions[-kept:], messages, self.engine)
+            self.block.products_into(self.directions[-kept:], messages, self.engine.later)
         elif kept:
-            self.block.product_into(self.directions[-1], messages[0], self.engine)
+            self.block.product_into(self.directions[-1], messages[0], self.engine.later)
         if out is not None:
             answer["messages"] = messages
         else:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fastadmm.blocks.block import pass_leaves
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 
@@ -352,7 +353,7 @@ class Loss(ABC):
         """
         extra, size = self.kernel_arguments(), len(step)
         arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
-        leaves = engine.leaves(len(y))
+        leaves = pass_leaves(len(y), size, engine)
         found = engine.sum_over_rows(self.kernels().advance, leaves, (size + 3,), *arguments)
         loss, *sums = found[size:].tolist()
         return loss, found[:size], (sums[0], sums[1])

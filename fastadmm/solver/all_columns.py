@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastadmm.coordinator.metric_limits import directions_of_few_numbers
 from fastadmm.coordinator.proximal.central_path import PathEnd, follow_central_path
 from fastadmm.coordinator.stall_watch import PATIENCE
 from fastadmm.engine.engine import Engine
@@ -30,14 +31,23 @@ _MOST_ROWS, _MOST_WEIGHTS, _MOST_WORK, _PARTS = 4096, 2048, 1 << 28, 16
 _FEWEST, _MOST_ANSWERS = 5, 400
 
 
-def is_small(problem: Problem) -> bool:
-    """Whether all columns of a problem whose parties are in this process are few enough."""
+def is_small(problem: Problem, history: int | None) -> bool:
+    """Whether all columns of a problem whose parties are in this process are few enough.
+
+    Parameters
+    ----------
+    problem : Problem
+    history : int or None
+        Directions that a party was to keep: more where they are short, so then all columns.
+    """
     rows, classes = problem.n_samples, problem.n_outputs
     weights = classes * sum(block.shape[1] for block in problem.blocks)
     work = (classes * rows + weights) * weights**2 * _PARTS
     most = _MOST_WORK * max(_PARTS, problem.n_parties * classes)
     few = classes * rows <= _MOST_ROWS and weights <= _MOST_WEIGHTS and work <= most
-    return few and problem.convex
+    widest = max(block.shape[1] for block in problem.blocks)
+    short = history is None or widest <= directions_of_few_numbers(problem.n_parties * classes, rows)
+    return few and short and problem.convex
 
 
 def takes_long(n_rounds: int, n_parties: int) -> bool:

@@ -96,9 +96,9 @@ class Solver(Run):
             self.method.keep_to_directions()
         elif problem.convex and not self.method.descends:
             self.lowest = LowestModel()
-        whole = self.options.history is None and self.options.directions == "auto" and early is None
-        here = not elsewhere and not self.engine.shares_rows
-        self.knows_all = self.method.takes_weights and whole and here and is_small(problem)
+        whole = self.options.directions == "auto" and early is None
+        here = not elsewhere and not self.engine.shares_rows and self.method.takes_weights
+        self.knows_all = here and whole and is_small(problem, self.options.history)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}

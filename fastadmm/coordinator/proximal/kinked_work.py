@@ -39,7 +39,7 @@ MOSTLY = 0.5
 
 #: Bytes of a system and of columns that are few; systems with their parts at a time, of sparse and of dense
 #: columns, and vectors of rows beyond those of any run.
-_FEW_BYTES, _SYSTEMS, _DENSE_SYSTEMS, _VECTORS = 1 << 26, 4, 7, 12
+_FEW_BYTES, _SYSTEMS, _DENSE_SYSTEMS, _VECTORS = 1 << 28, 4, 7, 12
 
 
 def columns_at_first(columns: int, held: bool) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import multinomial_of
+from fastadmm.coordinator.class_certificate import balancing, multinomial_of
 from fastadmm.coordinator.proximal.barrier import LossBarrier
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -159,8 +159,7 @@ class ClassRows(PredictorRows):
         weighted, excess = self.problem.weight * h, u.reshape(self.classes, -1).sum(axis=1)
         sums = -weighted @ h.T
         np.fill_diagonal(sums, (weighted * self._others(h)).sum(axis=1))
-        change = np.linalg.lstsq(sums, excess, rcond=None)[0]
-        return u - self.bent(h, np.repeat(change, len(self.values)))
+        return u - self.bent(h, np.repeat(balancing(sums, excess), len(self.values)))
 
     def rise(self, step: Array) -> Any:
         return np.append(step, np.zeros(self.classes - len(step)))

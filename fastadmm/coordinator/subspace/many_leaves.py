@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import gram_leaves
+from fastadmm.blocks.block import gram_leaves, pass_leaves
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.coordinator.subspace.one_leaf import address_of_next_step, memory_of_steps, told_of_steps
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
@@ -79,7 +79,7 @@ class NewtonOnLeaves:
         self.z, self.bend = engine.vector(n_rows), engine.vector(n_rows)
         self.matrix = np.empty((n, n)) if fresh else hessian.matrix.copy(order="C")
         self.state = self.found, self.points, self.slopes, self.numbers, self.matrix
-        self.leaves = engine.leaves(n_rows)
+        self.leaves, self.light_leaves = pass_leaves(n_rows, k, engine), engine.leaves(n_rows)
         self.gram_leaves = gram_leaves((n_rows, k), float(k), engine)
 
     def run(self) -> tuple[tuple[Any, ...], bool]:
@@ -118,7 +118,7 @@ class NewtonOnLeaves:
         kernels, extra, nothing = problem.loss.kernels(), problem.loss.kernel_arguments(), np.empty(0)
         given, syrk, tile = (problem.offset, problem.y, problem.weight), routine("dsyrk"), tile_rows(k)
         own_found = np.empty((len(self.leaves), self.found.shape[1]))
-        own_bend = np.empty((len(self.leaves), CACHE_LINES))
+        own_bend = np.empty((len(self.light_leaves), CACHE_LINES))
         own_gram = np.empty((len(self.gram_leaves), n, n))
         rooms = own_found, own_bend, own_gram
         curve = address_of(kernels.curvature, (z, *given[1:], *extra, bend, 0, 0))
@@ -134,7 +134,8 @@ class NewtonOnLeaves:
             syrk,
             tile,
         )
-        cuts = borders(self.leaves), borders(self.gram_leaves), borders(fold_ranges(n * n))
+        ranges = self.leaves, self.light_leaves, self.gram_leaves, fold_ranges(n * n)
+        cuts = tuple(map(borders, ranges))
         vectors = self.totals, self.gradients, z, bend
         most, over = max(1, _ENTRIES_OF_CALL // (n_rows * k)), False
         about = cuts, matrices, given, extra, most, vectors, rooms, self.told, self.state, self.memory

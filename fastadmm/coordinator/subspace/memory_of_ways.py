@@ -17,6 +17,7 @@ __all__ = [
     "entries_of_row",
     "fits_side_by_side",
     "hessian_fits",
+    "most_columns_of_kinks",
 ]
 
 #: Arrays of a Hessian's size held at a time: the Hessian, its factor, and partial sums.
@@ -33,6 +34,9 @@ _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 #: and how many of these are always allowed.
 ENTRY_BYTES, _COLUMN_BYTES, NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
+
+#: Bytes of all columns as messages that are not many where rounds would hardly end without.
+_COPY_OF_COLUMNS = 1 << 28
 
 
 def entries_of_row(widths: Sequence[int], densities: Sequence[float]) -> float:
@@ -62,6 +66,21 @@ def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
     """
     kept = sum(min(most, width) for width in widths)
     return _HESSIAN_NUMBERS * sum(widths) ** 2 <= max(n_samples * kept, _FEW_NUMBERS)
+
+
+def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> int:
+    """Most columns of a party that may all be its messages, where the loss has kinks.
+
+    With fewer directions than weights the samples at their kinks are not told apart: the gap hardly falls.
+
+    Parameters
+    ----------
+    n_samples, widths, most
+        As of :func:`hessian_fits`.
+    """
+    copy = NUMBER_BYTES * n_samples * sum(widths)
+    fit = copy <= _COPY_OF_COLUMNS and hessian_fits(n_samples, widths, most)
+    return max(most, *widths) if fit else most
 
 
 def fits_side_by_side(

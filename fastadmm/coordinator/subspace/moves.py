@@ -66,7 +66,7 @@ class Moves:
         places : sequence of ndarray of int, shape (K_m,)
             Which directions are each party's.
         left : CurvatureLeft or None
-            Written to.
+            Told what is forgotten.
         counts : sequence of int
             How many of each party.
 

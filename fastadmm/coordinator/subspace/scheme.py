@@ -312,16 +312,31 @@ def _kept(shape: Shape, history: int) -> int:
 
     A round adds two, or in one process all columns if they are few; and a run may start with one.
     """
+    from fastadmm.coordinator.metric_limits import (
+        directions_for_kinks,
+        directions_of_few_numbers,
+        directions_per_party,
+    )
     from fastadmm.coordinator.multinomial.narrow import all_columns_pay
+    from fastadmm.coordinator.subspace.memory_of_ways import most_columns_of_kinks
     from fastadmm.coordinator.subspace.whole_span import whole_span_pays
+    from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPAN
 
-    columns = shape.widths, shape.densities
+    columns, rounds = (shape.widths, shape.densities), SPAN if shape.traits.smooth else BENDS
     if shape.n_outputs > 1:
         whole = all_columns_pay(shape.n_samples, shape.widths, shape.n_outputs)
     else:
-        whole = whole_span_pays(shape.n_samples, *columns, history, quadratic=shape.quadratic)
+        most = history
+        if not shape.traits.smooth and history >= directions_for_kinks(shape.n_parties, shape.n_samples):
+            most = most_columns_of_kinks(shape.n_samples, shape.widths, history)
+        whole = whole_span_pays(shape.n_samples, *columns, most, shape.quadratic, rounds)
     if whole:
         return sum(shape.widths)
+    if shape.n_outputs == 1:  # where messages are short, a limit grows
+        few = directions_of_few_numbers(shape.n_parties, shape.n_samples)
+        if shape.traits.smooth:
+            few = min(few, directions_per_party(shape.n_parties))
+        history = max(history, few)
     each = shape.n_outputs * min(history, 2 * shape.rounds + 1, shape.messages)
     return sum(min(each, width) for width in shape.widths)
 

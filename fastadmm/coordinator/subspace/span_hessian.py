@@ -207,11 +207,13 @@ class CurvatureLeft:
     Parameters
     ----------
     inverse : ndarray of shape (K, K)
-        Of the Hessian. Written to.
+        Of the Hessian.
     """
 
     def __init__(self, inverse: np.ndarray) -> None:
+        # What was forgotten has taken ``rows.T @ solved`` from the inverse: a party asks for few rows of it.
         self._inverse = inverse
+        self._rows = self._solved = np.empty((0, len(inverse)))
 
     def of(self, mine: np.ndarray) -> np.ndarray | None:
         """Schur complement in a party's coefficients, of shape (K_m, K_m); None if lost in rounding.
@@ -221,7 +223,8 @@ class CurvatureLeft:
         mine : ndarray of int, shape (K_m,)
             Numbers of the party's directions, of which it has discarded none.
         """
-        own, failed = _inverse(self._inverse[np.ix_(mine, mine)])
+        taken = self._rows[:, mine].T @ self._solved[:, mine]
+        own, failed = _inverse(self._inverse[np.ix_(mine, mine)] - taken)
         return None if failed else own
 
     def forget(self, gone: np.ndarray, mine: np.ndarray) -> None:
@@ -233,8 +236,9 @@ class CurvatureLeft:
             Orthonormal rows.
         mine : ndarray of int, shape (K_m,)
         """
-        rows = gone @ self._inverse[mine]
-        self._inverse -= rows.T @ np.linalg.solve(rows[:, mine] @ gone.T, rows)
+        rows = gone @ self._inverse[mine] - (gone @ self._rows[:, mine].T) @ self._solved
+        solved = np.linalg.solve(rows[:, mine] @ gone.T, rows)
+        self._rows, self._solved = np.vstack([self._rows, rows]), np.vstack([self._solved, solved])
 
 
 def _inverse(matrix: np.ndarray) -> tuple[np.ndarray, bool]:

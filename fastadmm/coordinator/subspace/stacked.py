@@ -214,10 +214,11 @@ class StackedRows:
         """
         span = self.span(problem)
         if self.how == "gram":
-            if tried := self._products_to_try(span):
-                point, products, reached = minimise_by_products(
-                    span, point, tolerance, accuracy, tried, tried=tried
-                )
+            tried = self._products_to_try() if self.tries else 0
+            self.tries = False
+            if tried:
+                given = span, point, tolerance, accuracy, tried
+                point, products, reached = minimise_by_products(*given, tried=tried)
                 if reached:
                     return point, products
             hessian = SpanHessian(problem.fit_intercept)
@@ -234,17 +235,12 @@ class StackedRows:
             return descend_to(span, point, tolerance, accuracy, hessian), 0
         return minimise_by_products(span, point, tolerance, accuracy, most)[:2]
 
-    def _products_to_try(self, span: StackedSpan) -> int:
-        """Once, before a Hessian is formed."""
-        if not self.tries:
-            return 0
-        self.tries = False
-        n, columns, rows = self.engine.all_rows(self.problem.n_samples), span.n_messages, span.rows
-        if isinstance(rows, Beside):
-            entries, square = float(columns), float(columns) ** 2
-        else:
-            entries, square = columns * rows.density, mean_row_square(self.blocks, self.engine)
-        return products_to_try(n, columns, entries, square, self.problem.loss.name == "squared")
+    def _products_to_try(self) -> int:
+        """Before a Hessian is formed."""
+        widths, densities = zip(*((block.shape[1], block.density) for block in self.blocks))
+        square = mean_row_square(self.blocks, self.engine)
+        n, quadratic = self.engine.all_rows(self.problem.n_samples), self.problem.loss.name == "squared"
+        return products_to_try(n, widths, densities, square, quadratic)
 
 
 class OverStackedRows(SubspaceMethod):
@@ -363,12 +359,12 @@ class OverStackedRows(SubspaceMethod):
 
     def export(self) -> dict[str, Any]:
         self.make_messages()
-        return {**super().export(), "how": self.rows.how}
+        return {**super().export(), "how": self.rows.how, "tries": self.rows.tries}
 
     def restore(self, saved: dict[str, Any]) -> None:
         super().restore(saved)
         self.rows.how = str(saved.get("how", ""))  # not in runs that began without it
-        self.rows.passes, self.rows.tries = 0.0, False
+        self.rows.passes, self.rows.tries = 0.0, bool(saved.get("tries", False))
 
 
 class StackedSubspaceMethod(OverStackedRows):
@@ -447,5 +443,6 @@ class StackedSubspaceMethod(OverStackedRows):
         if products is None or gradient is not found.gradient or coordinator.point.sums != found.sums:
             products = self.rows.span(self.problem).rows.transposed_product(gradient, self.engine)
         self.know(gradient, products)
-        if before - (coordinator.primal.loss + coordinator.regulariser()) <= NOTHING * abs(before):
+        gained = before - (coordinator.primal.loss + coordinator.regulariser())
+        if gained <= NOTHING * abs(before):
             self.leave()

@@ -34,6 +34,7 @@ from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import (
     directions_for_few_rows,
+    directions_of_few_numbers,
     directions_per_party,
     drift_share,
     raised,
@@ -42,6 +43,7 @@ from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
 from fastadmm.coordinator.subspace.gap_forecast import GapForecast
+from fastadmm.coordinator.subspace.memory_of_ways import most_columns_of_kinks
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
@@ -49,6 +51,7 @@ from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMe
 from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.whole_span import whole_span_pays
+from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPAN
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty, cheaper_by_size
 from fastadmm.parties.reflection import reflection
@@ -155,6 +158,10 @@ class SubspaceCoordinator:
         Curvature that the parties have factorised.
     limit : int
         Most directions of a party that are ever kept.
+    most_directions : int or None
+        As many are wanted: what was given, and more where messages are short.
+    n_forgotten : int
+        Directions that a party has forgotten since it was allowed more.
     rounded : RoundedMessages or None
         Bounds on the messages' errors where they are rounded.
     correction : Correction
@@ -193,6 +200,7 @@ class SubspaceCoordinator:
     ) -> None:
         self.problem, self.engine = problem, engine
         self.limit, self.most_directions = directions_per_party(problem.n_parties), directions
+        self.n_forgotten = 0
         self.correction = Correction()
         self.rounding_is_left = self.few_bend = self.repaired = False
         self.idle, self.in_vain, self.aim_tolerance = 0, 0.0, 0.0
@@ -528,7 +536,12 @@ class SubspaceCoordinator:
             return False
         blocks, n = self.problem.blocks, self.engine.all_rows(self.problem.n_samples)
         shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
-        return whole_span_pays(n, *shapes, self._most_per_party(), self.problem.loss.name == "squared")
+        quadratic, most = self.problem.loss.name == "squared", self._most_per_party()
+        if not self.few_bend:
+            return whole_span_pays(n, *shapes, most, quadratic, SPAN)
+        if self.most_directions is None:
+            most = most_columns_of_kinks(n, shapes[0], most)
+        return whole_span_pays(n, *shapes, most, quadratic, BENDS)
 
     def _pairs_pay(self) -> bool:
         """Whether parties of this process send both directions: fewer rounds, and as many messages more."""
@@ -608,10 +621,17 @@ class SubspaceCoordinator:
         """Record the move from coefficients ``before``; parties with too many directions discard some."""
         parties = self.problem.n_parties
         limit = self._most_per_party()
-        if self.columns and max(block.shape[1] for block in self.problem.blocks) <= limit:
+        widest = max(block.shape[1] for block in self.problem.blocks)
+        if self.columns and (self.most_directions is None or widest <= limit):
             return  # nothing will ever be forgotten
         self.moves.record(before, self.point.coefficients, limit - 1)
+        few = directions_of_few_numbers(parties, self.engine.all_rows(self.problem.n_samples))
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
+            if self.n_forgotten >= limit and limit < min(few, self.limit):
+                self.most_directions, self.n_forgotten = min(2 * limit, few), 0
+                limit = self._most_per_party()
+                continue
+            self.n_forgotten += 1
             places = [np.flatnonzero(self.owner == m) for m in crowded]
             # With kinks, the rows that have curvature soon change.
             known = 0 if self.few_bend else len(self.owner)
@@ -633,13 +653,14 @@ class SubspaceCoordinator:
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
-        self.columns = False
+        self.columns, turning = False, []
         for mine, (unit, row) in zip(places, turns):
             self.hessian.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
-            self.engine.over_rows(reflect_rows, leaves, self.store.rows, mine[turned], unit[turned])
+            turning.append((reflect_rows, leaves, (self.store.rows, mine[turned], unit[turned])))
             c[mine] -= 2.0 * float(c[mine] @ unit) * unit
             dropped.append(int(mine[row]))
+        self.engine.each_over_rows(turning)
         self.hessian.drop(dropped)
         stay = np.delete(np.arange(len(c)), dropped)
         self.store.keep(stay.tolist())
@@ -858,10 +879,13 @@ class SubspaceMethod(Method):
             "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
             "idle": coordinator.idle,
+            "n_forgotten": coordinator.n_forgotten,
             "gaps": coordinator.forecast.gaps,
             "repaired": coordinator.repaired,
             "columns": coordinator.columns,
         }
+        if coordinator.most_directions is not None:
+            saved["most_directions"] = coordinator.most_directions
         if coordinator.few_rows is not None:
             saved.update(coordinator.few_rows.export())
             saved["aim_tolerance"] = coordinator.aim_tolerance
@@ -927,6 +951,8 @@ class SubspaceMethod(Method):
             total, size = saved["gradient_sums"].tolist()
             coordinator.point.sums = total, size
         coordinator.idle = int(saved.get("idle", 0))
+        coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
+        coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
         coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without

@@ -35,11 +35,13 @@ from fastadmm.coordinator.subspace.work_of_ways import (
     of_classes,
     of_copy,
     of_dense_hessians,
+    of_dense_products,
     of_dense_rows,
     of_few_rows,
     of_hessians,
     of_product,
 )
+from fastadmm.parties.direction import choose_metric_solver
 
 __all__ = [
     "MOSTLY",
@@ -169,7 +171,9 @@ def _growth(n_samples: int, columns: int) -> float:
     return 1.0 + min(_MOST_GROWTH, _OF_COLUMNS_TO_A_ROW * columns / n_samples)
 
 
-def products_to_try(n_samples: int, columns: int, entries: float, row_square: float, quadratic: bool) -> int:
+def products_to_try(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], row_square: float, quadratic: bool
+) -> int:
     """Hessian-vector products that are worth a try before a Hessian is formed; 0 for none.
 
     If systems are easy, a few products are less work than a Hessian; if they are hard, a few products are
@@ -177,24 +181,18 @@ def products_to_try(n_samples: int, columns: int, entries: float, row_square: fl
 
     Parameters
     ----------
-    n_samples : int
-        N, of all workers.
-    columns : int
-    entries : float
-        Stored entries of a row; as many as columns in dense rows.
-    row_square : float
-        Mean of the squared number of entries of a row.
-    quadratic : bool
-        Whether the loss is quadratic.
+    n_samples, widths, densities, row_square, quadratic
+        As for :func:`stacked_rows_pay`.
     """
+    columns, entries = sum(widths), entries_of_row(widths, densities)
     if least_stride(n_samples, columns, quadratic):
         return 0  # matrices of samples are little work
     if entries == columns:
         matrices = of_dense_hessians(n_samples, columns, quadratic, 0)
     else:
         matrices = of_hessians(n_samples, columns, row_square, quadratic)
-    matrices *= _growth(n_samples, columns)
-    tried = int(_SHARE_TRIED * matrices / of_product(n_samples, columns, entries))
+    each = of_product(n_samples, columns, entries)
+    tried = int(_SHARE_TRIED * _growth(n_samples, columns) * matrices / each)
     return tried if tried >= _FEWEST_TRIED else 0
 
 
@@ -212,11 +210,15 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
         return False
     least = least_stride(n_samples, columns, quadratic)
-    together = of_dense_rows(n_samples, columns, quadratic, least)
-    rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    rounds *= _growth(n_samples, columns)
+    rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25 * _growth(n_samples, columns)
     rounds *= 1.0 if least or quadratic else _HESSIAN_IS_STEADIER
-    return together <= rounds * by_directions(n_samples, widths, densities, SPAN)
+    directions = rounds * by_directions(n_samples, widths, densities, SPAN)
+    if of_dense_rows(n_samples, columns, quadratic, least) <= directions:
+        return True
+    # Products are tried first, and what is hard for them is harder for directions, unless these are mere
+    # gradients: then rounds cost a fraction.
+    factorised = all(choose_metric_solver((n_samples, width), 1.0)[0] == "gram" for width in widths)
+    return factorised and of_dense_products(n_samples, columns) <= directions
 
 
 def ascends_sometimes(n_samples: int, columns: int) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "of_classes",
     "of_copy",
     "of_dense_hessians",
+    "of_dense_products",
     "of_dense_rows",
     "of_few_rows",
     "of_hessians",
@@ -273,6 +274,12 @@ def of_copy(n_samples: int, entries: float, n_parties: int) -> float:
     The rows of a single party need no copy.
     """
     return _CALLS / n_samples + (_COPY * entries if n_parties > 1 else 0.0)
+
+
+def of_dense_products(n_samples: int, columns: int) -> float:
+    """Truncated Newton on dense columns in place."""
+    passes = _TRUNCATED_STEPS * (_FUSED_ENTRY * columns + _FUSED_ROW)
+    return passes + _PRODUCTS * of_product(n_samples, columns, float(columns))
 
 
 def of_ascent_pass(entries: float, dense: bool) -> float:

@@ -1,0 +1,73 @@
+"""Work of several parties in one call: after every pass the interpreter's own memory is out of the caches.
+
+Jobs that know nothing of each other are described one after another, while it is in them. Then all their
+pieces are shared among threads at once. Pieces are those of the jobs alone, so bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.engine.rows import address_of, over_rows
+from fastadmm.engine.tree import Ranges
+
+__all__ = ["Later", "do_together"]
+
+
+def do_together(
+    n_threads: int, jobs: Sequence[tuple[Any, np.ndarray, np.ndarray | None, tuple[Any, ...]]]
+) -> None:
+    """Have all pieces of several jobs done.
+
+    Parameters
+    ----------
+    n_threads : int
+    jobs : sequence of tuple
+        Kernel; borders of its pieces; room for the sums of each piece, as of
+        :func:`fastadmm.kernels.rows.over_sums`, or None for a job without; and its arguments.
+    """
+    from fastadmm.kernels.pieces import KEPT
+    from fastadmm.kernels.rows import keep_rows, keep_sums, pieces_of_jobs
+
+    rooms, told = np.empty((len(jobs), KEPT), dtype=np.int64), []
+    place, pieces = rooms.__array_interface__["data"][0], 0
+    for room, (kernel, bounds, own, arguments) in zip(rooms, jobs):
+        if own is None:
+            code = keep_rows(room, address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
+        else:
+            code = keep_sums(room, address_of(kernel, (*arguments, own[0], 0, 0)), bounds, own, *arguments)
+        pieces += len(bounds) - 1
+        told.append((code, place, pieces))
+        place += room.nbytes
+    over_rows(n_threads, pieces_of_jobs, np.arange(pieces + 1), np.array(told))
+
+
+class Later:
+    """An engine whose jobs over rows wait for :meth:`do`, or for any other work that it is asked for.
+
+    Parameters
+    ----------
+    engine : Engine
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._jobs: list[tuple[Any, Ranges, tuple[Any, ...]]] = []
+        self.leaves: Callable[..., Ranges] = engine.leaves
+        self.all_rows = engine.all_rows
+
+    def over_rows(self, kernel: Any, ranges: Ranges, *arguments: Any) -> None:
+        """As of the engine, some time later: until then nobody may look at what it writes."""
+        self._jobs.append((kernel, ranges, arguments))
+
+    def do(self) -> None:
+        """Do all that waits."""
+        jobs, self._jobs = self._jobs, []
+        self._engine.each_over_rows(jobs)
+
+    def __getattr__(self, name: str) -> Any:
+        self.do()
+        return getattr(self._engine, name)
