@@ -39,6 +39,9 @@ PAGE = ROOT / "docs" / "scaling.md"
 
 CORES = (1, 2, 16, 64, 256)
 
+#: Of these cores jobs are counted, and what is left on one.
+MANY = "64"
+
 #: Seconds to hand a job of compiled pieces to cores, for every doubling of them.
 LAUNCH = 2e-6
 
@@ -63,6 +66,7 @@ class Clock:
         self.cores = cores
         self.saved = 0.0  # seconds that the counted cores save
         self.counting = 0.0  # and those that counting itself takes
+        self.jobs, self.shared = 0, 0.0  # jobs that are shared, and seconds of all their pieces
         self.inside = self.short = False
 
     @staticmethod
@@ -79,6 +83,8 @@ class Clock:
         path = max(free) + (each if cores > 1 else 0.0)
         if path < total:
             self.saved += total - path
+            self.shared += total
+            self.jobs += 1
 
     def run(self, n_threads: int, runner: Callable[..., Any], *arguments: Any) -> Any:
         """Stand in for Numba's threads: what a kernel does between its jobs, and before, is on one core."""
@@ -279,8 +285,8 @@ GAP, ROUNDS = 1e-6, 30
 REPEATS, LONG = 3, 10.0
 
 
-def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float]:
-    """A fit's result, and its seconds on so many cores and on one."""
+def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float, int, float]:
+    """A fit's result, its seconds on so many cores and on one, jobs, and seconds outside of them."""
     from fastadmm.solver.loop import run_rounds
     from fastadmm.solver.solver import Solver
 
@@ -293,7 +299,7 @@ def counted(problem: Any, options: Any, cores: int) -> tuple[Any, float, float]:
         solver.method.close()
         del solver
     alone = clock.now() - begin - clock.counting
-    return result, alone - clock.saved, alone
+    return result, alone - clock.saved, alone, clock.jobs, alone - clock.shared
 
 
 def real(problem: Any, options: Any, threads: int) -> float:
@@ -326,8 +332,10 @@ def measure(name: str) -> dict[str, Any]:
     return {
         "rounds": len(result.history),
         "entries": sum(block.density * block.shape[0] * block.shape[1] for block in problem.blocks),
-        "seconds": {cores: seconds for cores, (seconds, _) in times.items()},
-        "alone": {cores: alone for cores, (_, alone) in times.items()},
+        "seconds": {cores: found[0] for cores, found in times.items()},
+        "alone": {cores: found[1] for cores, found in times.items()},
+        "jobs": times[MANY][2],
+        "serial": times[MANY][3],
         "real": statistics.median(ratios),
         "day": time.strftime("%Y-%m-%d"),
     }
@@ -336,7 +344,7 @@ def measure(name: str) -> dict[str, Any]:
 def render(measured: dict[str, Any]) -> str:
     """The page's block."""
     machine, versions = measured["machine"], measured["machine"]["versions"]
-    heads = [f"{cores} cores" for cores in CORES[1:]]
+    heads = ["jobs", "serial, ms", *(f"{cores} cores" for cores in CORES[1:])]
     days = sorted({case["day"] for case in measured["cases"].values()})
     lines = [
         f"Counted on {machine['cores']} cores ({machine['processor']}), fastadmm {versions['fastadmm']}; "
@@ -349,7 +357,8 @@ def render(measured: dict[str, Any]) -> str:
         alone, seconds = case["alone"], case["seconds"]
         shares = [f"{alone[str(cores)] / seconds[str(cores)]:.1f}" for cores in CORES[1:]]
         counts = f"{case['entries']:.1e}".replace("e+0", "e"), str(case["rounds"])
-        cells = [CASES[name][0], *counts, f"{min(alone.values()):.2f}", *shares, f"{case['real']:.1f}"]
+        left = [str(case["jobs"]), f"{1e3 * case['serial']:.1f}"] if "jobs" in case else ["–", "–"]
+        cells = [CASES[name][0], *counts, f"{min(alone.values()):.2f}", *left, *shares, f"{case['real']:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
