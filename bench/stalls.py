@@ -97,6 +97,9 @@ def generate(seed: int) -> Case:
         if kind["weights"] == "zeros":
             weight[rng.random(n) < 0.3] = 0.0
             weight[0] = 1.0
+            # Row k is of class k, and a class without weight is refused.
+            missing = np.setdiff1d(np.arange(n_classes or 0), y[weight > 0.0]).astype(np.int64)
+            weight[missing] = 1.0
         arguments["sample_weight"] = weight
     kind.update(n=n, d=sum(widths), parties=len(widths), lam=lam, intercept=intercept)
     return Case(seed, kind, blocks, y, arguments)
