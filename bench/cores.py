@@ -268,6 +268,7 @@ CASES: dict[str, Case] = {
     ),
     "sparse-50": ("the same, 50 parties", lambda: sparse(1_000_000, 100_000, 100, 50), {}, {}),
     "dense-large": ("5,000,000 × 54, dense, 2 parties", lambda: dense(5_000_000, 54, 2), {}, {}),
+    "dense-huge": ("10,000,000 × 54, dense, 2 parties", lambda: dense(10_000_000, 54, 2), {}, {}),
     "sparse-large": (
         "2,000,000 × 100,000, 100 entries in strata, 2 parties",
         lambda: strata(2_000_000, 100_000, 100, 2),
