@@ -118,7 +118,15 @@ def keep_rows(room, address, bounds, *arguments):
 
 @kernel
 def keep_sums(room, address, bounds, own, *arguments):
-    """As :func:`keep_rows`, a job of :func:`over_sums`."""
+    """As :func:`keep_rows`, a job of :func:`over_sums`.
+
+    Parameters
+    ----------
+    room
+        As of :func:`keep_rows`.
+    address, bounds, own, *arguments
+        As of :func:`over_sums`.
+    """
     return keep_described_sums((address, bounds, own, *arguments), room)
 
 

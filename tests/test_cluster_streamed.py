@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from fastadmm.cluster.engine import rows_of
 from fastadmm.cluster.rows import solve_rows
+from fastadmm.coordinator import metric_limits
+from fastadmm.coordinator.subspace import subspace
 from fastadmm.engine.spilled import SpilledRows
 from fastadmm.problem.problem import make_problem
 from fastadmm.runs.plan import make_plan
@@ -119,6 +121,8 @@ def test_each_worker_may_have_its_own_limit(data, tmp_path):
 
 
 def test_messages_in_scratch_files(data, tmp_path, monkeypatch):
+    for module in (subspace, metric_limits):  # messages are long
+        monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
     config = RunConfig(str(data), threads=1, gap=0.0, rounds=6, history=3, lambda_=1e-6)
     start_run(config, tmp_path / "one")
     monkeypatch.setattr("fastadmm.runs.plan.resident_bytes", lambda *_: 0)  # as of more rows

@@ -164,7 +164,9 @@ def test_a_gradient_that_was_asked_about_before_teaches_nothing() -> None:
 def test_a_restored_run_takes_the_same_steps(loss: str) -> None:
     rng = np.random.default_rng(4)
     problem = make_problem(wide_blocks(), rng.normal(size=20), lam=1e-3, loss=loss)
-    options = SolverOptions(scheme="subspace", gap=1e-12, n_threads=1)
+    # In one process all columns are sent where the loss has kinks, and no model is needed.
+    asked = "one" if loss == "quantile" else "auto"
+    options = SolverOptions(scheme="subspace", gap=1e-12, n_threads=1, directions=asked)
     solver = Solver(problem, options)
     for _ in range(3):
         solver.round()
