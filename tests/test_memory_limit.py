@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.coordinator import metric_limits
 from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.scheme import Shape
+from fastadmm.coordinator.subspace import subspace
 from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
@@ -162,6 +164,8 @@ def test_history_adapts_and_is_written_down(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fastadmm.engine.spilled.CAN_SPILL", False)  # else messages go to a scratch file
+    for module in (subspace, metric_limits):  # messages are long
+        monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
     config = configuration(folder, rounds=20)
     parties = open_partition(config.data).parties
     free = make_plan(parties, [], N, config, n_threads=2)
