@@ -32,7 +32,7 @@ _DENSE_COLUMN_BYTES, MOST_ON_GRAM = 16.0, 4096
 #: Bytes per entry of sparse rows copied into one matrix, and of sparse columns; per number of a message; a
 #: size that is always allowed, and one that columns may always take. Numbers held per element of a Hessian,
 #: and how many of these are always allowed.
-ENTRY_BYTES, _COLUMN_BYTES, NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 26, 1 << 31
+ENTRY_BYTES, _COLUMN_BYTES, NUMBER_BYTES, _FEW_BYTES, MANY_BYTES = 10.0, 24.0, 8.0, 1 << 28, 1 << 31
 _HESSIAN_NUMBERS, _FEW_NUMBERS = 12.0, 1 << 24
 
 #: Bytes of all columns as messages that are not many where rounds would hardly end without.

@@ -264,7 +264,8 @@ def limit_of_ascent(
     if rounds is None and max(widths) <= most:
         otherwise = min(otherwise, at_once(columns, quadratic))
     passes = otherwise / of_ascent_pass(entries, dense)
-    some = 1.0 if n_samples * entries > _SHARED_ENTRIES else _SOME_COLUMNS
+    shared = rounds is None and n_samples * entries > _SHARED_ENTRIES  # with kinks all else takes far longer
+    some = 1.0 if shared else _SOME_COLUMNS
     if columns >= _MANY_COLUMNS * n_samples:
         return passes
     return passes if columns >= some * n_samples and passes >= _PASSES_OF_TRIAL else 0.0
