@@ -343,8 +343,9 @@ class RunConfig:
         int | None,
         Setting(
             "method",
-            "how much of the past the coordinator keeps: directions per party in `subspace` (at least"
-            " 2), otherwise differences of the acceleration. By default as much as is useful and "
+            "how much of the past the coordinator keeps: directions per party in `subspace` (at least "
+            "2, and more while the messages of a party are below 2 MB), otherwise differences of the "
+            "acceleration. By default as much as is useful and "
             "memory allows; if memory decides, the number is written to `run.toml`",
             sign="not negative",
             solver="history",
