@@ -100,10 +100,35 @@ def test_how_many_products_are_worth_a_try() -> None:
         2000, [300], [1.0], 9e4, quadratic=False
     )
     assert products_to_try(20_000, [400], [0.05], 419.0, quadratic=False) > 0
+    assert not products_to_try(20_000, [164], [1.0], 164.0**2, quadratic=True)  # one Hessian solves it
 
 
-def test_dense_tables_that_try_products() -> None:
-    assert dense_rows_pay(8000, [233] * 3, 64, quadratic=False)
-    assert dense_rows_pay(2000, [150] * 2, 64, quadratic=False)
-    assert not dense_rows_pay(2600, [400] * 3, 64, quadratic=False)  # a Hessian takes too much memory
+def broad(spread: float) -> Problem:
+    """Dense columns that are too many for a Hessian, and few enough for every party's own."""
+    rng, (n, d) = np.random.default_rng(5), (2600, 400)
+    X = [rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-spread / 2, spread / 2, d) for _ in range(3)]
+    z = sum(own @ (rng.normal(size=d) / own.std(axis=0)) for own in X) / 30.0
+    return make_problem(X, (z > rng.logistic(size=n)) * 1.0, lam=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_products_alone(spread: float) -> None:
+    given = broad(spread)
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    assert solver.method.rows.how == "products"
+    record = solver.round()
+    assert record.gap <= 1e-6
+    exact = solve(given, SolverOptions(gap=1e-8, directions="one", max_rounds=300))
+    assert -1e-8 * exact.objective <= record.objective - exact.objective <= 1e-6 * exact.objective
+    for rounds in (1, 2):
+        assert_resumed_is_the_same(given, SolverOptions(gap=0.0), rounds)
+
+
+def test_dense_tables_by_products() -> None:
+    assert dense_rows_pay(8000, [233] * 3, 64, quadratic=False) == "gram"  # after a trial
+    assert dense_rows_pay(2000, [150] * 2, 64, quadratic=False) == "gram"
+    assert (
+        dense_rows_pay(2600, [400] * 3, 64, quadratic=False) == "products"
+    )  # a Hessian takes too much memory
+    assert not dense_rows_pay(2600, [400] * 3, 64, quadratic=True)
     assert not dense_rows_pay(4000, [1100], 64, quadratic=False)  # gradients are directions enough

@@ -91,7 +91,7 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
         ([block.shape[1] for block in blocks], [block.density for block in blocks]),
     )
     if rounds is SPARSE_SPAN and all(isinstance(block, DenseBlock) for block in blocks):
-        return "gram" if dense_rows_pay(n, shapes[0], most, quadratic) else ""
+        return dense_rows_pay(n, shapes[0], most, quadratic)
     if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > MOSTLY * columns:
         return ""  # columns with so many entries take no more memory and time as messages
     square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf

@@ -185,8 +185,8 @@ def products_to_try(
         As for :func:`stacked_rows_pay`.
     """
     columns, entries = sum(widths), entries_of_row(widths, densities)
-    if least_stride(n_samples, columns, quadratic):
-        return 0  # matrices of samples are little work
+    if quadratic or least_stride(n_samples, columns, quadratic):
+        return 0  # a single matrix solves it, or matrices of samples are little work
     if entries == columns:
         matrices = of_dense_hessians(n_samples, columns, quadratic, 0)
     else:
@@ -196,29 +196,36 @@ def products_to_try(
     return tried if tried >= _FEWEST_TRIED else 0
 
 
-def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> bool:
+def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> str:
     """Whether Newton's method on dense columns, read in place, is less work than messages.
 
     Parameters
     ----------
     n_samples, widths, most, quadratic
         As for :func:`whole_span_pays`.
+
+    Returns
+    -------
+    {"gram", "products", ""}
+        As of :func:`stacked_rows_pay`.
     """
     columns, densities = sum(widths), [1.0] * len(widths)
     if n_samples < _FEWEST_ROWS and whole_span_pays(n_samples, widths, densities, most, quadratic):
-        return False  # as messages, one compiled call does it all
-    if columns < _FEWEST_COLUMNS or not hessian_fits(n_samples, widths, most):
-        return False
-    least = least_stride(n_samples, columns, quadratic)
+        return ""  # as messages, one compiled call does it all
+    if columns < _FEWEST_COLUMNS:
+        return ""
+    least, fits = least_stride(n_samples, columns, quadratic), hessian_fits(n_samples, widths, most)
     rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25 * _growth(n_samples, columns)
     rounds *= 1.0 if least or quadratic else _HESSIAN_IS_STEADIER
     directions = rounds * by_directions(n_samples, widths, densities, SPAN)
-    if of_dense_rows(n_samples, columns, quadratic, least) <= directions:
-        return True
-    # Products are tried first, and what is hard for them is harder for directions, unless these are mere
-    # gradients: then rounds cost a fraction.
+    if fits and of_dense_rows(n_samples, columns, quadratic, least) <= directions:
+        return "gram"
+    # Where a Hessian fits, products are tried first. What is hard for them is harder for directions, unless
+    # these are mere gradients: then rounds cost a fraction.
     factorised = all(choose_metric_solver((n_samples, width), 1.0)[0] == "gram" for width in widths)
-    return factorised and of_dense_products(n_samples, columns) <= directions
+    if quadratic or not factorised or of_dense_products(n_samples, columns) > directions:
+        return ""
+    return "gram" if fits else "products"
 
 
 def ascends_sometimes(n_samples: int, columns: int) -> bool:
@@ -325,8 +332,9 @@ def bytes_side_by_side(
     square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
-        if not dense_rows_pay(n_samples, widths, most, quadratic):
-            return 0 if ascends else None
+        how = dense_rows_pay(n_samples, widths, most, quadratic)
+        if how != "gram":
+            return 0 if how or ascends else None
         least = least_stride(n_samples, columns, quadratic)
         rows = n_samples / least if least else 0.0
         return math.ceil(bytes_of_hessian(columns) + 16.0 * columns * rows)
