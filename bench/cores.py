@@ -359,7 +359,8 @@ def render(measured: dict[str, Any]) -> str:
         shares = [f"{alone[str(cores)] / seconds[str(cores)]:.1f}" for cores in CORES[1:]]
         counts = f"{case['entries']:.1e}".replace("e+0", "e"), str(case["rounds"])
         left = [str(case["jobs"]), f"{1e3 * case['serial']:.1f}"] if "jobs" in case else ["–", "–"]
-        cells = [CASES[name][0], *counts, f"{min(alone.values()):.2f}", *left, *shares, f"{case['real']:.1f}"]
+        really = "–" if case["real"] is None else f"{case['real']:.1f}"
+        cells = [CASES[name][0], *counts, f"{min(alone.values()):.2f}", *left, *shares, really]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
