@@ -194,6 +194,7 @@ def test_columns_that_nearly_cancel() -> None:
 
 def test_what_is_least_work() -> None:
     assert dense_rows_pay(200_000, [10] * 4, 64, quadratic=False)
+    assert dense_rows_pay(10**7, [27] * 2, 64, quadratic=False) == "gram"  # else all columns are copied
     assert dense_rows_pay(20_640, [41] * 4, 64, quadratic=True)
     assert not dense_rows_pay(5000, [10] * 4, 64, quadratic=False)  # one leaf
     assert not dense_rows_pay(200_000, [3, 3], 64, quadratic=False)

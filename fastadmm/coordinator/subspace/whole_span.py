@@ -210,7 +210,8 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
         As of :func:`stacked_rows_pay`.
     """
     columns, densities = sum(widths), [1.0] * len(widths)
-    if n_samples < _FEWEST_ROWS and whole_span_pays(n_samples, widths, densities, most, quadratic):
+    whole = whole_span_pays(n_samples, widths, densities, most, quadratic)
+    if whole and n_samples < _FEWEST_ROWS:
         return ""  # as messages, one compiled call does it all
     if columns < _FEWEST_COLUMNS:
         return ""
@@ -218,6 +219,8 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     rounds = min(1.0, _ROWS_KNOWN / n_samples) ** 0.25 * _growth(n_samples, columns)
     rounds *= 1.0 if least or quadratic else _HESSIAN_IS_STEADIER
     directions = rounds * by_directions(n_samples, widths, densities, SPAN)
+    if whole:  # all columns would be sent, however few rounds directions take
+        directions = max(directions, at_once(columns, quadratic))
     if fits and of_dense_rows(n_samples, columns, quadratic, least) <= directions:
         return "gram"
     # Where a Hessian fits, products are tried first. What is hard for them is harder for directions, unless
