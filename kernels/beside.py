@@ -14,6 +14,7 @@ from fastadmm.kernels.dense_rows import add_products
 from fastadmm.kernels.policy import kernel, spliced
 
 __all__ = [
+    "add_beside_products",
     "beside_blocks",
     "beside_gram",
     "beside_hessian_product",
@@ -52,7 +53,7 @@ def beside_blocks(n_columns, start, stop):
 
 
 @spliced
-def _add_products(matrices, x, total, start, stop):
+def add_beside_products(matrices, x, total, start, stop):
     """Add ``D x`` for the rows of a range to ``total`` of shape (N,)."""
     first = 0
     for matrix in matrices:
@@ -83,7 +84,7 @@ def beside_move(matrices, step, origin, base, intercept, total, z, start, stop):
     else:
         for i in range(stop - start):
             own_total[i] = 0.0
-    _add_products(matrices, step, total, start, stop)
+    add_beside_products(matrices, step, total, start, stop)
     for i in range(stop - start):
         own_z[i] = (own_base[i] + own_total[i]) + intercept
 
@@ -114,7 +115,7 @@ def beside_product(matrices, x, out, start, stop):
         end = min(begin + _ROWS, stop)
         for i in range(begin, end):
             out[i] = 0.0
-        _add_products(matrices, x, out, begin, end)
+        add_beside_products(matrices, x, out, begin, end)
 
 
 @kernel
@@ -144,7 +145,7 @@ def beside_hessian_product(matrices, x, weight, out, start, stop):
         end = min(begin + size, stop)
         for i in range(begin, end):
             product[i] = 0.0
-        _add_products(matrices, x, product, begin, end)
+        add_beside_products(matrices, x, product, begin, end)
         for i in range(begin, end):
             product[i] *= weight[i]
         beside_slopes(matrices, product, out, begin, end)

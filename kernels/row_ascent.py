@@ -19,8 +19,11 @@ from fastadmm.kernels.policy import inline, kernel, spliced
 from fastadmm.kernels.shuffle import shuffle
 from fastadmm.kernels.vectors import LANES, dot
 
-__all__ = ["ascend_dense_rows", "ascend_rows", "square_dense_rows", "square_rows"]
+__all__ = ["ascend_dense_rows", "ascend_mixed_rows", "ascend_rows", "square_dense_rows", "square_rows"]
 
+
+#: A row of fewer numbers is multiplied one by one: a view takes longer.
+_NARROW = 12
 
 #: Neighbouring rows that stay together in every order: read from memory one by one, they take twice as long.
 _GROUP = 8
@@ -60,6 +63,26 @@ def _add_dense(rows, i, step, x):
         for j in range(len(own)):
             out[j] = fma(own[j], step, out[j])
         first += len(own)
+
+
+@inline
+def _mixed_product(rows, i, x, room):
+    indptr, indices, data, matrix = rows
+    total, first = _csr_product((indptr, indices, data), i, x, room), len(x) - matrix.shape[1]
+    if matrix.shape[1] >= _NARROW:
+        return total + dot(matrix[i], x[first:], room)
+    for j in range(matrix.shape[1]):
+        total = fma(matrix[i, j], x[first + j], total)
+    return total
+
+
+@inline
+def _add_mixed(rows, i, step, x):
+    indptr, indices, data, matrix = rows
+    _add_csr((indptr, indices, data), i, step, x)
+    first = len(x) - matrix.shape[1]
+    for j in range(matrix.shape[1]):
+        x[first + j] = fma(matrix[i, j], step, x[first + j])
 
 
 @spliced
@@ -131,6 +154,17 @@ def ascend_dense_rows(prox, extra, rows, squares, labels, scale, lead, seed, ord
     """
     about = prox, extra, rows, squares, labels
     return _ascend(_dense_product, _add_dense, about, scale, lead, seed, order, u, x, intercept)
+
+
+@kernel
+def ascend_mixed_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u, x, intercept):
+    """As :func:`ascend_rows`, where ``rows`` ends with a matrix of the columns behind the sparse ones.
+
+    ``prox``, ``extra``, ``squares``, ``labels``, ``scale``, ``lead``, ``seed``, ``order``, ``u``, ``x`` and
+    ``intercept`` as there.
+    """
+    about = prox, extra, rows, squares, labels
+    return _ascend(_mixed_product, _add_mixed, about, scale, lead, seed, order, u, x, intercept)
 
 
 @kernel

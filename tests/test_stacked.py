@@ -214,7 +214,9 @@ def test_what_goes_by_directions() -> None:
 
 def test_what_is_least_work() -> None:
     assert stacked_rows_pay(32_561, [66, 57], [0.12, 0.1], 196.0, 32, quadratic=False) == "gram"
-    assert stacked_rows_pay(32_561, [66, 57], [1.0, 1.0], 123.0**2, 66, quadratic=False) == ""
+    # Dense columns cost less than as many sparse entries, and fewer are copied.
+    assert stacked_rows_pay(20_000, [200, 20_000], [1.0, 0.0015], 9e2, 32, quadratic=False) == "products"
+    assert stacked_rows_pay(20_000, [9_000, 11_200], [0.011, 0.012], 5.3e4, 32, quadratic=False) == ""
     assert stacked_rows_pay(20_000, [350, 350], [0.03, 0.03], 441.0, 32, quadratic=False) == "products"
     assert stacked_rows_pay(25_000, [40_000, 40_000], [0.0017, 0.0017], 2e4, 32, quadratic=False) == ""
     # Of long rows rounds by directions read an entry in less time.

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, gram_leaves, mirrored, pass_leaves
+from fastadmm.blocks.stored import dense_columns
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.pages import free
@@ -30,17 +31,17 @@ def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
 
 
 def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
-    """Mean over rows of all workers, some of them, of their squared number of entries in all blocks."""
+    """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones."""
     n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
-    dense = float(sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock)))
     if not sparse:
-        return dense**2
-
+        return 0.0
+    apart = dense_columns([block.shape[1] for block in blocks], [block.density for block in blocks])
+    few = 0 if apart else sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
     step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
 
     def piece(rows: tuple[int, int]) -> Array:
         start, stop = rows[0] + -(engine.first_row + rows[0]) % step, rows[1]
-        lengths = np.full(len(range(start, stop, step)), dense)
+        lengths = np.full(len(range(start, stop, step)), float(few))
         for block in sparse:
             lengths += block.indptr[start + 1 : stop + 1 : step] - block.indptr[start:stop:step]
         return np.array([lengths @ lengths, len(lengths)])  # whole numbers, exact in any order
@@ -80,6 +81,13 @@ class Beside:
         # As many matrices as there are here: kernels are not compiled for another number.
         nothing = np.empty((len(numbers), 0))
         return Beside([out, *[nothing] * (len(self.matrices) - 1)])
+
+    def joined(self, engine: Engine) -> Array:
+        """All columns in one matrix: the only one itself, or a copy."""
+        own = [matrix for matrix in self.matrices if matrix.shape[1]]
+        if len(own) == 1:
+            return own[0]
+        return self.some_rows(np.arange(self.shape[0]), engine).matrices[0]
 
     def give_back(self, engine: Engine) -> None:
         """Let go of matrices that nobody else knows: their memory is given back by all threads."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.mixed import Mixed
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.blocks.tiles import tile_rows
 from fastadmm.coordinator.certificate import primal_value
@@ -139,7 +140,7 @@ class _Program:
         self,
         problem: Problem,
         penalty: PartyPenalty,
-        rows: FeatureBlock | Beside,
+        rows: FeatureBlock | Beside | Mixed,
         engine: Engine,
         check: Callable[[], None],
     ) -> None:
@@ -334,7 +335,7 @@ def better(one: Saddle | None, other: Saddle) -> Saddle:
 def find_saddle(
     problem: Problem,
     penalty: PartyPenalty,
-    rows: FeatureBlock | Beside,
+    rows: FeatureBlock | Beside | Mixed,
     wanted: float,
     engine: Engine,
     check: Callable[[], None] = lambda: None,
@@ -347,7 +348,7 @@ def find_saddle(
         With a convex loss whose slopes jump between two ends, at one kink.
     penalty : PartyPenalty
         Of every column: a sum over weights, with an inside.
-    rows : FeatureBlock or Beside, of shape (N, d)
+    rows : FeatureBlock, Beside or Mixed, of shape (N, d)
     wanted : float
         Relative gap to end at, among models of these columns.
     engine : Engine

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fastadmm.blocks.stored import are_narrow, dense_columns
+
 __all__ = [
     "ENTRY_BYTES",
     "MANY_BYTES",
@@ -86,7 +88,7 @@ def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> i
 def fits_side_by_side(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int, faces: bool = False
 ) -> bool:
-    """Whether the rows of all parties in one matrix take no more memory than the messages would, or little.
+    """Whether the sparse rows of all parties in one matrix take no more memory than messages, or little.
 
     Parameters
     ----------
@@ -101,7 +103,8 @@ def fits_side_by_side(
     messages = NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     if faces:
         return bytes_of_columns(n_samples, widths, densities) <= max(messages, MANY_BYTES)
-    return ENTRY_BYTES * n_samples * entries <= max(messages, _FEW_BYTES)
+    copied = entries - dense_columns(widths, densities)
+    return ENTRY_BYTES * n_samples * copied <= max(messages, _FEW_BYTES)
 
 
 def bytes_of_columns(
@@ -140,7 +143,10 @@ def bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[flo
     n_samples, widths, densities
         As for :func:`fits_side_by_side`.
     """
-    columns, entries = sum(widths), entries_of_row(widths, densities)
-    index = 2.0 if columns <= 1 << 16 else 4.0
-    apart = len(widths) > 1 or min(densities) == 1.0
-    return ((NUMBER_BYTES + index) * entries + 2 * NUMBER_BYTES) * n_samples if apart else 0.0
+    dense, copied = dense_columns(widths, densities), 0.0
+    if sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1):
+        columns, entries = sum(widths) - dense, entries_of_row(widths, densities) - dense
+        copied = (NUMBER_BYTES + (2.0 if columns <= 1 << 16 else 4.0)) * entries + 2 * NUMBER_BYTES
+    if are_narrow(widths, densities):
+        copied += NUMBER_BYTES * dense
+    return copied * n_samples

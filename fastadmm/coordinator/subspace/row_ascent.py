@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square
 from fastadmm.coordinator.certificate import inner, penalty_unit, primal_value
 from fastadmm.coordinator.subspace.bent_rows import Lines
@@ -81,7 +81,7 @@ def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
 
 
 def ascend(
-    problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, wanted: float, most: float, engine: Engine
+    problem: Problem, rows: Rows, point: SpanPoint, wanted: float, most: float, engine: Engine
 ) -> Ascent | None:
     """Passes over the rows until the gap is closed, or another method is expected to be faster.
 
@@ -89,7 +89,7 @@ def ascend(
     ----------
     problem : Problem
         With a loss that has a ``prox_of_row``.
-    rows : CSRBlock or Beside, of shape (N, d)
+    rows : CSRBlock, Beside or Mixed, of shape (N, d)
     point : SpanPoint
         Weights of all parties, with their best intercept. If they are not zero, the gradient there is the
         first dual vector.
@@ -105,7 +105,7 @@ def ascend(
         None if it gave up. Newton's method then starts at the given point: the weights after a few passes
         are no better a start than zero.
     """
-    from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_rows
+    from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_mixed_rows, ascend_rows
 
     scale, loss = problem.regularization, problem.loss
     squares = _row_squares(rows, engine)
@@ -117,8 +117,11 @@ def ascend(
     extra, found = loss.kernel_arguments(), np.empty(1)
     row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
     prox = address_of(loss.kernels().prox_of_row, row)
+    arrays: tuple[Any, ...]
     if isinstance(rows, Beside):
         kernel, arrays = ascend_dense_rows, rows.matrices
+    elif isinstance(rows, Mixed):
+        kernel, arrays = ascend_mixed_rows, (*rows.arrays[0], rows.dense.joined(engine))
     else:
         kernel, arrays = ascend_rows, (rows.indptr, rows.indices, rows.data)
     number, rises, excess, size = 0, [math.inf], 1.0, abs(least) if math.isfinite(least) else 0.0
@@ -153,7 +156,7 @@ def ascend(
 
 
 def _beginning(
-    problem: Problem, rows: CSRBlock | Beside, squares: Array, point: SpanPoint, engine: Engine
+    problem: Problem, rows: Rows, squares: Array, point: SpanPoint, engine: Engine
 ) -> tuple[Array, Array, float]:
     """Dual vector and weights at the start; and the objective at given weights, if they are not zero."""
     loss, scale, c, u = problem.loss, problem.regularization, point.coefficients, np.zeros(len(squares))
@@ -184,7 +187,7 @@ def _passes(excess: float, rate: float) -> float:
     return math.log(excess) / -math.log(rate)
 
 
-def _lead(problem: Problem, rows: CSRBlock | Beside, squares: Array, engine: Engine) -> float:
+def _lead(problem: Problem, rows: Rows, squares: Array, engine: Engine) -> float:
     """Square of the constant entry of the intercept's column."""
     n = len(squares)
     bend = penalty_unit(problem, engine) * problem.total_weight / n
@@ -215,10 +218,12 @@ def _slopes(problem: Problem, engine: Engine) -> tuple[Array, Array]:
     return lines.least, lines.most
 
 
-def _row_squares(rows: CSRBlock | Beside, engine: Engine) -> Array:
+def _row_squares(rows: Rows, engine: Engine) -> Array:
     """Squared length of every row."""
     from fastadmm.kernels.row_ascent import square_dense_rows, square_rows
 
+    if isinstance(rows, Mixed):
+        return engine.plus(_row_squares(rows.sparse, engine), _row_squares(rows.dense, engine))
     out = np.empty(rows.shape[0])
     leaves = engine.leaves(len(out))
     if isinstance(rows, Beside):

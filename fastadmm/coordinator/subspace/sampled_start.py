@@ -9,6 +9,7 @@ its loss is on the scale of the whole.
 from __future__ import annotations
 
 from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.mixed import Rows
 from fastadmm.blocks.side_by_side import Beside, some_rows
 from fastadmm.coordinator.subspace.row_samples import chosen_rows, strides
 from fastadmm.coordinator.subspace.span import SomeRows, SpanPoint, descend
@@ -25,7 +26,7 @@ _ACCURACY = 0.1
 
 
 def sampled_start(
-    problem: Problem, rows: CSRBlock | Beside, point: SpanPoint, hessian: SpanHessian, engine: Engine
+    problem: Problem, rows: Rows, point: SpanPoint, hessian: SpanHessian, engine: Engine
 ) -> SpanPoint:
     """The minimiser for the largest sample, reached from a point; the Hessian becomes that of this sample.
 
@@ -33,7 +34,7 @@ def sampled_start(
     ----------
     problem : Problem
         With a smooth loss.
-    rows : CSRBlock or Beside, of shape (N, d)
+    rows : CSRBlock, Beside or Mixed, of shape (N, d)
     point : SpanPoint
         Weights of all parties.
     hessian : SpanHessian
@@ -49,7 +50,7 @@ def sampled_start(
     for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
         numbers = chosen_rows(n, stride, engine)
         own = SomeRowsEngine(engine, numbers, n)
-        part = rows.some_rows(numbers, own) if isinstance(rows, Beside) else some_rows(rows, numbers, own)
+        part = some_rows(rows, numbers, own) if isinstance(rows, CSRBlock) else rows.some_rows(numbers, own)
         span = StackedSpan(SomeRows.of(problem, numbers, own, stride), part, own)
         begin = span.unmeasured(point.coefficients, point.intercept)
         point = descend(span, begin, 0.0, hessian, _ACCURACY * stride * d / engine.all_rows(n))

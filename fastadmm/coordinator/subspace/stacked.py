@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, DenseBlock
-from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square, side_by_side
+from fastadmm.blocks.block import DenseBlock
+from fastadmm.blocks.mixed import Rows, in_order, rows_of_all
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.subspace.memory_of_ways import hessian_fits
@@ -30,11 +31,11 @@ from fastadmm.coordinator.subspace.stacked_newton import minimise_by_products
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.subspace import NOTHING, SubspaceMethod, span_tolerance
 from fastadmm.coordinator.subspace.whole_span import (
-    MOSTLY,
     dense_rows_pay,
     kernel_pays,
     products_to_try,
     stacked_rows_pay,
+    too_full,
 )
 from fastadmm.coordinator.subspace.work_of_ways import SPARSE_SPAN, Rounds
 from fastadmm.engine.engine import Engine
@@ -85,15 +86,12 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     loss, blocks = problem.loss, problem.blocks
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
-    columns, quadratic = sum(block.shape[1] for block in blocks), loss.name == "squared"
-    n, shapes = (
-        engine.all_rows(problem.n_samples),
-        ([block.shape[1] for block in blocks], [block.density for block in blocks]),
-    )
+    n, quadratic = engine.all_rows(problem.n_samples), loss.name == "squared"
+    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     if rounds is SPARSE_SPAN and all(isinstance(block, DenseBlock) for block in blocks):
         return dense_rows_pay(n, shapes[0], most, quadratic)
-    if rounds.sweeps == 0.0 and sum(b.shape[1] * b.density for b in blocks) > MOSTLY * columns:
-        return ""  # columns with so many entries take no more memory and time as messages
+    if too_full(*shapes, rounds):
+        return ""
     square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf
     return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds)
 
@@ -136,9 +134,11 @@ class StackedRows:
     def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
         self.passes, self.tries = passes, True
-        ends = accumulate(block.shape[1] for block in self.blocks)
-        self._columns = tuple(pairwise([0, *ends]))
-        self._rows: CSRBlock | Beside | None = None
+        self._order = in_order(self.blocks)
+        ends = accumulate(self.blocks[m].shape[1] for m in self._order)
+        columns = dict(zip(self._order, pairwise([0, *ends])))
+        self._columns = [columns[m] for m in range(len(columns))]
+        self._rows: Rows | None = None
         self._span: StackedSpan | None = None
 
     def leave(self) -> None:
@@ -148,7 +148,7 @@ class StackedRows:
     def span(self, problem: Problem) -> StackedSpan:
         """Passes for a problem with these blocks."""
         if self._rows is None:
-            self._rows = side_by_side(self.blocks, self.engine)
+            self._rows = rows_of_all(self.blocks, self.engine)
         if self._span is None or self._span.problem is not problem:
             self._span = StackedSpan(problem, self._rows, self.engine)
         return self._span
@@ -168,7 +168,7 @@ class StackedRows:
         found = minimise_over_rows(problem, kernel, tolerance, accuracy, engine)
         if found is None:
             return None
-        c = np.concatenate([block.transposed_product(found[0], engine) for block in self.blocks])
+        c = self.joined([block.transposed_product(found[0], engine) for block in self.blocks])
         return SpanPoint(c, found[1], self.product(c))
 
     def most_products(self) -> int:
@@ -177,8 +177,12 @@ class StackedRows:
         return math.ceil(_ENTRIES_OF_ROUND / (self.engine.all_rows(self.blocks[0].shape[0]) * row))
 
     def parted(self, c: Array) -> list[Array]:
-        """The weights of all parties, split by party."""
+        """The weights of all parties, of shape (d,), split by party."""
         return [c[begin:end] for begin, end in self._columns]
+
+    def joined(self, weights: Sequence[Array]) -> Array:
+        """The weights of each party as those of all, of shape (d,), in the order of the rows' columns."""
+        return np.concatenate([weights[m] for m in self._order])
 
     def product(self, c: Array) -> Array:
         """Sum of all messages, of shape (N,), for weights of all parties."""
@@ -190,7 +194,7 @@ class StackedRows:
     def weights(self, method: SubspaceMethod) -> Array:
         """Weights of all parties at the current point of a method."""
         if len(method.coordinator.owner):
-            return np.concatenate(method.weights())
+            return self.joined(method.weights())
         return np.zeros(sum(block.shape[1] for block in self.blocks))
 
     def best(
@@ -271,7 +275,7 @@ class OverStackedRows(SubspaceMethod):
             super().begin_at(weights, intercept)
             return
         self.coordinator.all_at_once = False
-        c = np.concatenate(weights)
+        c = self.rows.joined(weights)
         self.stand_at(SpanPoint(c, intercept, self.rows.product(c)))
 
     def stand_at(self, point: SpanPoint) -> None:
@@ -314,7 +318,7 @@ class OverStackedRows(SubspaceMethod):
         products : ndarray of shape (d,)
             Products of the columns with the gradient.
         """
-        residual = self.problem.regularization * np.concatenate(self.weights())
+        residual = self.problem.regularization * self.rows.joined(self.weights())
         residual += products
         for party, own in zip(self.parties, self.rows.parted(residual)):
             party.know(gradient, own)

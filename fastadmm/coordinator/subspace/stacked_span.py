@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock
+from fastadmm.blocks.mixed import Rows
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
@@ -31,7 +32,7 @@ class HessianOfRows(NamedTuple):
 
     Attributes
     ----------
-    rows : CSRBlock or Beside, of shape (N, d)
+    rows : CSRBlock, Beside or Mixed, of shape (N, d)
     bend : ndarray of shape (N,)
         Second derivatives of the loss.
     engine : Engine
@@ -45,7 +46,7 @@ class HessianOfRows(NamedTuple):
         Second derivative in the intercept.
     """
 
-    rows: CSRBlock | Beside
+    rows: Rows
     bend: Array
     engine: Engine
     scale: float
@@ -79,11 +80,11 @@ class StackedSpan(Span):
     ----------
     problem : Problem or SomeRows
         One predictor per sample, smooth loss.
-    rows : CSRBlock or Beside, of shape (N, d)
+    rows : CSRBlock, Beside or Mixed, of shape (N, d)
     engine : Engine
     """
 
-    def __init__(self, problem: Problem | SomeRows, rows: CSRBlock | Beside, engine: Engine) -> None:
+    def __init__(self, problem: Problem | SomeRows, rows: Rows, engine: Engine) -> None:
         super().__init__(problem, np.empty((0, rows.shape[0])), engine)
         self.rows, self.side_by_side = rows, isinstance(rows, Beside)
         self._squares: Array | None = None
@@ -96,7 +97,7 @@ class StackedSpan(Span):
     def size(self) -> tuple[int, float]:
         """Number of columns, and of stored entries in the rows of all workers."""
         n, columns = self.engine.all_rows(self.rows.shape[0]), self.rows.shape[1]
-        return columns, n * columns * (self.rows.density if isinstance(self.rows, CSRBlock) else 1.0)
+        return columns, n * columns * (1.0 if isinstance(self.rows, Beside) else self.rows.density)
 
     def at(self, point: SpanPoint) -> Here:
         """A point that has loss and gradient, with its slope, in one pass over the columns."""
@@ -115,7 +116,7 @@ class StackedSpan(Span):
     def renew(self, hessian: SpanHessian, point: SpanPoint) -> None:
         h, lead, engine = self.curvature(point), self.lead, self.engine
         hessian.reference = h
-        if isinstance(self.rows, Beside):
+        if not isinstance(self.rows, CSRBlock):
             hessian.matrix = self.rows.gram(engine, h, lead)
             return
         hessian.matrix = gram = self.rows.gram(engine, h)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fastadmm.blocks.stored import dense_columns
 from fastadmm.coordinator.subspace.few_rows import has_few_rows
 from fastadmm.coordinator.subspace.memory_of_ways import (
     MANY_BYTES,
@@ -44,7 +45,6 @@ from fastadmm.coordinator.subspace.work_of_ways import (
 from fastadmm.parties.direction import choose_metric_solver
 
 __all__ = [
-    "MOSTLY",
     "ascends_sometimes",
     "bytes_of_few_rows",
     "bytes_side_by_side",
@@ -54,6 +54,7 @@ __all__ = [
     "limit_of_ascent",
     "products_to_try",
     "stacked_rows_pay",
+    "too_full",
     "whole_span_pays",
 ]
 
@@ -88,7 +89,7 @@ _SHARE_TRIED, _FEWEST_TRIED = 0.7, 12
 _OF_KINKS = 0.4
 
 #: Columns with a larger share of stored entries do not count as sparse.
-MOSTLY = 0.5
+_MOSTLY = 0.5
 
 
 def whole_span_pays(
@@ -120,6 +121,20 @@ def whole_span_pays(
     return max(widths) <= most and at_once(sum(widths), quadratic) <= directions
 
 
+def too_full(widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> bool:
+    """Whether sparse columns store so many entries that as messages they take no more memory and time.
+
+    Parameters
+    ----------
+    widths, densities, rounds
+        As for :func:`whole_span_pays`. Where the loss has kinks, dense columns count as well.
+    """
+    if rounds.sweeps > 0.0:
+        return False
+    apart = dense_columns(widths, densities) if rounds is SPARSE_SPAN else 0
+    return entries_of_row(widths, densities) - apart > _MOSTLY * (sum(widths) - apart)
+
+
 def stacked_rows_pay(
     n_samples: int,
     widths: Sequence[int],
@@ -136,7 +151,7 @@ def stacked_rows_pay(
     n_samples, widths, densities, most, quadratic, rounds
         As for :func:`whole_span_pays`.
     row_square : float
-        Mean of the squared number of entries of a row.
+        Mean of the squared number of sparse entries of a row.
 
     Returns
     -------
@@ -144,7 +159,7 @@ def stacked_rows_pay(
         How Newton's method has the Hessian then: as a matrix or, without kinks in the penalty, by products;
         with them coordinates descend on columns.
     """
-    columns, entries = sum(widths), entries_of_row(widths, densities)
+    columns = sum(widths)
     faces = rounds.sweeps > 0.0
     if not fits_side_by_side(n_samples, widths, densities, most, faces):
         return ""
@@ -155,7 +170,7 @@ def stacked_rows_pay(
         return ""
     # With many rows, directions need fewer rounds.
     steadier = (_STEADIER if otherwise < by_gram else 1.0) * min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    least += of_copy(n_samples, entries, len(widths))
+    least += of_copy(n_samples, widths, densities)
     directions = by_directions(n_samples, widths, densities, rounds)
     if rounds is SPARSE_SPAN:
         directions = min(directions, by_directions(n_samples, widths, densities, LONG_ROWS))
@@ -184,14 +199,15 @@ def products_to_try(
     n_samples, widths, densities, row_square, quadratic
         As for :func:`stacked_rows_pay`.
     """
-    columns, entries = sum(widths), entries_of_row(widths, densities)
+    columns, dense = sum(widths), dense_columns(widths, densities)
+    entries = entries_of_row(widths, densities) - dense
     if quadratic or least_stride(n_samples, columns, quadratic):
         return 0  # a single matrix solves it, or matrices of samples are little work
-    if entries == columns:
+    if dense == columns:
         matrices = of_dense_hessians(n_samples, columns, quadratic, 0)
     else:
-        matrices = of_hessians(n_samples, columns, row_square, quadratic)
-    each = of_product(n_samples, columns, entries)
+        matrices = of_hessians(n_samples, columns, dense, entries, row_square, quadratic)
+    each = of_product(n_samples, columns, dense, entries)
     tried = int(_SHARE_TRIED * _growth(n_samples, columns) * matrices / each)
     return tried if tried >= _FEWEST_TRIED else 0
 
@@ -273,7 +289,8 @@ def limit_of_ascent(
         otherwise = min(otherwise, *of_all_rows(*shapes))
     if rounds is None and max(widths) <= most:
         otherwise = min(otherwise, at_once(columns, quadratic))
-    passes = otherwise / of_ascent_pass(entries, dense)
+    own = dense_columns(widths, densities)
+    passes = otherwise / of_ascent_pass(own, entries - own)
     shared = rounds is None and n_samples * entries > _SHARED_ENTRIES  # with kinks all else takes far longer
     some = 1.0 if shared else _SOME_COLUMNS
     if columns >= _MANY_COLUMNS * n_samples:
@@ -332,24 +349,33 @@ def bytes_side_by_side(
         As for :func:`stacked_rows_pay`, taking the entries to be spread over rows at random.
     """
     columns, entries = sum(widths), entries_of_row(widths, densities)
-    square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + entries**2
+    own = dense_columns(widths, densities)
+    square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + (entries - own) ** 2
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
         how = dense_rows_pay(n_samples, widths, most, quadratic)
         if how != "gram":
             return 0 if how or ascends else None
-        least = least_stride(n_samples, columns, quadratic)
-        rows = n_samples / least if least else 0.0
-        return math.ceil(bytes_of_hessian(columns) + 16.0 * columns * rows)
-    if rounds.sweeps == 0.0 and entries > MOSTLY * columns:
+        return math.ceil(bytes_of_hessian(columns) + _bytes_of_samples(n_samples, columns, own, quadratic))
+    if too_full(widths, densities, rounds):
         return None
     way = stacked_rows_pay(n_samples, widths, densities, square, most, quadratic, rounds)
     if not (way or ascends):
         return None
     if way == "coordinates":
         return bytes_of_columns(n_samples, widths, densities)
-    copy = bytes_of_copy(n_samples, widths, densities)
-    return math.ceil(copy + (bytes_of_hessian(columns) if way == "gram" else 0.0))
+    taken = bytes_of_copy(n_samples, widths, densities)
+    if ascends and sum(density == 1.0 for density in densities) > 1:
+        taken += 8.0 * own * n_samples  # joined, for ascent
+    if way == "gram":
+        taken += bytes_of_hessian(columns) + _bytes_of_samples(n_samples, columns, own, quadratic)
+    return math.ceil(taken)
+
+
+def _bytes_of_samples(n_samples: int, columns: int, dense: int, quadratic: bool) -> float:
+    """Bytes of the dense columns of the rows in the samples that Newton's method begins with."""
+    least = least_stride(n_samples, columns, quadratic)
+    return 16.0 * dense * n_samples / least if least else 0.0
 
 
 def bytes_of_few_rows(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fastadmm.blocks.stored import dense_columns
 from fastadmm.coordinator.subspace.memory_of_ways import (
     ENTRY_BYTES,
     NUMBER_BYTES,
@@ -106,6 +107,9 @@ _FROM_MEMORY, _CACHE_BYTES, _COPY = 0.6, 1 << 28, 3.0
 _FUSED_PASSES, _PASSES_OF_SQUARES, _FUSED_ENTRY, _FUSED_ROW = 6.5, 2.0, 0.9, 20.0
 _SAMPLE_HESSIANS, _FULL_HESSIANS, _FUSED_PAIR = 3.0, 1.5, 0.035
 
+#: A sparse entry times a dense column, in a Hessian.
+_CROSS_PAIR = 0.2
+
 #: An entry in a Hessian-vector product of dense columns, if a cache of so many bytes holds them, and
 #: otherwise.
 _CACHED_PRODUCT_ENTRY, _CACHED_BYTES, _DENSE_PRODUCT_ENTRY = 0.25, 1 << 23, 0.6
@@ -147,7 +151,7 @@ def of_all_rows(
     densities : sequence of float
         Share of each block's entries that are stored.
     row_square : float
-        Mean of the squared number of entries of a row.
+        Mean of the squared number of sparse entries of a row.
     most : int
         Messages that a party may keep.
     quadratic : bool
@@ -160,26 +164,38 @@ def of_all_rows(
     by_matrix, otherwise : float
         The first is infinite if the matrix would take too much memory.
     """
-    columns, entries = sum(widths), entries_of_row(widths, densities)
-    step = (_ENTRY + _far(n_samples, entries)) * entries + _ROW
+    columns, dense = sum(widths), dense_columns(widths, densities)
+    entries = entries_of_row(widths, densities) - dense
+    step = (_ENTRY + _far(n_samples, entries)) * entries + _FUSED_ENTRY * dense + _ROW
     least = least_stride(n_samples, columns, quadratic) if rounds is SPARSE_SPAN else 0
-    by_gram = of_hessians(n_samples, columns, row_square, quadratic, least)
+    by_gram = of_hessians(n_samples, columns, dense, entries, row_square, quadratic, least)
     by_gram += (_FUSED_PASSES if least else _STEPS) * step
     by_gram += rounds.sweeps * columns**2 / n_samples
     if not hessian_fits(n_samples, widths, most):
         by_gram = math.inf
     if rounds.sweeps > 0.0:
-        return by_gram, _PASSES * of_pass_entry(min(densities) == 1.0) * entries
-    each = of_product(n_samples, columns, entries)
-    return by_gram, _PRODUCTS * each + _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _STEP_ROW)
+        return by_gram, _PASSES * of_pass_entry(dense == columns) * (entries + dense)
+    each = of_product(n_samples, columns, dense, entries)
+    steps = _TRUNCATED_STEPS * (_STEP_ENTRY * entries + _FUSED_ENTRY * dense + _STEP_ROW)
+    return by_gram, _PRODUCTS * each + steps
 
 
-def of_hessians(n_samples: int, columns: int, row_square: float, quadratic: bool, least: int = 0) -> float:
+def of_hessians(
+    n_samples: int,
+    columns: int,
+    dense: int,
+    entries: float,
+    row_square: float,
+    quadratic: bool,
+    least: int = 0,
+) -> float:
     """All Hessians of Newton's method on sparse rows, with their factors.
 
     Parameters
     ----------
     n_samples, columns : int
+    dense, entries
+        As for :func:`of_product`.
     row_square : float
         As for :func:`of_all_rows`.
     quadratic : bool
@@ -189,17 +205,29 @@ def of_hessians(n_samples: int, columns: int, row_square: float, quadratic: bool
     """
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
     number = 1.0 if quadratic and not least else _SPARSE_HESSIANS
-    pairs = 0.5 * of_pair(columns, dense=False) * row_square
+    pairs = 0.5 * of_pair(columns - dense, dense=False) * row_square
+    pairs += _CROSS_PAIR * dense * entries + _FUSED_PAIR * dense**2
     return number * (pairs / max(1, least) + solved / n_samples)
 
 
-def of_product(n_samples: int, columns: int, entries: float) -> float:
-    """A Hessian-vector product; ``entries``: of a row, as many as ``columns`` in dense rows."""
-    if entries == columns:
-        cached = NUMBER_BYTES * n_samples * entries <= _CACHED_BYTES
-        return (_CACHED_PRODUCT_ENTRY if cached else _DENSE_PRODUCT_ENTRY) * entries + _PRODUCT_ROW
-    entry = _far(n_samples, entries) + (_PRODUCT_ENTRY if columns <= _FIRST_COLUMNS else _FAR_ENTRY)
-    return entry * entries + _PRODUCT_ROW + _PRODUCT_COLUMN * columns / n_samples
+def of_product(n_samples: int, columns: int, dense: int, entries: float) -> float:
+    """A Hessian-vector product.
+
+    Parameters
+    ----------
+    n_samples, columns : int
+    dense : int
+        Columns that are stored as dense ones.
+    entries : float
+        Stored entries of a row in the other columns.
+    """
+    cached = NUMBER_BYTES * n_samples * dense <= _CACHED_BYTES
+    of_dense = (_CACHED_PRODUCT_ENTRY if cached else _DENSE_PRODUCT_ENTRY) * dense + _PRODUCT_ROW
+    if dense == columns:
+        return of_dense
+    entry = _PRODUCT_ENTRY if columns - dense <= _FIRST_COLUMNS else _FAR_ENTRY
+    entry += _far(n_samples, entries)
+    return of_dense + entry * entries + _PRODUCT_COLUMN * columns / n_samples
 
 
 def of_pair(columns: int, dense: bool) -> float:
@@ -268,23 +296,30 @@ def of_dense_hessians(n_samples: int, columns: int, quadratic: bool, least: int)
     return _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
 
 
-def of_copy(n_samples: int, entries: float, n_parties: int) -> float:
-    """A copy of the parties' sparse rows as one matrix, and the calls; ``entries``: of a row.
+def of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> float:
+    """A copy of the parties' sparse rows as one matrix, and the calls.
 
     The rows of a single party need no copy.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As for :func:`of_all_rows`.
     """
-    return _CALLS / n_samples + (_COPY * entries if n_parties > 1 else 0.0)
+    dense = dense_columns(widths, densities)
+    apart = sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1)
+    return _CALLS / n_samples + (_COPY * (entries_of_row(widths, densities) - dense) if apart else 0.0)
 
 
 def of_dense_products(n_samples: int, columns: int) -> float:
     """Truncated Newton on dense columns in place."""
     passes = _TRUNCATED_STEPS * (_FUSED_ENTRY * columns + _FUSED_ROW)
-    return passes + _PRODUCTS * of_product(n_samples, columns, float(columns))
+    return passes + _PRODUCTS * of_product(n_samples, columns, columns, 0.0)
 
 
-def of_ascent_pass(entries: float, dense: bool) -> float:
-    """A pass of dual coordinate ascent over rows of so many ``entries``; ``dense``: whether they are."""
-    return (_DENSE_ASCENT if dense else _ASCENT) * entries + _ASCENT_ROW
+def of_ascent_pass(dense: int, entries: float) -> float:
+    """A pass of dual coordinate ascent; ``dense`` columns and other ``entries`` of a row."""
+    return _DENSE_ASCENT * dense + _ASCENT * entries + _ASCENT_ROW
 
 
 def of_classes(n_samples: int, weights: int, entries: float, dense: bool) -> tuple[float, float]:

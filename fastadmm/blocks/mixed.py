@@ -1,0 +1,134 @@
+"""Dense and sparse columns with the same rows: each kind is read as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, FeatureBlock, gram_leaves, mirrored
+from fastadmm.blocks.side_by_side import Beside, side_by_side, some_rows
+from fastadmm.blocks.stored import are_narrow, dense_columns
+from fastadmm.blocks.tiles import tile_rows
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.tree import Ranges
+
+__all__ = ["Mixed", "Rows", "in_order", "rows_of_all"]
+
+Array = np.ndarray
+
+
+class Mixed:
+    """Sparse columns and, after them, dense ones.
+
+    Parameters
+    ----------
+    sparse : CSRBlock of shape (N, d_0)
+        In memory.
+    dense : Beside of shape (N, d_1)
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (N, d).
+    density : float
+        Share of the entries that are stored.
+    """
+
+    def __init__(self, sparse: CSRBlock, dense: Beside) -> None:
+        (n, own), (_, more) = sparse.shape, dense.shape
+        self.sparse, self.dense, self.shape = sparse, dense, (n, own + more)
+        self.density = (sparse.density * own + more) / (own + more)
+        self.arrays = (sparse.indptr, sparse.indices, sparse.data), dense.matrices
+
+    def _leaves(self, engine: Engine, numbers: int = 1) -> Ranges:
+        """As of a block with so many entries."""
+        everything = engine.all_rows(self.shape[0])
+        entries = self.density * everything * self.shape[1]
+        return engine.leaves(self.shape[0], entries, entries / numbers)
+
+    def some_rows(self, numbers: Array, engine: Engine) -> Mixed:
+        """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
+        return Mixed(some_rows(self.sparse, numbers, engine), self.dense.some_rows(numbers, engine))
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        """``D x`` of shape (N,) for x of shape (d,)."""
+        from fastadmm.kernels.mixed import mixed_product
+
+        out, columns = engine.vector(self.shape[0]), self.sparse.shape[1]
+        engine.over_rows(mixed_product, self._leaves(engine), *self.arrays, columns, x, out)
+        return out
+
+    def transposed_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,) for v of shape (N,)."""
+        from fastadmm.kernels.mixed import mixed_transposed
+
+        d, given = self.shape[1], (*self.arrays, self.sparse.shape[1], v)
+        return engine.sum_over_rows(mixed_transposed, self._leaves(engine, d), (d,), *given)
+
+    def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
+        """``D.T diag(weight) D x`` of shape (d,), for x of shape (d,) and weights of shape (N,)."""
+        from fastadmm.kernels.mixed import mixed_hessian_product
+
+        d, given = self.shape[1], (*self.arrays, self.sparse.shape[1], x, weight)
+        return engine.sum_over_rows(mixed_hessian_product, self._leaves(engine, d), (d,), *given)
+
+    def column_squares(self, engine: Engine) -> Array:
+        """Diagonal of the Gram matrix, of shape (d,)."""
+        return np.concatenate([self.sparse.column_squares(engine), self.dense.column_squares(engine)])
+
+    def gram(self, engine: Engine, weight: Array, lead: int = 0) -> Array:
+        """As of :class:`fastadmm.blocks.side_by_side.Beside`.
+
+        ``engine``, ``weight`` and ``lead`` as there.
+        """
+        from fastadmm.kernels.blas import routine
+        from fastadmm.kernels.mixed import mixed_gram
+
+        (n, d), own = self.shape, self.dense.shape[1]
+        leaves, size = gram_leaves((n, d), self.density * d, engine), lead + d
+        told = self.sparse.shape[1], lead, weight, tile_rows(own), routine("dsyrk")
+        return mirrored(engine.sum_over_rows(mixed_gram, leaves, (size, size), *self.arrays, *told))
+
+
+#: All columns of several parties.
+Rows = CSRBlock | Beside | Mixed
+
+
+def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
+    """The columns of blocks in memory, in the order of :func:`in_order`.
+
+    Several sparse blocks are copied as one; with them a few dense columns
+    (:mod:`fastadmm.blocks.stored`).
+
+    Parameters
+    ----------
+    blocks : sequence of FeatureBlock, of shape (N, d_m)
+    engine : Engine
+    """
+    shapes = _stored(blocks)
+    dense, sparse = _apart(blocks) if dense_columns(*shapes) else ([], list(blocks))
+    if not (dense and sparse):
+        return side_by_side(blocks, engine)
+    own, others = side_by_side(sparse, engine), side_by_side(dense, engine)
+    assert isinstance(own, CSRBlock)
+    assert isinstance(others, Beside)
+    if are_narrow(*shapes):
+        others = Beside([others.joined(engine)])
+    return Mixed(own, others)
+
+
+def in_order(blocks: Sequence[FeatureBlock]) -> list[int]:
+    """Numbers of the blocks in the order of their columns: sparse ones come first if dense ones are apart."""
+    apart = dense_columns(*_stored(blocks)) > 0
+    return sorted(range(len(blocks)), key=lambda m: apart and not isinstance(blocks[m], CSRBlock))
+
+
+def _stored(blocks: Sequence[FeatureBlock]) -> tuple[list[int], list[float]]:
+    return [block.shape[1] for block in blocks], [block.density for block in blocks]
+
+
+def _apart(blocks: Sequence[FeatureBlock]) -> tuple[list[FeatureBlock], list[FeatureBlock]]:
+    """Dense blocks and sparse ones."""
+    dense = [block for block in blocks if not isinstance(block, CSRBlock)]
+    return dense, [block for block in blocks if isinstance(block, CSRBlock)]

@@ -1,0 +1,40 @@
+"""Which columns of several parties are read as dense ones: in their own order, without indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["are_narrow", "dense_columns"]
+
+#: Fewer dense columns beside sparse ones are copied with these, as sparse ones.
+_FEWEST_DENSE = 6
+
+#: Dense matrices with fewer columns on average, beside sparse ones, are copied as one: a row of each matrix
+#: costs as much as some columns.
+_NARROW = 8
+
+
+def dense_columns(widths: Sequence[int], densities: Sequence[float]) -> int:
+    """Number of columns that are read as dense ones.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored; 1 for dense blocks.
+    """
+    found = sum(width for width, density in zip(widths, densities) if density == 1.0)
+    return 0 if found < _FEWEST_DENSE and found < sum(widths) else found
+
+
+def are_narrow(widths: Sequence[int], densities: Sequence[float]) -> bool:
+    """Whether dense columns beside sparse ones are copied as one matrix.
+
+    Parameters
+    ----------
+    widths, densities
+        As for :func:`dense_columns`.
+    """
+    count = sum(density == 1.0 for density in densities)
+    return 1 < count < len(widths) and 0 < dense_columns(widths, densities) < _NARROW * count

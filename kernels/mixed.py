@@ -1,0 +1,136 @@
+"""Passes over rows that have sparse entries in some columns and dense ones in the others.
+
+The sparse columns come first, and are held as in :mod:`fastadmm.kernels.csr`; the dense ones as in
+:mod:`fastadmm.kernels.beside`. K is the number of all columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.beside import add_beside_products, beside_gram, beside_slopes
+from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows
+from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.policy import kernel, spliced
+from fastadmm.kernels.sparse_row import add_row, row_product
+
+__all__ = ["mixed_gram", "mixed_hessian_product", "mixed_product", "mixed_transposed"]
+
+#: Most and fewest rows of a block, and numbers that stay in the second-level cache with room to spare.
+_ROWS, _FEWEST_ROWS, _NUMBERS_PER_BLOCK = 1024, 8, 1 << 15
+
+
+@spliced
+def _block_rows(matrices):
+    """Rows of a block whose dense numbers a cache keeps from the products to the sums over rows."""
+    numbers = 0
+    for matrix in matrices:
+        numbers += matrix.shape[1]
+    return min(max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, numbers)), _ROWS)
+
+
+@kernel
+def mixed_product(sparse, matrices, columns, x, out, start, stop):
+    """Write ``D x`` for the rows of a range to ``out`` of shape (N,).
+
+    Parameters
+    ----------
+    sparse : tuple of ndarray
+        ``indptr``, ``indices`` and ``data`` of the sparse columns.
+    matrices : tuple of ndarray of shape (N, d_m)
+        The dense columns.
+    columns : int
+        Number of sparse columns.
+    x : ndarray of shape (K,)
+    out : ndarray of shape (N,)
+    start, stop : int
+        Row range.
+    """
+    indptr, indices, data = sparse
+    for begin in range(start, stop, _ROWS):
+        end = min(begin + _ROWS, stop)
+        multiply_csr_rows(indptr, 0, indices, data, x, 0, out, begin, end)
+        add_beside_products(matrices, x[columns:], out, begin, end)
+
+
+@kernel
+def mixed_transposed(sparse, matrices, columns, vector, out, start, stop):
+    """Add ``D.T vector`` over the rows of a range to ``out`` of shape (K,).
+
+    Parameters
+    ----------
+    sparse, matrices, columns, start, stop
+        As of :func:`mixed_product`.
+    vector : ndarray of shape (N,)
+    out : ndarray of shape (K,)
+    """
+    indptr, indices, data = sparse
+    add_csr_rows(indptr, 0, indices, data, vector, 0, out, start, stop)
+    beside_slopes(matrices, vector, out[columns:], start, stop)
+
+
+@kernel
+def mixed_hessian_product(sparse, matrices, columns, x, weight, out, start, stop):
+    """Add ``D.T diag(weight) D x`` over the rows of a range to ``out`` of shape (K,).
+
+    Parameters
+    ----------
+    sparse, matrices, columns, x, start, stop
+        As of :func:`mixed_product`.
+    weight : ndarray of shape (N,)
+    out : ndarray of shape (K,)
+    """
+    indptr, indices, data = sparse
+    size, product = _block_rows(matrices), np.empty(stop)
+    readable = np.uint64(indptr[stop])
+    for begin in range(start, stop, size):
+        end = min(begin + size, stop)
+        for i in range(begin, end):
+            product[i] = 0.0
+        add_beside_products(matrices, x[columns:], product, begin, end)
+        for i in range(begin, end):
+            first, last = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+            product[i] += row_product(data, indices, x, first, last, readable)
+            product[i] *= weight[i]
+            add_row(data, indices, out, first, last, readable, product[i])
+        beside_slopes(matrices, product, out[columns:], begin, end)
+
+
+@kernel
+def mixed_gram(sparse, matrices, columns, lead, weight, tile, syrk, out, start, stop):
+    """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
+
+    Parameters
+    ----------
+    sparse, matrices, columns, start, stop
+        As of :func:`mixed_product`.
+    lead, weight, tile, syrk
+        As of :func:`fastadmm.kernels.beside.beside_gram`.
+    out : ndarray of shape (lead + K, lead + K)
+    """
+    indptr, indices, data = sparse
+    behind = lead + columns
+    of_dense = np.zeros((lead + len(out) - behind, lead + len(out) - behind))
+    beside_gram(matrices, lead, weight, tile, syrk, of_dense, start, stop)
+    for j in range(lead):
+        for k in range(lead):
+            out[j, k] += of_dense[j, k]
+        for k in range(lead, len(of_dense)):
+            out[j, columns + k] += of_dense[j, k]
+    for j in range(lead, len(of_dense)):
+        for k in range(j, len(of_dense)):
+            out[columns + j, columns + k] += of_dense[j, k]
+    ahead = np.uint64(lead)
+    for i in range(start, stop):
+        end = np.uint64(indptr[i + 1])
+        for a in range(np.uint64(indptr[i]), end):
+            scale, column = weight[i] * data[a], np.uint64(indices[a]) + ahead
+            row, first = out[column], behind
+            for k in range(lead):
+                out[k, column] += scale
+            for b in range(a, end):
+                row[np.uint64(indices[b]) + ahead] += scale * data[b]
+            for matrix in matrices:
+                own, values = row[first : first + matrix.shape[1]], matrix[i]
+                for j in range(len(own)):
+                    own[j] = fma(scale, values[j], own[j])
+                first += matrix.shape[1]
