@@ -82,7 +82,7 @@ def shape_of(blocks: list[Any], n_parties: int) -> Shape:
     few = has_few_rows(n, sum(widths))
     most = directions_for_few_rows(n_parties, n) if few else directions_worth(n, widths, densities)
     with Engine(1) as engine:
-        square = float(mean_row_square(blocks, engine))
+        square = float(mean_row_square(blocks, engine, apart=True))
     return {"n": n, "widths": widths, "densities": densities, "square": square, "most": most, "few": few}
 
 

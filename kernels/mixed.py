@@ -88,6 +88,9 @@ def mixed_hessian_product(sparse, matrices, columns, x, weight, out, start, stop
             product[i] = 0.0
         add_beside_products(matrices, x[columns:], product, begin, end)
         for i in range(begin, end):
+            if weight[i] == 0.0:
+                product[i] = 0.0
+                continue
             first, last = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
             product[i] += row_product(data, indices, x, first, last, readable)
             product[i] *= weight[i]
@@ -121,6 +124,8 @@ def mixed_gram(sparse, matrices, columns, lead, weight, tile, syrk, out, start, 
             out[columns + j, columns + k] += of_dense[j, k]
     ahead = np.uint64(lead)
     for i in range(start, stop):
+        if weight[i] == 0.0:
+            continue
         end = np.uint64(indptr[i + 1])
         for a in range(np.uint64(indptr[i]), end):
             scale, column = weight[i] * data[a], np.uint64(indices[a]) + ahead

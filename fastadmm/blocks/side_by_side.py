@@ -30,13 +30,20 @@ def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
     return all(isinstance(block, CSRBlock | DenseBlock) and block.in_memory for block in blocks)
 
 
-def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine) -> float:
-    """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones."""
+def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine, apart: bool) -> float:
+    """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones.
+
+    ``apart``: as of :func:`fastadmm.blocks.stored.dense_columns`.
+    """
     n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
     if not sparse:
         return 0.0
-    apart = dense_columns([block.shape[1] for block in blocks], [block.density for block in blocks])
-    few = 0 if apart else sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
+    shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
+    few = (
+        0
+        if dense_columns(*shapes, apart)
+        else sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
+    )
     step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
 
     def piece(rows: tuple[int, int]) -> Array:

@@ -14,7 +14,7 @@ _FEWEST_DENSE = 6
 _NARROW = 8
 
 
-def dense_columns(widths: Sequence[int], densities: Sequence[float]) -> int:
+def dense_columns(widths: Sequence[int], densities: Sequence[float], apart: bool = True) -> int:
     """Number of columns that are read as dense ones.
 
     Parameters
@@ -23,9 +23,11 @@ def dense_columns(widths: Sequence[int], densities: Sequence[float]) -> int:
         Columns of each party.
     densities : sequence of float
         Share of each block's entries that are stored; 1 for dense blocks.
+    apart : bool
+        Whether dense columns beside sparse ones may be read apart from them.
     """
     found = sum(width for width, density in zip(widths, densities) if density == 1.0)
-    return 0 if found < _FEWEST_DENSE and found < sum(widths) else found
+    return found if found == sum(widths) or (apart and found >= _FEWEST_DENSE) else 0
 
 
 def are_narrow(widths: Sequence[int], densities: Sequence[float]) -> bool:

@@ -86,7 +86,12 @@ def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> i
 
 
 def fits_side_by_side(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int, faces: bool = False
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    most: int,
+    faces: bool = False,
+    apart: bool = True,
 ) -> bool:
     """Whether the sparse rows of all parties in one matrix take no more memory than messages, or little.
 
@@ -98,12 +103,14 @@ def fits_side_by_side(
         Share of each block's entries that are stored.
     faces : bool
         Whether it is for coordinate descent, which holds columns instead.
+    apart : bool
+        As of :func:`fastadmm.blocks.stored.dense_columns`.
     """
     entries = entries_of_row(widths, densities)
     messages = NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     if faces:
         return bytes_of_columns(n_samples, widths, densities) <= max(messages, MANY_BYTES)
-    copied = entries - dense_columns(widths, densities)
+    copied = entries - dense_columns(widths, densities, apart)
     return ENTRY_BYTES * n_samples * copied <= max(messages, _FEW_BYTES)
 
 
@@ -135,18 +142,20 @@ def bytes_of_kernel(n_samples: int) -> float:
     return _KERNELS_HELD * NUMBER_BYTES * n_samples**2
 
 
-def bytes_of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> float:
+def bytes_of_copy(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], apart: bool = True
+) -> float:
     """Bytes of the parties' sparse rows copied into one matrix; a single party's need no copy.
 
     Parameters
     ----------
-    n_samples, widths, densities
+    n_samples, widths, densities, apart
         As for :func:`fits_side_by_side`.
     """
-    dense, copied = dense_columns(widths, densities), 0.0
+    dense, copied = dense_columns(widths, densities, apart), 0.0
     if sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1):
         columns, entries = sum(widths) - dense, entries_of_row(widths, densities) - dense
         copied = (NUMBER_BYTES + (2.0 if columns <= 1 << 16 else 4.0)) * entries + 2 * NUMBER_BYTES
-    if are_narrow(widths, densities):
+    if apart and are_narrow(widths, densities):
         copied += NUMBER_BYTES * dense
     return copied * n_samples

@@ -76,7 +76,7 @@ def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
     if not ascends_sometimes(problem.n_samples, sum(shapes[0])):
         return 0.0
-    square, rounds = mean_row_square(blocks, engine), None if loss.smooth else BENDS
+    square, rounds = mean_row_square(blocks, engine, loss.smooth), None if loss.smooth else BENDS
     return limit_of_ascent(problem.n_samples, *shapes, square, most, loss.name == "squared", rounds)
 
 

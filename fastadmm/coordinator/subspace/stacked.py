@@ -18,7 +18,7 @@ import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.blocks.mixed import Rows, in_order, rows_of_all
-from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.subspace.memory_of_ways import hessian_fits
@@ -92,7 +92,8 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
         return dense_rows_pay(n, shapes[0], most, quadratic)
     if too_full(*shapes, rounds):
         return ""
-    square = mean_row_square(blocks, engine) if hessian_fits(n, shapes[0], most) else math.inf
+    apart = rounds is SPARSE_SPAN
+    square = mean_row_square(blocks, engine, apart) if hessian_fits(n, shapes[0], most) else math.inf
     return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds)
 
 
@@ -134,7 +135,9 @@ class StackedRows:
     def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
         self.passes, self.tries = passes, True
-        self._order = in_order(self.blocks)
+        # Most rows of a loss with kinks have no curvature, and sparse rows are skipped one by one.
+        self._apart = problem.loss.smooth
+        self._order = in_order(self.blocks) if self._apart else list(range(len(self.blocks)))
         ends = accumulate(self.blocks[m].shape[1] for m in self._order)
         columns = dict(zip(self._order, pairwise([0, *ends])))
         self._columns = [columns[m] for m in range(len(columns))]
@@ -148,7 +151,8 @@ class StackedRows:
     def span(self, problem: Problem) -> StackedSpan:
         """Passes for a problem with these blocks."""
         if self._rows is None:
-            self._rows = rows_of_all(self.blocks, self.engine)
+            rows = rows_of_all if self._apart else side_by_side
+            self._rows = rows(self.blocks, self.engine)
         if self._span is None or self._span.problem is not problem:
             self._span = StackedSpan(problem, self._rows, self.engine)
         return self._span
@@ -242,7 +246,7 @@ class StackedRows:
     def _products_to_try(self) -> int:
         """Before a Hessian is formed."""
         widths, densities = zip(*((block.shape[1], block.density) for block in self.blocks))
-        square = mean_row_square(self.blocks, self.engine)
+        square = mean_row_square(self.blocks, self.engine, self._apart)
         n, quadratic = self.engine.all_rows(self.problem.n_samples), self.problem.loss.name == "squared"
         return products_to_try(n, widths, densities, square, quadratic)
 

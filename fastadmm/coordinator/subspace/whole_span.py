@@ -159,9 +159,8 @@ def stacked_rows_pay(
         How Newton's method has the Hessian then: as a matrix or, without kinks in the penalty, by products;
         with them coordinates descend on columns.
     """
-    columns = sum(widths)
-    faces = rounds.sweeps > 0.0
-    if not fits_side_by_side(n_samples, widths, densities, most, faces):
+    columns, faces, apart = sum(widths), rounds.sweeps > 0.0, rounds is SPARSE_SPAN
+    if not fits_side_by_side(n_samples, widths, densities, most, faces, apart):
         return ""
     by_gram, otherwise = of_all_rows(n_samples, widths, densities, row_square, most, quadratic, rounds)
     least = min(by_gram, otherwise)
@@ -170,7 +169,7 @@ def stacked_rows_pay(
         return ""
     # With many rows, directions need fewer rounds.
     steadier = (_STEADIER if otherwise < by_gram else 1.0) * min(1.0, _ROWS_KNOWN / n_samples) ** 0.25
-    least += of_copy(n_samples, widths, densities)
+    least += of_copy(n_samples, widths, densities, apart)
     directions = by_directions(n_samples, widths, densities, rounds)
     if rounds is SPARSE_SPAN:
         directions = min(directions, by_directions(n_samples, widths, densities, LONG_ROWS))
@@ -275,7 +274,7 @@ def limit_of_ascent(
     if (
         not ascends_sometimes(n_samples, columns)
         or n_samples * entries > _MOST_ENTRIES
-        or not (dense or fits_side_by_side(n_samples, widths, densities, most))
+        or not (dense or fits_side_by_side(n_samples, widths, densities, most, apart=rounds is None))
     ):
         return 0.0
     otherwise = by_directions(n_samples, widths, densities, rounds or (SPAN if dense else SPARSE_SPAN))
@@ -289,7 +288,7 @@ def limit_of_ascent(
         otherwise = min(otherwise, *of_all_rows(*shapes))
     if rounds is None and max(widths) <= most:
         otherwise = min(otherwise, at_once(columns, quadratic))
-    own = dense_columns(widths, densities)
+    own = dense_columns(widths, densities, rounds is None)
     passes = otherwise / of_ascent_pass(own, entries - own)
     shared = rounds is None and n_samples * entries > _SHARED_ENTRIES  # with kinks all else takes far longer
     some = 1.0 if shared else _SOME_COLUMNS
@@ -349,7 +348,8 @@ def bytes_side_by_side(
         As for :func:`stacked_rows_pay`, taking the entries to be spread over rows at random.
     """
     columns, entries = sum(widths), entries_of_row(widths, densities)
-    own = dense_columns(widths, densities)
+    apart = rounds is SPARSE_SPAN
+    own = dense_columns(widths, densities, apart)
     square = sum(w * d * (1.0 - d) for w, d in zip(widths, densities)) + (entries - own) ** 2
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
@@ -364,7 +364,7 @@ def bytes_side_by_side(
         return None
     if way == "coordinates":
         return bytes_of_columns(n_samples, widths, densities)
-    taken = bytes_of_copy(n_samples, widths, densities)
+    taken = bytes_of_copy(n_samples, widths, densities, apart)
     if ascends and sum(density == 1.0 for density in densities) > 1:
         taken += 8.0 * own * n_samples  # joined, for ascent
     if way == "gram":

@@ -164,7 +164,7 @@ def of_all_rows(
     by_matrix, otherwise : float
         The first is infinite if the matrix would take too much memory.
     """
-    columns, dense = sum(widths), dense_columns(widths, densities)
+    columns, dense = sum(widths), dense_columns(widths, densities, rounds is SPARSE_SPAN)
     entries = entries_of_row(widths, densities) - dense
     step = (_ENTRY + _far(n_samples, entries)) * entries + _FUSED_ENTRY * dense + _ROW
     least = least_stride(n_samples, columns, quadratic) if rounds is SPARSE_SPAN else 0
@@ -296,7 +296,7 @@ def of_dense_hessians(n_samples: int, columns: int, quadratic: bool, least: int)
     return _FULL_HESSIANS * (_FUSED_PAIR * columns**2 + factor)
 
 
-def of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> float:
+def of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float], apart: bool) -> float:
     """A copy of the parties' sparse rows as one matrix, and the calls.
 
     The rows of a single party need no copy.
@@ -305,10 +305,13 @@ def of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -
     ----------
     n_samples, widths, densities
         As for :func:`of_all_rows`.
+    apart : bool
+        As of :func:`fastadmm.blocks.stored.dense_columns`.
     """
-    dense = dense_columns(widths, densities)
-    apart = sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1)
-    return _CALLS / n_samples + (_COPY * (entries_of_row(widths, densities) - dense) if apart else 0.0)
+    dense, calls = dense_columns(widths, densities, apart), _CALLS / n_samples
+    if sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1):
+        return calls + _COPY * (entries_of_row(widths, densities) - dense)
+    return calls
 
 
 def of_dense_products(n_samples: int, columns: int) -> float:
