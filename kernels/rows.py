@@ -45,7 +45,8 @@ def share_pieces(code, what, pieces):
 
 
 @spliced
-def _do(share, code, what, pieces):
+def _do(share, described, pieces):
+    code, what = described
     if share != 0:
         call_share(share, code, what, pieces)
     else:
@@ -68,8 +69,7 @@ def over_rows(share, address, bounds, *arguments):
     *arguments
         What the kernel takes.
     """
-    code, what = describe_rows((address, bounds, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)
 
 
 @kernel
@@ -83,8 +83,7 @@ def over_sums(share, address, bounds, own, *arguments):
     own : ndarray of shape (pieces, ...)
         Each piece adds to a row that nobody else touches, from zero whatever is there.
     """
-    code, what = describe_sums((address, bounds, own, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
 
 
 @kernel
@@ -98,8 +97,7 @@ def over_returns(share, address, bounds, own, *arguments):
     own : ndarray of shape (pieces, at least 2)
         One number or two are written to the beginning of row k.
     """
-    code, what = describe_returns((address, bounds, own, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_returns((address, bounds, own, *arguments)), len(bounds) - 1)
 
 
 @kernel
@@ -151,12 +149,10 @@ def pieces_of_jobs(jobs, start, stop):
 @spliced
 def into_leaves(share, address, bounds, own, arguments):
     """:func:`over_sums` inside a kernel that has several jobs, for a tuple of arguments."""
-    code, what = describe_sums((address, bounds, own, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
 
 
 @spliced
 def over_pieces(share, address, bounds, arguments):
     """:func:`over_rows` inside a kernel that has several jobs, for a tuple of arguments."""
-    code, what = describe_rows((address, bounds, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)

@@ -69,19 +69,11 @@ class NarrowMultinomialMethod(MultinomialMethod):
     engine : Engine
     wanted : float
         Relative gap that ends the run; 0 for none.
-
-    Attributes
-    ----------
-    whole : bool
-        Whether rounds are over all columns; else parties answer as ever.
     """
 
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
-
-    def keep_to_directions(self) -> None:
-        self.whole = False
 
     def make_parties(self) -> list[ClassDirectionParty]:
         parties = super().make_parties()

@@ -112,11 +112,6 @@ class AllColumnsMethod(ProximalMethod):
     engine : Engine
     wanted : float
         Relative gap that ends the run; 0 for none.
-
-    Attributes
-    ----------
-    whole : bool
-        Whether rounds are over all columns; else parties answer as ever.
     """
 
     #: What is done with all columns.
@@ -126,14 +121,24 @@ class AllColumnsMethod(ProximalMethod):
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
 
-    def keep_to_directions(self) -> None:
-        self.whole = False
-
     def make_parties(self) -> list[Any]:
         parties = super().make_parties()
         for party in parties if self.whole else ():
             party.reason += f"; in one process all columns are {self.how}"
         return parties
+
+    def prove(self) -> list[dict[str, Any]]:
+        """Begin a round with the bound that the loss gradient at the model proves; the parties' answers."""
+        coordinator, sent = self.coordinator, self.coordinator.primal.gradient
+        answers = self._proofs(sent)
+        coordinator.sent, coordinator.n_rounds = sent, coordinator.n_rounds + 1
+        proved = bound_from_shares(self.problem, sent, [DualShare.read(a) for a in answers], self.engine)
+        self.bound = max(self.bound, proved)
+        return answers
+
+    def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
+        """What a loss gradient proves at the weights of every part."""
+        return [party.prove(gradient, x) for party, x in zip(self.parties, self.weights())]
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "whole": self.whole}
@@ -203,31 +208,22 @@ class NarrowProximalMethod(AllColumnsMethod):
     def round(self) -> Talk[Measured]:
         if not self.whole:
             return (yield from super().round())
-        coordinator, problem, engine = self.coordinator, self.problem, self.engine
+        coordinator, bound = self.coordinator, self.bound
         self.send_columns()
-        primal = coordinator.primal
-        answers = self._proofs(primal.gradient)
-        coordinator.sent, coordinator.n_rounds = primal.gradient, coordinator.n_rounds + 1
-        proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
-        gains = proved > self.bound
-        self.bound = max(self.bound, proved)
+        primal, answers = coordinator.primal, self.prove()
         objective = before = self.objective(primal)
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
             objective = self._minimise_from(primal, objective)
             coordinator.gap = max(objective - self.bound, 0.0)
             # Without any gain nothing but rounding is left, of columns that differ much in size.
-            if self.watch.stalls(coordinator.gap) or not (gains or objective < before):
+            if self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before):
                 self.go_by_directions()
         parts, weights = self._parts(self.weights())
         coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])
         squared = sum(float(answer["squared"]) for answer in answers)
         return self._measured(objective, self.bound, squared, squared)
-
-    def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
-        """What a loss gradient proves at the weights of every part."""
-        return [party.prove(gradient, x) for party, x in zip(self.parties, self.weights())]
 
     def _minimise_from(self, primal: PrimalValue, objective: float) -> float:
         """:meth:`minimise` from the model, where loss and gradient are these."""
