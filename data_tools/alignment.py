@@ -263,9 +263,9 @@ def _report(table: TableIds, keys: np.ndarray, common: np.ndarray) -> str:
     return line
 
 
-def _some(ids: Sequence[str], most: int = 3, count: int | None = None) -> str:
+def _some(ids: Sequence[str], count: int | None = None) -> str:
     count = len(ids) if count is None else count
-    return ", ".join(repr(i) for i in ids[:most]) + (", ..." if count > most else "")
+    return ", ".join(repr(i) for i in ids[:3]) + (", ..." if count > 3 else "")
 
 
 def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:

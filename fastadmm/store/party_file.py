@@ -184,27 +184,6 @@ class PartyWriter:
         """Number of columns; None as long as it is open."""
         return self._n_features
 
-    def set_n_features(self, n_features: int) -> None:
-        """Fix the number of columns of a CSR writer that was opened without one.
-
-        Parameters
-        ----------
-        n_features : int
-            Number of columns d.
-
-        Raises
-        ------
-        InputError
-            Fewer than already seen, or other than already fixed.
-        """
-        n_features = self._width(n_features)
-        if self._n_features not in {None, n_features} or n_features < self._seen:
-            known = self._n_features if self._n_features is not None else self._seen
-            raise InputError(f"{self._shown}: {n_features} columns asked for, but there are {known} already")
-        if self._n_features is None and n_features >= 2**31 and self._columns:
-            raise InputError(f"{self._shown}: {n_features} columns; give n_features before the first rows")
-        self._n_features = n_features
-
     def set_feature_names(self, feature_names: Iterable[str]) -> None:
         """Set the names of the columns; their number is compared with the columns at the end.
 

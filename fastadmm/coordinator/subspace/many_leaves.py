@@ -83,7 +83,7 @@ class NewtonOnLeaves:
         self.gram_leaves = gram_leaves((n_rows, k), float(k), engine)
 
     def run(self) -> tuple[tuple[Any, ...], bool]:
-        """Take all steps; returns what :func:`fastadmm.coordinator.subspace.one_leaf.newton_on_one_leaf` does."""
+        """Take all steps; returns what ``newton_on_one_leaf`` does."""
         from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
 
         # Compiled calls need all rows in this process.
