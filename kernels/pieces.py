@@ -1,8 +1,8 @@
-"""A kernel over pieces of its rows, told by two addresses: whoever is given them can compute any piece.
+"""A kernel over pieces of its rows, described by two addresses: with them any thread can compute any piece.
 
 A job is any kernel that takes a row range last. :func:`describe_rows` and :func:`describe_sums` make its
 *piece function*, which takes the address of the packed arguments and the number of a piece. What shares the
-pieces among threads (:mod:`fastadmm.kernels.rows`) knows nothing else of the kernel.
+pieces among threads (:mod:`fastadmm.kernels.rows`) needs no more of the kernel.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _sums_entry(context, builder, tuple_type):
         row = context.compile_subroutine(body, _row, row_type(own_type, types.int64)).fndesc
         inner = row_type(own_type, types.int64)
         _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
-        # The caller holds the whole for as long as anybody looks at a row of it.
+        # The caller keeps the whole array alive while its rows are in use.
         context.nrt.decref(body, row_type, value)
         place = context.make_array(row_type)(context, body, value)
         cgutils.memset(body, place.data, body.mul(place.nitems, place.itemsize), 0)

@@ -1,6 +1,6 @@
 """Kernels over pieces of their rows: in turn, or by ``prange`` on Numba's threads.
 
-Every piece writes to its own place, so results have the same bits whoever computes it.
+Every piece writes to its own place, so results do not depend on which thread computes it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def over_rows(share, address, bounds, *arguments):
     ----------
     share : int
         Address of :func:`share_pieces`; 0 where the caller does all pieces in turn. It is not called by its
-        name, so that whoever computes alone neither compiles it nor launches threads.
+        name, so that a caller on one thread neither compiles it nor launches threads.
     address : int
         Of a kernel compiled for exactly these arguments.
     bounds : ndarray of int64, shape (pieces + 1,)
@@ -81,7 +81,7 @@ def over_sums(share, address, bounds, own, *arguments):
     share, address, bounds, *arguments
         As in :func:`over_rows`.
     own : ndarray of shape (pieces, ...)
-        Each piece adds to a row that nobody else touches, from zero whatever is there.
+        Each piece adds to a row of its own, which is set to zero first.
     """
     _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
 

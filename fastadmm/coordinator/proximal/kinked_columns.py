@@ -1,10 +1,11 @@
 """Kinks in the loss beside norms and bounds, in one process: all columns by an interior point method.
 
-Parties prove what a gradient says; where that is not enough, the best weights are found over some columns
-(:mod:`fastadmm.coordinator.proximal.interior_point`), those that pull more than the penalty holds join, and
-so on until none is left, or a round has taken long. The next round proves where that ended. A run that does
-not gain, or with more columns than pay (:mod:`fastadmm.coordinator.proximal.kinked_work`), goes on with the
-parties' best responses from there.
+A round begins with the bound that the parties prove from the loss gradient. If the gap is still too large,
+the coordinator finds the best weights of some columns (:mod:`fastadmm.coordinator.proximal.interior_point`),
+adds the columns whose slope exceeds the norm's strength, and repeats this until there are none or the round
+has taken long. The next round proves the gap of the result. A run that gains nothing, or that needs more
+columns than pay (:mod:`fastadmm.coordinator.proximal.kinked_work`), continues with the parties' best
+responses.
 """
 
 from __future__ import annotations
