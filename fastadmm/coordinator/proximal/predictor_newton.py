@@ -60,7 +60,7 @@ _ARMIJO, _SHORTEST = 1e-4, 1e-6
 #: What a new centre of the smoothing multiplies its width by.
 _NARROWER = 0.5
 
-#: Distance from the ends of the interval on which a loss has curvature, so that rounding leaves it inside.
+#: Margin from both ends of the interval on which a loss has curvature, as a share of its length.
 _INSIDE = 1e-3
 
 #: Of the dual's value, lost in its rounding.
