@@ -152,10 +152,12 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
         at = int(seconds[np.argmin(rows[seconds])])
         of_it = np.flatnonzero(keys[at - 1 : at + 3] == keys[at]) + at - 1
         places = ", ".join(table.where(int(rows[i])) for i in of_it[:3]) + (", ..." if len(of_it) > 3 else "")
+        ids = "1 id occurs" if len(seconds) == 1 else f"{len(seconds)} ids occur"
+        rows_too_many = "1 row" if left_out == 1 else f"{left_out} rows"
         raise InputError(
-            f"{table.path}: id column {name!r}: {len(seconds)} ids occur more than once ({left_out} rows too "
-            f"many), first {_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates "
-            "first or drop"
+            f"{table.path}: id column {name!r}: {ids} more than once ({rows_too_many} too many), "
+            f"first {_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates first "
+            "or drop"
         )
     kept = ~same
     if duplicates == "drop":
@@ -263,9 +265,9 @@ def _report(table: TableIds, keys: np.ndarray, common: np.ndarray) -> str:
     return line
 
 
-def _some(ids: Sequence[str], most: int = 3, count: int | None = None) -> str:
+def _some(ids: Sequence[str], count: int | None = None) -> str:
     count = len(ids) if count is None else count
-    return ", ".join(repr(i) for i in ids[:most]) + (", ..." if count > most else "")
+    return ", ".join(repr(i) for i in ids[:3]) + (", ..." if count > 3 else "")
 
 
 def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:

@@ -197,16 +197,17 @@ class _Refusing:
         return bool(self.na_numbers) and _only_number(cell) in self.na_numbers
 
     def refuse(self, cell: str, place: str, why: str, kind: type[InputError] = InputError) -> None:
-        # A NUL is no question of the encoding.
-        kind = kind if not is_text(cell) else InputError
         raise kind(f"{self.path}: {place}, column {self.name!r}: {cell[:40]!a} {why}")
 
     def refuse_spoiled(self, cells: Sequence[str], codes: np.ndarray, place: Callable[[int], str]) -> None:
         """Refuse what cannot be stored as text."""
         for k, cell in enumerate(cells):
-            if not is_text(cell) or "\0" in cell:
-                at = int(np.flatnonzero(codes == k)[0])
-                self.refuse(cell, place(at), "is not UTF-8 text: convert the file to UTF-8", NotUtf8)
+            if is_text(cell) and "\0" not in cell:
+                continue
+            at = place(int(np.flatnonzero(codes == k)[0]))
+            if is_text(cell):
+                self.refuse(cell, at, "holds a NUL character; remove it")
+            self.refuse(cell, at, "is not UTF-8 text: convert the file to UTF-8", NotUtf8)
 
 
 class Builder(_Refusing):

@@ -56,14 +56,12 @@ class Typing:
         return self.kinds.get(name) == "category"
 
 
-def parse_types(entries: Sequence[str], option: str = "--types") -> dict[str, str]:
+def parse_types(entries: Sequence[str]) -> dict[str, str]:
     """Read ``name=kind`` entries; several may stand in one, with commas between.
 
     Parameters
     ----------
     entries : sequence of str
-    option : str
-        For messages.
 
     Raises
     ------
@@ -75,15 +73,15 @@ def parse_types(entries: Sequence[str], option: str = "--types") -> dict[str, st
         name, equals, kind = (part.strip() for part in entry.rpartition("="))
         main, _, style = kind.partition(":")
         if not equals or not name:
-            raise ConfigError(f"{option} {entry!r}: give NAME=KIND, such as joined=days")
+            raise ConfigError(f"--types {entry!r}: give NAME=KIND, such as joined=days")
         if main not in ("category", *KINDS) or (style and main not in DATE_KINDS):
             raise ConfigError(
-                f"{option} {entry!r}: unknown kind {kind!r}{nearest(main, ['category', *KINDS])}; "
+                f"--types {entry!r}: unknown kind {kind!r}{nearest(main, ['category', *KINDS])}; "
                 f"formats belong to "
                 "dates, such as days:%d.%m.%Y"
             )
         if kinds.setdefault(name, kind) != kind:
-            raise ConfigError(f"{option}: column {name!r} is given two kinds, {kinds[name]} and {kind}")
+            raise ConfigError(f"--types: column {name!r} is given two kinds, {kinds[name]} and {kind}")
     return kinds
 
 

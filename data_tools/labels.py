@@ -232,6 +232,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _listing(values: np.ndarray | list[str], most: int = MAX_CLASSES) -> str:
-    shown = ", ".join(label_text(value) for value in values[:most])
-    return shown + (", ..." if len(values) > most else "")
+def _listing(values: np.ndarray | list[str]) -> str:
+    shown = ", ".join(label_text(value) for value in values[:MAX_CLASSES])
+    return shown + (", ..." if len(values) > MAX_CLASSES else "")

@@ -5,8 +5,8 @@ A step minimises :math:`\langle s, m\rangle + \tfrac12 \sum_i q_i^\top W_i q_i +
 :math:`W_i q_i` is kept, class by class: a column costs its entries times C, more if it moves. Columns are as
 in :mod:`fastadmm.kernels.coordinate_descent`.
 
-The C intercepts are eliminated: with :math:`T_j = \sum_i d_{ij} W_i` and :math:`W = \sum_i W_i` nothing is
-left of them but :math:`T_j W^+` times :math:`\sum_k T_k m_k`.
+The C intercepts are eliminated: with :math:`T_j = \sum_i d_{ij} W_i` and :math:`W = \sum_i W_i` they remain
+only as the term :math:`T_j W^+ \sum_k T_k m_k`.
 """
 
 from __future__ import annotations

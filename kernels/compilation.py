@@ -1,4 +1,4 @@
-"""Who wants to know when a kernel is compiled; imports nothing, so that asking costs nothing."""
+"""Observers that are told when a kernel is compiled; imports nothing, so that it is cheap to import."""
 
 from __future__ import annotations
 

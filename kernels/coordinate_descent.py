@@ -6,7 +6,7 @@ weight costs the entries of its column, twice if it moves. Columns are stored on
 in :mod:`fastadmm.kernels.csr`; of dense ones ``rows`` is empty, and each has all N entries.
 
 An intercept, a column of ones, is eliminated: with :math:`t = A^\top H^{1/2} 1` and
-:math:`H_0 = \sum_i H_i` nothing is left of it but :math:`t_j / H_0` times :math:`t^\top m`.
+:math:`H_0 = \sum_i H_i` it remains only as the term :math:`(t_j / H_0)\, t^\top m`.
 """
 
 from __future__ import annotations

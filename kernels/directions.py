@@ -43,22 +43,22 @@ def add_weights(directions, coefficients, scale, residual):
 
 @kernel
 def is_new(size):
-    """Whether what is left of a unit vector is more than rounding."""
+    """Whether the rest of a unit vector is more than rounding."""
     return size > _NOTHING_NEW
 
 
 @kernel
 def less_known(known, shares, scale, given, own, rows, out, start, stop):
-    """Take what is known out of a vector; products of what is left with rows, in a range of columns.
+    """Subtract shares of known vectors from a vector; products of the rest with rows, in a range of columns.
 
     Parameters
     ----------
     known : ndarray of shape (K, d)
     shares : ndarray of shape (K,)
-        ``(given - shares @ known) * scale`` is left.
+        The rest is ``(given - shares @ known) * scale``.
     scale : float
     given, own : ndarray of shape (d,)
-        The vector, and where what is left is written; may be one.
+        The vector, and where the rest is written; may be the same array.
     rows : ndarray of shape (R, d)
     out : ndarray of shape (R + 1,)
         Products with rows, and the squared norm, are added to it.

@@ -1,8 +1,8 @@
-"""A kernel over pieces of its rows, told by two addresses: whoever is given them can compute any piece.
+"""A kernel over pieces of its rows, described by two addresses: with them any thread can compute any piece.
 
 A job is any kernel that takes a row range last. :func:`describe_rows` and :func:`describe_sums` make its
 *piece function*, which takes the address of the packed arguments and the number of a piece. What shares the
-pieces among threads (:mod:`fastadmm.kernels.rows`) knows nothing else of the kernel.
+pieces among threads (:mod:`fastadmm.kernels.rows`) needs no more of the kernel.
 """
 
 from __future__ import annotations
@@ -126,10 +126,22 @@ def _piece_function(context, builder, tuple_type, fill, keep=None):
     return entry
 
 
-def _described(context, builder, signature, entry, packed):
-    place = cgutils.alloca_once_value(builder, packed)
-    pair = [builder.ptrtoint(entry, _I64), builder.ptrtoint(place, _I64)]
-    return context.make_tuple(builder, signature.return_type, pair)
+def _described(make_entry):
+    """Intrinsic: addresses of the piece function and of the packed arguments, while its caller runs."""
+
+    @intrinsic
+    def describe(typing_context, packed):
+        signature = types.UniTuple(types.int64, 2)(packed)
+
+        def generate(context, builder, signature, values):
+            entry = make_entry(context, builder, signature.args[0])
+            place = cgutils.alloca_once_value(builder, values[0])
+            pair = [builder.ptrtoint(entry, _I64), builder.ptrtoint(place, _I64)]
+            return context.make_tuple(builder, signature.return_type, pair)
+
+        return signature, generate
+
+    return describe
 
 
 def _unowned(context, builder, kind, value):
@@ -145,65 +157,29 @@ def _unowned(context, builder, kind, value):
     return value
 
 
-def _kept(context, builder, signature, entry, values):
-    """Pack the arguments into the room that outlives the call; the piece function's address."""
-    packed = _unowned(context, builder, signature.args[0], values[0])
-    room = context.make_array(signature.args[1])(context, builder, values[1])
-    if context.get_abi_sizeof(packed.type) > 8 * KEPT:
-        raise NotImplementedError("a job has more arguments than there is room for")
-    builder.store(packed, builder.bitcast(room.data, packed.type.as_pointer()))
-    return builder.ptrtoint(entry, _I64)
+def _kept(make_entry):
+    """Intrinsic: packs the arguments into an array of int64, which outlives it; the first address alone."""
 
+    @intrinsic
+    def keep(typing_context, packed, room):
+        signature = types.int64(packed, room)
 
-@intrinsic
-def describe_rows(typing_context, packed):
-    """Addresses of a piece function over rows and of ``(address, bounds, *arguments)``."""
-    signature = types.UniTuple(types.int64, 2)(packed)
+        def generate(context, builder, signature, values):
+            own = _unowned(context, builder, signature.args[0], values[0])
+            place = context.make_array(signature.args[1])(context, builder, values[1])
+            if context.get_abi_sizeof(own.type) > 8 * KEPT:
+                raise NotImplementedError("a job has more arguments than there is room for")
+            builder.store(own, builder.bitcast(place.data, own.type.as_pointer()))
+            return builder.ptrtoint(make_entry(context, builder, signature.args[0]), _I64)
 
-    def generate(context, builder, signature, values):
-        entry = _rows_entry(context, builder, signature.args[0])
-        return _described(context, builder, signature, entry, values[0])
+        return signature, generate
 
-    return signature, generate
-
-
-@intrinsic
-def keep_described_rows(typing_context, packed, room):
-    """As :func:`describe_rows`, with the arguments in an array of int64; the first address alone."""
-    signature = types.int64(packed, room)
-
-    def generate(context, builder, signature, values):
-        return _kept(context, builder, signature, _rows_entry(context, builder, signature.args[0]), values)
-
-    return signature, generate
+    return keep
 
 
 def _rows_entry(context, builder, tuple_type):
     kinds = tuple_type.types[2:]
     return _piece_function(context, builder, tuple_type, lambda _, rest, __: (kinds, rest))
-
-
-@intrinsic
-def describe_sums(typing_context, packed):
-    """Addresses of a piece function that adds up from zero and of ``(address, bounds, own, *arguments)``."""
-    signature = types.UniTuple(types.int64, 2)(packed)
-
-    def generate(context, builder, signature, values):
-        entry = _sums_entry(context, builder, signature.args[0])
-        return _described(context, builder, signature, entry, values[0])
-
-    return signature, generate
-
-
-@intrinsic
-def keep_described_sums(typing_context, packed, room):
-    """As :func:`describe_sums`, with the arguments in an array of int64; the first address alone."""
-    signature = types.int64(packed, room)
-
-    def generate(context, builder, signature, values):
-        return _kept(context, builder, signature, _sums_entry(context, builder, signature.args[0]), values)
-
-    return signature, generate
 
 
 def _sums_entry(context, builder, tuple_type):
@@ -214,7 +190,7 @@ def _sums_entry(context, builder, tuple_type):
         row = context.compile_subroutine(body, _row, row_type(own_type, types.int64)).fndesc
         inner = row_type(own_type, types.int64)
         _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
-        # The caller holds the whole for as long as anybody looks at a row of it.
+        # The caller keeps the whole array alive while its rows are in use.
         context.nrt.decref(body, row_type, value)
         place = context.make_array(row_type)(context, body, value)
         cgutils.memset(body, place.data, body.mul(place.nitems, place.itemsize), 0)
@@ -223,34 +199,30 @@ def _sums_entry(context, builder, tuple_type):
     return _piece_function(context, builder, tuple_type, fill)
 
 
-@intrinsic
-def describe_returns(typing_context, packed):
-    """Addresses of a piece function that keeps what a kernel returns, and of its packed arguments.
+def _returns_entry(context, builder, tuple_type):
+    own_type, *kinds = tuple_type.types[2:]
 
-    They are ``(address, bounds, own, *arguments)``. It returns one number or two: both places of a row of
-    ``own`` are written to, the second perhaps with nothing of use.
-    """
-    signature = types.UniTuple(types.int64, 2)(packed)
+    def keep(body, rest, piece, found):
+        own = context.make_array(own_type)(context, body, rest[0])
+        _, width = cgutils.unpack_tuple(body, own.shape, 2)
+        for k in range(2):
+            place = body.gep(own.data, [body.add(body.mul(piece, width), _I64(k))])
+            body.store(body.extract_value(found, k), place)
 
-    def generate(context, builder, signature, values):
-        own_type, *kinds = signature.args[0].types[2:]
-
-        def keep(body, rest, piece, found):
-            own = context.make_array(own_type)(context, body, rest[0])
-            _, width = cgutils.unpack_tuple(body, own.shape, 2)
-            for k in range(2):
-                place = body.gep(own.data, [body.add(body.mul(piece, width), _I64(k))])
-                body.store(body.extract_value(found, k), place)
-
-        def fill(body, rest, piece):
-            return kinds, rest[1:]
-
-        entry = _piece_function(context, builder, signature.args[0], fill, keep)
-        return _described(context, builder, signature, entry, values[0])
-
-    return signature, generate
+    return _piece_function(context, builder, tuple_type, lambda _, rest, __: (kinds, rest[1:]), keep)
 
 
 def _row(own, piece):
     """The place that a piece adds to."""
     return own[piece]
+
+
+#: For ``(address, bounds, *arguments)``.
+describe_rows, keep_described_rows = _described(_rows_entry), _kept(_rows_entry)
+
+#: For ``(address, bounds, own, *arguments)``: the kernel adds to a row of ``own``, from zero.
+describe_sums, keep_described_sums = _described(_sums_entry), _kept(_sums_entry)
+
+#: For ``(address, bounds, own, *arguments)``, of a kernel that returns one number or two: both places of a
+#: row of ``own`` are written to, the second perhaps with nothing of use.
+describe_returns = _described(_returns_entry)

@@ -88,8 +88,8 @@ def apart(function: _Function) -> _Function:
 def spliced(function: _Function) -> _Function:
     """Make a function part of the kernels that call it before they are compiled.
 
-    For a large one that calls others: :func:`inline` would have LLVM optimise it once by itself, and once
-    more with whoever calls it, at every level.
+    For a large one that calls others: with :func:`inline` LLVM would optimise it once by itself, and again
+    inside every caller, at every level.
     """
     compiled: Any = njit(error_model="numpy", inline="always", no_cfunc_wrapper=True)(function)
     return compiled

@@ -1,6 +1,6 @@
 """Kernels over pieces of their rows: in turn, or by ``prange`` on Numba's threads.
 
-Every piece writes to its own place, so results have the same bits whoever computes it.
+Every piece writes to its own place, so results do not depend on which thread computes it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def share_pieces(code, what, pieces):
 
 
 @spliced
-def _do(share, code, what, pieces):
+def _do(share, described, pieces):
+    code, what = described
     if share != 0:
         call_share(share, code, what, pieces)
     else:
@@ -61,15 +62,14 @@ def over_rows(share, address, bounds, *arguments):
     ----------
     share : int
         Address of :func:`share_pieces`; 0 where the caller does all pieces in turn. It is not called by its
-        name, so that whoever computes alone neither compiles it nor launches threads.
+        name, so that a caller on one thread neither compiles it nor launches threads.
     address : int
         Of a kernel compiled for exactly these arguments.
     bounds : ndarray of int64, shape (pieces + 1,)
     *arguments
         What the kernel takes.
     """
-    code, what = describe_rows((address, bounds, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)
 
 
 @kernel
@@ -81,10 +81,9 @@ def over_sums(share, address, bounds, own, *arguments):
     share, address, bounds, *arguments
         As in :func:`over_rows`.
     own : ndarray of shape (pieces, ...)
-        Each piece adds to a row that nobody else touches, from zero whatever is there.
+        Each piece adds to a row of its own, which is set to zero first.
     """
-    code, what = describe_sums((address, bounds, own, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
 
 
 @kernel
@@ -98,8 +97,7 @@ def over_returns(share, address, bounds, own, *arguments):
     own : ndarray of shape (pieces, at least 2)
         One number or two are written to the beginning of row k.
     """
-    code, what = describe_returns((address, bounds, own, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_returns((address, bounds, own, *arguments)), len(bounds) - 1)
 
 
 @kernel
@@ -151,12 +149,10 @@ def pieces_of_jobs(jobs, start, stop):
 @spliced
 def into_leaves(share, address, bounds, own, arguments):
     """:func:`over_sums` inside a kernel that has several jobs, for a tuple of arguments."""
-    code, what = describe_sums((address, bounds, own, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
 
 
 @spliced
 def over_pieces(share, address, bounds, arguments):
     """:func:`over_rows` inside a kernel that has several jobs, for a tuple of arguments."""
-    code, what = describe_rows((address, bounds, *arguments))
-    _do(share, code, what, len(bounds) - 1)
+    _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)

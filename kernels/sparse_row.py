@@ -1,9 +1,9 @@
 """One sparse row, eight entries at a time, with few branches that depend on how many there are.
 
-The processor guesses where a row's loop ends. Where lengths vary it is wrong
-once a row, which costs as much as twenty entries. In groups of eight it has
-little to guess: a row's last group is computed whole, and entries in it that
-belong to the next row count as zero.
+The processor predicts where a row's loop ends. If lengths vary, it is wrong
+once per row, which costs as much as twenty entries. In groups of eight there
+is little to predict: a row's last group is computed whole, and entries in it
+that belong to the next row count as zero.
 
 A row's product with a vector is eight sums, each of every eighth entry, added in
 pairs at the end: not the order of a plain loop, but one that nothing but

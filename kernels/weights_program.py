@@ -4,7 +4,7 @@ r"""A small quadratic program over affine weights, by the primal active set.
           \sum_{k \in \text{group } m} d_k = 0, \qquad c + d \ge \text{lower}
 
 The weights off their bounds are minimised exactly, a bound that is met is added, the most violated one of
-each group is released. There are a few dozen weights: what takes the time is the interpreter, if it is asked.
+each group is released. All of it is compiled: for a few dozen weights the interpreter would take longest.
 """
 
 from __future__ import annotations

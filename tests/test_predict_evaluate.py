@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
-from fastadmm.errors import InputError
+from fastadmm.errors import InputError, StorageError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.predict import predict_partition
@@ -274,6 +275,15 @@ def test_predict_refuses_other_features(folder: Path, tmp_path: Path, capsys, ma
         assert err.count("\n") == 1
         assert "other.parts" in err
         assert "--like" in err
+
+
+def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run" / "evaluation.json").unlink(missing_ok=True)
+    (tmp_path / "run" / "evaluation.json").mkdir()
+    with pytest.raises(StorageError, match=r"without keeping it, evaluate \S+run/model$"):
+        evaluate_partition(tmp_path / "run", folder / "test.parts")
+    assert evaluate_partition(tmp_path / "run" / "model", folder / "test.parts")["n_samples"] > 0
 
 
 @pytest.mark.parametrize("make", LABELS)

@@ -147,7 +147,7 @@ def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:
         ({"age": None}, [], "no feature column 'age'"),
         ({"age": "old"}, [], "column 'age'"),
         ({"job": None}, [], "no feature column 'job'"),
-        ({"id": "p1"}, [], "ids occur more than once"),
+        ({"id": "p1"}, [], "1 id occurs more than once (39 rows too many)"),
         ({}, ["--offset", "shift"], "no offset column 'shift'"),
         ({}, ["--offset", "job"], "offset column 'job': not all cells are numbers"),
         ({}, ["--separator", ";;"], "--separator ';;'"),

@@ -32,8 +32,13 @@ def cancer(parties: int, **options: Any) -> Problem:
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
 def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
     problem = cancer(parties, loss=loss, lam=1e-3, regularizer=regularizer)
-    result = solve(problem, SolverOptions(gap=1e-4, max_rounds=60, n_threads=1))
-    assert result.status is Status.CONVERGED
+    solver = Solver(problem, SolverOptions(gap=1e-4, n_threads=1))
+    solver.method.keep_to_directions()
+    for _ in range(30):  # takes 4 to 20
+        if solver.round().gap <= 1e-4:
+            break
+    assert solver.last_record is not None
+    assert solver.last_record.gap <= 1e-4
 
 
 def test_history_limits_what_a_party_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +59,7 @@ def test_history_limits_what_a_party_keeps(monkeypatch: pytest.MonkeyPatch) -> N
         )
     values = [record.objective for record in records]
     assert all(b <= a * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
-    assert values[-1] <= best * (1.0 + 1e-3)
+    assert values[-1] <= best * (1.0 + 1e-8)  # `best` is proved to 1e-9
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-12) for r in records)
 
 
@@ -106,7 +111,7 @@ def test_a_tiny_move_stays_on_the_face() -> None:
         assert "message" in answer
         assert len(party.directions) == before + 1
         scaled = party.directions * party.span.scale
-        np.testing.assert_allclose(scaled @ scaled.T, np.eye(before + 1), atol=1e-12)
+        np.testing.assert_allclose(scaled @ scaled.T, np.eye(before + 1), rtol=0, atol=1e-12)
         np.testing.assert_allclose(party.weights(coefficients), moved, rtol=1e-13, atol=1e-14)
         assert (party.weights(coefficients)[~free] == 0.0).all()
         # As many combinations of directions hold what is held as dimensions allow.
@@ -191,6 +196,7 @@ def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None
     assert result.status is Status.CONVERGED
 
 
+@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("seed", [2, 6, 11, 16, 18])
@@ -207,5 +213,5 @@ def test_a_weight_just_beside_its_kink_holds_nothing_up(regularizer: str, seed: 
     problem = make_problem([X[:, :1], X[:, 1:]], y, loss="huber", lam=lam, regularizer=regularizer)
     result = solve(problem, options)
     assert result.status is Status.CONVERGED
-    assert 0.0 < abs(result.weights[1][0]) < 1e-3
+    assert 0.0 < abs(result.weights[1][0]) < 1e-3  # beside its kink: the other weight is about one
     assert len(result.history) <= 10

@@ -215,12 +215,6 @@ def test_width_from_the_rows(tmp_path: Path) -> None:
         writer.append(csr_array(np.array([[0.0, 1.0, 0.0, 0.0]])))
         writer.append(csr_array(np.array([[0.0, 0.0, 3.0]])))
     assert open_party(tmp_path / "a.h5").load().toarray().tolist() == [[0, 1, 0], [0, 0, 3]]
-    with PartyWriter(tmp_path / "b.h5", name="a") as writer:
-        writer.append(csr_array(np.array([[0.0, 1.0]])))
-        writer.set_n_features(5)
-        with pytest.raises(InputError, match="6 columns asked for"):
-            writer.set_n_features(6)
-    assert open_party(tmp_path / "b.h5").n_features == 5
     with PartyWriter(tmp_path / "c.h5", name="a", kind="dense") as writer:
         writer.append(np.ones((1, 3)))
         with pytest.raises(InputError, match="row 2: 4 columns instead of 3"):

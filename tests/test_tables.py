@@ -157,7 +157,7 @@ def test_parquet_without_its_package(pair: tuple[Path, Path], monkeypatch: pytes
 MISTAKES: list[tuple[str, str, dict[str, Any], str]] = [
     (BANK, SHOP, {"id": "key"}, r"bank\.csv: no id column 'key'; there are: id, y, age, city"),
     (BANK, "key,orders\n1,2\n", {}, r"shop\.csv: no id column 'id'"),
-    (BANK + "3,no,1,Oslo\n", SHOP, {}, r"1 ids occur more than once \(1 rows too many\), first '3' in"),
+    (BANK + "3,no,1,Oslo\n", SHOP, {}, r"1 id occurs more than once \(1 row too many\), first '3' in"),
     (BANK + ",no,1,Oslo\n", SHOP, {}, r"bank\.csv: line 6, id column 'id': no id"),
     (BANK, "id,orders\n1,2\n2,3\n", {}, r"no id is in all tables \(.*'7', '3', '5'; .*'1', '2'\)"),
     (BANK + "1,no,1\n", SHOP, {}, r"bank\.csv: line 6: 3 cells, but there are 4 columns"),

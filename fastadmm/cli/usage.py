@@ -24,6 +24,7 @@ _OPTIONS: dict[str, str] = {
     **dict.fromkeys(("key", "index", "on", "join", "by"), "--id"),
     **dict.fromkeys(("n_parties", "num_parties", "clients", "m"), "--parties"),
     **dict.fromkeys(("split", "features_split", "widths"), "--columns"),
+    **dict.fromkeys(("table", "tables"), "--guest and --host"),
     **dict.fromkeys(("impute", "fillna", "na", "fill"), "--missing"),
     **dict.fromkeys(("l1", "lasso"), "--regularizer l1"),
     **dict.fromkeys(("l2", "ridge"), "--regularizer l2"),
@@ -86,6 +87,11 @@ def usage_line(error: Any, argv: list[str], groups: Iterable[str] = ()) -> str:
         message = f"No such command '{name}'"  # without the library's guess
         if near := _near(name, _COMMANDS, context.command.commands):
             return f"{message}; did you mean '{path} {near}'?"
+    elif message.startswith("Got unexpected extra argument") and path == "fastadmm convert":
+        message = (  # as from a shell that has expanded the pattern
+            "one SOURCE, but there are more: quote a pattern of parts ('parts/*.csv'), or give a table per "
+            "party with --guest and --host"
+        )
     elif message.endswith("requires an argument") and argv:  # the library does not say of which command
         names = list(takewhile(lambda word: not word.startswith("-"), argv))
         path = " ".join(["fastadmm", *names[: 2 if names[:1] and names[0] in groups else 1]])

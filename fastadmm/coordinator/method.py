@@ -80,6 +80,8 @@ class Method(ABC):
     watch: StallWatch | None = None
     #: Whether a run that takes long may go on from weights that were found otherwise.
     takes_weights: bool = False
+    #: Whether rounds are over all columns at once; otherwise parties are asked for directions.
+    whole: bool = False
 
     def spill(self, directory: Path) -> None:
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
@@ -95,8 +97,9 @@ class Method(ABC):
         """
         return None
 
-    def keep_to_directions(self) -> None:  # noqa: B027 (most never do)
+    def keep_to_directions(self) -> None:
         """Never take all columns at once: early stopping chooses among the models of many rounds."""
+        self.whole = False
 
     @property
     def remark(self) -> str:

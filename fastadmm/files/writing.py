@@ -12,31 +12,29 @@ from fastadmm.files.atomic import atomic_file
 __all__ = ["write_json", "write_toml"]
 
 
-def write_json(path: Path, document: Mapping[str, Any], *, force: bool = True) -> None:
-    """Write a JSON document; it holds no infinity and no NaN.
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON document, over an existing file too; it holds no infinity and no NaN.
 
     Parameters
     ----------
     path : Path
     document : mapping
-    force : bool
-        Whether an existing file may be replaced.
 
     Raises
     ------
     StorageError
-        If it cannot be written, or exists and may not be replaced.
+        If it cannot be written.
     """
-    _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n", force)
+    _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def write_toml(path: Path, document: Mapping[str, Any], *, force: bool = True) -> None:
+def write_toml(path: Path, document: Mapping[str, Any]) -> None:
     """Write a TOML document; arguments and errors as of :func:`write_json`."""
     import tomli_w
 
-    _write(path, tomli_w.dumps(document), force)
+    _write(path, tomli_w.dumps(document))
 
 
-def _write(path: Path, text: str, force: bool) -> None:
-    with atomic_file(path, force=force) as temporary:
+def _write(path: Path, text: str) -> None:
+    with atomic_file(path, force=True) as temporary:
         temporary.write_text(text, encoding="utf-8")

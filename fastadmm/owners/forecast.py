@@ -317,12 +317,11 @@ class Forecast:
         statistical = self.pilot.residual * len(self.pilot.h) / (2 * n)
         return Gap(optimisation, unit * self.noise_variance(members, rounds), statistical, rounds)
 
-    def best_rounds(self, members: Sequence[Member] | None = None, most: int = 1000) -> Gap:
+    def best_rounds(self, most: int = 1000) -> Gap:
         """The gap at the number of rounds that makes it smallest.
 
         Parameters
         ----------
-        members : sequence of Member, optional
         most : int
             Largest T tried.
         """
@@ -331,7 +330,7 @@ class Forecast:
         )
         if self.method not in PRINTED:
             grid = [1, *grid]
-        return min((self.gap(members, rounds) for rounds in grid), key=lambda gap: gap.total)
+        return min((self.gap(rounds=rounds) for rounds in grid), key=lambda gap: gap.total)
 
     def bound(self) -> float:
         """The corrected theorem's bound on the training gap of all owners, at the forecast's T."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -139,7 +138,7 @@ def _logistic_fit(X: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray,
 
 
 def private_pilot(
-    rows: Rows, bound: Bound, lam: float, intercept: bool, epsilon: float, loss: OwnerLoss, engine: Any = None
+    rows: Rows, bound: Bound, lam: float, intercept: bool, epsilon: float, loss: OwnerLoss
 ) -> Pilot:
     """Pilot of the squared loss from a private release of one owner's second moments.
 
@@ -153,7 +152,6 @@ def private_pilot(
     epsilon : float
         Of the release; pure, and to be charged in addition to that of the answers.
     loss : OwnerLoss
-    engine : Engine, optional
 
     Raises
     ------
@@ -169,7 +167,7 @@ def private_pilot(
         raise ConfigError(f"pilot-epsilon: {epsilon:g} is not positive and finite")
     owner = Owner(
         "pilot", rows, loss=loss, bound=bound, intercept=intercept, mechanism="laplace", epsilon=math.inf,
-        rounds=1, engine=engine,
+        rounds=1,
     )  # fmt: skip
     gram, cross, square = owner.moments
     p = len(cross)
@@ -198,9 +196,7 @@ def private_pilot(
     )
 
 
-def assumed_pilot(
-    low: float, high: float, n_parameters: int, distance: float, residual: float = 1.0
-) -> Pilot:
+def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
     """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them.
 
     Parameters
@@ -211,8 +207,6 @@ def assumed_pilot(
         p.
     distance : float
         Norm of the minimiser.
-    residual : float
-        s^2 of the statistical term.
 
     Raises
     ------
@@ -226,4 +220,4 @@ def assumed_pilot(
         )
     h = np.geomspace(low, high, n_parameters) if n_parameters > 1 else np.array([high])
     e = np.full(n_parameters, distance / math.sqrt(n_parameters))
-    return Pilot(h, e, residual, 0.0, True, f"assumed curvature {low:g} to {high:g}")
+    return Pilot(h, e, 1.0, 0.0, True, f"assumed curvature {low:g} to {high:g}")

@@ -1,7 +1,7 @@
-r"""Weights that are held at kinks and bounds, and what leaves them there, in coefficients of directions.
+r"""Weights that are held at kinks and bounds, and the combinations of directions that keep them there.
 
 The regulariser is smooth on the *face* of a point: its zeros, the signs of the others, its bounds. What a
-combination of directions meets on the way only its party can see. It answers in coefficients.
+combination of directions meets on the way, only the party can see; it answers in coefficients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""What all classes' weights of a column can lose together: the loss does not see it, the regulariser does.
+r"""A number taken from the weights of a column in all classes: it changes the regulariser, not the loss.
 
 .. math:: \min_t\; \alpha \sum_c |x_c - t| + \tfrac\beta2 \sum_c (x_c - t)^2
 

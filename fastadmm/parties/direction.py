@@ -179,7 +179,7 @@ class DirectionParty(SendsColumns, Answering):
 
     @property
     def directions(self) -> np.ndarray:
-        """Orthonormal rows of shape (K, d), which nobody changes: the first of those there is room for."""
+        """Orthonormal rows of shape (K, d), never changed in place: the part in use of a larger array."""
         return self._room[: self._n_directions]
 
     @directions.setter
@@ -504,7 +504,7 @@ class DirectionParty(SendsColumns, Answering):
         unit, row = reflection(direction)
         from fastadmm.kernels.directions import reflect_rows
 
-        # A copy, for nobody changes directions; with the room behind them.
+        # A copy, since directions are never changed in place; with spare room behind them.
         room, used = self._room.copy(), np.flatnonzero(unit)
         reflect_rows(room, used, unit[used], 0, room.shape[1])
         room[row : self._n_directions - 1] = room[row + 1 : self._n_directions]

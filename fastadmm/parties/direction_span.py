@@ -16,7 +16,7 @@ __all__ = ["DirectionSpan", "sum_without_rounding"]
 
 Array = np.ndarray
 
-#: What is left of weights beside the earlier directions counts as new above this share of them.
+#: The part of weights outside the span of earlier directions counts as new above this share of them.
 _NOTHING_NEW = 1e-13
 
 #: Weights up to this share of the terms that they are the sum of are rounding.
@@ -92,7 +92,7 @@ class DirectionSpan:
         return coefficients + known @ (scaled - coefficients @ known)
 
     def new_direction(self, x: Array, near: Array | None = None) -> Array | None:
-        """What weights have beside the directions, orthonormal to them; None where that is nothing.
+        """The part of weights outside the directions' span, as one more of them; None if there is none.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class DirectionSpan:
         known = self.directions * self.scale
         there = 0.0 if near is None else self.combine(near)
         rest = self.scale * (x - there)
-        # Of weights of zero, too, what is left of the difference to others may be its rounding alone.
+        # The difference to other weights may be rounding alone, even where these weights are zero.
         whole = max(float(np.linalg.norm(self.scale * x)), float(np.linalg.norm(rest)))
         for _ in range(2):  # the second for the rounding of the first
             rest = rest - (known @ rest) @ known

@@ -99,7 +99,7 @@ class ClassFaceParty(OfClasses):
         return pack(answers, rule.answer) if rule.answer else {}
 
     def _best_responses(self, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of all classes, each by itself, less what they can lose together; new directions may be common."""
+        """Of all classes, each by itself, less their common shift; new directions may be common."""
         each = range(self.n_classes)
         common = {values.pop("common", False) for values in asked} == {True}
         found = self.engine.map(lambda c: self.parts[c].responded(**asked[c]), each)

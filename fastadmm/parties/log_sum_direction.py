@@ -2,7 +2,7 @@ r"""A party in a subspace run with the regulariser ``log_sum``.
 
 Its residual has the gradient of log_sum. Its Newton direction has, in place of the curvature of squared l2,
 that of the parabolas above log_sum at the current weights: never negative, and small where weights are
-large, as log_sum's own is. The coordinator is told what log_sum is like along the directions.
+large, as log_sum's own is. The party sends value, slope and curvature of log_sum along its directions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LogSumDirectionParty(DirectionParty):
         return cls(name, block, float(terms["regularization"]), engine, regularizer)
 
     def bend(self, coefficients: np.ndarray) -> dict[str, Any]:
-        """What the regulariser is like along the directions, times ``lambda W``.
+        """Value, slope and curvature of the regulariser along the directions, times ``lambda W``.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ def orthonormal(direction: np.ndarray, earlier: np.ndarray, out: np.ndarray, eng
     pieces, k = _pieces(len(direction)), len(earlier)
 
     def less(shares: np.ndarray, scale: float, given: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Write what is left beside shares of the earlier ones; its products with rows, and its square."""
+        """Subtract shares of the earlier ones; the result's products with rows, and its square."""
         arguments = earlier[: len(shares)], shares, scale, given, out, rows
         return engine.sum_over_columns(kernels.less_known, pieces, (len(rows) + 1,), *arguments)
 

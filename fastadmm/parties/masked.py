@@ -30,9 +30,9 @@ class MaskedParty(Answering):
     position : int
         Its place in the run.
     private : bytes
-        Its private key, which is in no state: whoever makes the party has it.
+        Its private key, which is not part of the exported state.
     keys : list of bytes
-        Public keys of all parties, once it was told them.
+        Public keys of all parties, after :meth:`introduce`.
     answered : int
         Number of the last masked answer.
     """

@@ -2,7 +2,7 @@ r"""A party in a run of ADMM sharing of which the coordinator sees sums only.
 
 Between rounds a party's message is :math:`a_m = D_m v_m - c`, where c is the same for all parties and only
 the coordinator needs it. So the party keeps the weights :math:`v_m`, and its target is :math:`D_m v_m`
-minus a vector that all are told. What acceleration needs of the messages are inner products of
+minus a vector that all parties receive. What acceleration needs of the messages are inner products of
 :math:`D_m` times differences of weights, which the coordinator learns as sums.
 """
 

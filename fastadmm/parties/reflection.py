@@ -57,7 +57,7 @@ class Turn:
         factor, scales = dgeqrf(gone.T)[:2]
         y = np.tril(factor, -1)
         y[np.arange(n), np.arange(n)] = 1.0
-        # A direction that is where it is to be takes none: of the last of a whole basis nothing is left.
+        # A direction already in its place takes no reflection, such as the last one of a whole basis.
         inverse = np.triu(y.T @ y, 1)
         inverse[np.arange(n), np.arange(n)] = 1.0 / np.maximum(scales, 1e-300)
         self._y = y

@@ -112,10 +112,10 @@ def _context(records: RunRecords) -> dict[str, Any]:
     calibration = (records.evaluation or {}).get("metrics", {}).get("calibration")
     return {
         "title": records.path.resolve().name,
-        "badge": _badge(records, facts),
+        "badge": _badge(facts),
         "headline": _headline(records, facts, len(parties)),
         "about": _about(records, len(parties)),
-        "certificate": _certificate(records, facts),
+        "certificate": _certificate(facts),
         "message": KEPT_BACK if private else str((records.result or {}).get("message") or ""),
         "private": private,
         "plots": history_plots(records.history, facts.target, names),
@@ -281,7 +281,7 @@ def _real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
+def _badge(facts: _Facts) -> dict[str, str]:
     if facts.status in (None, "running"):
         return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
     if facts.status == "converged":
@@ -323,7 +323,7 @@ def _about(records: RunRecords, n_parties: int) -> str:
     )
 
 
-def _certificate(records: RunRecords, facts: _Facts) -> str:
+def _certificate(facts: _Facts) -> str:
     """What the duality gap means, in one sentence or two."""
     if facts.status == "diverged":
         return (

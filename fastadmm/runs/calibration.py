@@ -39,9 +39,9 @@ class Calibration:
     sparse: float
 
 
-def _best(call: Callable[[], object], repeats: int = 3) -> float:
+def _best(call: Callable[[], object]) -> float:
     seconds = []
-    for _ in range(repeats):
+    for _ in range(3):
         begin = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - begin)

@@ -318,6 +318,8 @@ def _check_digests(path: Path) -> dict[str, str]:
             digests = read_json(listed)
             if not digests or not all(isinstance(text, str) for item in digests.items() for text in item):
                 raise ValueError("not a table of texts")
+        except FormatError:  # names the file itself
+            raise
         except (ValueError, AttributeError, TypeError) as error:
             raise FormatError(f"{shown(listed)}: damaged: {error}") from None
     check_files(path, {name: told for name, told in digests.items() if not name.startswith("rows-")})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.runs.predict import Predictions, predict_partition
 from fastadmm.store.label_file import LabelData
@@ -120,8 +120,13 @@ def evaluate_predictions(
     if curves is not None:
         _write_curves(curves, predictions, labels, force)
     if (Path(model) / "run.toml").exists():
-        with atomic_file(Path(model) / "evaluation.json") as temporary:
-            temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        try:
+            with atomic_file(Path(model) / "evaluation.json") as temporary:
+                temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        except StorageError as error:
+            aside = shown(Path(model) / "model")
+            hint = f"to print the result without keeping it, evaluate {aside}"
+            raise StorageError(f"{error}; {hint}") from error
     return document
 
 

@@ -235,12 +235,11 @@ def fit_point(
     options: SolverOptions,
     engine: Engine,
     start: StartingPoint | None,
-    monitor: Callable[[RoundRecord], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> PathPoint:
     """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open."""
     solver = Solver(problem, options, engine, start=start)
-    result = run_rounds(solver, monitor, should_stop)
+    result = run_rounds(solver, should_stop=should_stop)
     return PathPoint(
         problem.lam,
         result.weights,

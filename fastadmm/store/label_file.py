@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import GrowingArray, check_text, encode, read_array, read_attribute
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.writer import Writer
 
 if TYPE_CHECKING:
     import h5py
@@ -38,10 +37,6 @@ LABELS_TYPE = "fastadmm-labels"
 LABELS_VERSIONS = ("1.0", "1.1")
 TASKS = ("classification", "regression")
 _KEYS = {"y", "sample_weight", "offset", "obs"}
-
-
-class _Abort(Exception):
-    """Thrown into the output's context manager to discard the temporary file."""
 
 
 def _check_values(
@@ -90,7 +85,7 @@ def _check_weights(total: float, path: str) -> None:
         raise InputError(f"{path}: key 'sample_weight': all weights are zero; at least one must be positive")
 
 
-class LabelWriter:
+class LabelWriter(Writer):
     """Writes the label file piece by piece, in constant memory; a context manager.
 
     Parameters
@@ -143,9 +138,8 @@ class LabelWriter:
         self._classes: tuple[str, ...] | None = None
         if classes is not None:
             self.set_classes(classes)
-        self.state = "open"  # "closed": the file is complete; "aborted": there is none
         self.row_digest = ""
-        self._stack = ExitStack()
+        super().__init__()
         self._file, self._sink = self._stack.enter_context(
             open_output(path, LABELS_TYPE, LABELS_VERSIONS[0], force=force, public_path=public_path)
         )
@@ -200,8 +194,7 @@ class LabelWriter:
         StorageError
             The disk is full.
         """
-        if self.state != "open":
-            raise InputError(f"{self._shown}: the writer is {self.state} already")
+        self._require_open()
         given = {"y": y, "sample_weight": sample_weight, "offset": offset}
         columns = {
             key: self._vector(key, value) for key, value in given.items() if value is not None or key == "y"
@@ -247,27 +240,6 @@ class LabelWriter:
             raise InputError(f"{self._shown}: key {key!r}: has {values.ndim} dimensions instead of 1")
         return values
 
-    def close(self) -> None:
-        """Complete the file and give it its name.
-
-        Raises
-        ------
-        InputError
-            No samples, one class only, classes not set, all weights zero.
-        StorageError
-            The disk is full.
-        """
-        if self.state != "open":
-            raise InputError(f"{self._shown}: the writer is {self.state} already")
-        try:
-            self._finish()
-        except BaseException:
-            self.abort()
-            raise
-        self.state = "aborted"  # unless the rename below succeeds
-        self._stack.close()
-        self.state = "closed"
-
     def _finish(self) -> None:
         import h5py
 
@@ -296,24 +268,6 @@ class LabelWriter:
             self._file.attrs["shard"] = np.int64(1)
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
-
-    def abort(self) -> None:
-        """Discard the file; nothing happens if it is complete already."""
-        if self.state == "open":
-            self.state = "aborted"
-            with suppress(_Abort, FastadmmError):
-                self._stack.__exit__(_Abort, _Abort(), None)
-
-    def __enter__(self) -> LabelWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self.state == "open":
-            self.close()
 
 
 @dataclass(frozen=True, eq=False)

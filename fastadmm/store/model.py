@@ -356,9 +356,8 @@ def write_party_model(
     *,
     model_id: str,
     version: str = VERSION,
-    force: bool = True,
 ) -> None:
-    """Write one party's file of a model.
+    """Write one party's file of a model, over an existing one too.
 
     Parameters
     ----------
@@ -368,10 +367,8 @@ def write_party_model(
         Of the whole model.
     version : str
         An older version only when an exported file of an older model is imported.
-    force : bool
-        Whether an existing file may be replaced.
     """
-    with create_h5(path, PARTY_MODEL, version, force=force) as file:
+    with create_h5(path, PARTY_MODEL, version, force=True) as file:
         file.attrs["name"] = party.name
         file.attrs["model-id"] = model_id
         file.attrs["rows"] = "clipped" if party.clipped else "as they are"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +40,7 @@ from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.transform import Transform
+from fastadmm.store.writer import Writer
 
 if TYPE_CHECKING:
     import h5py
@@ -69,11 +68,7 @@ def check_party_name(name: object, place: str, error: type[FastadmmError] = Inpu
     return name
 
 
-class _Abort(Exception):
-    """Thrown into the output's context manager to discard the temporary file."""
-
-
-class PartyWriter:
+class PartyWriter(Writer):
     """Writes a party's file row block by row block, in constant memory; a context manager.
 
     The file appears under its name only when the writer is closed; when the ``with``
@@ -157,10 +152,9 @@ class PartyWriter:
         if transform is not None:
             self.set_transform(transform)
 
-        self.state = "open"  # "closed": the file is complete; "aborted": there is none
         self.row_digest = ""
         self.content_digest = ""
-        self._stack = ExitStack()
+        super().__init__()
         self._file, self._sink = self._stack.enter_context(
             open_output(
                 path, PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, public_path=public_path
@@ -183,27 +177,6 @@ class PartyWriter:
     def n_features(self) -> int | None:
         """Number of columns; None as long as it is open."""
         return self._n_features
-
-    def set_n_features(self, n_features: int) -> None:
-        """Fix the number of columns of a CSR writer that was opened without one.
-
-        Parameters
-        ----------
-        n_features : int
-            Number of columns d.
-
-        Raises
-        ------
-        InputError
-            Fewer than already seen, or other than already fixed.
-        """
-        n_features = self._width(n_features)
-        if self._n_features not in {None, n_features} or n_features < self._seen:
-            known = self._n_features if self._n_features is not None else self._seen
-            raise InputError(f"{self._shown}: {n_features} columns asked for, but there are {known} already")
-        if self._n_features is None and n_features >= 2**31 and self._columns:
-            raise InputError(f"{self._shown}: {n_features} columns; give n_features before the first rows")
-        self._n_features = n_features
 
     def set_feature_names(self, feature_names: Iterable[str]) -> None:
         """Set the names of the columns; their number is compared with the columns at the end.
@@ -352,30 +325,6 @@ class PartyWriter:
             self._columns[name] = GrowingArray(group, name, dtype, row_shape, compression=self._compression)
         return self._columns[name]
 
-    def _require_open(self) -> None:
-        if self.state != "open":
-            raise InputError(f"{self._shown}: the writer is {self.state} already")
-
-    def close(self) -> None:
-        """Complete the file and give it its name.
-
-        Raises
-        ------
-        InputError
-            No rows, no columns, or names or transform of another width.
-        StorageError
-            The disk is full.
-        """
-        self._require_open()
-        try:
-            self._finish()
-        except BaseException:
-            self.abort()
-            raise
-        self.state = "aborted"  # unless the rename below succeeds
-        self._stack.close()
-        self.state = "closed"
-
     def _finish(self) -> None:
         if self.n_samples == 0:
             raise InputError(f"{self._shown}: key 'X': no rows were written; the source is empty")
@@ -402,25 +351,6 @@ class PartyWriter:
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
         self._file.attrs["content-digest"] = self.content_digest
-
-    def abort(self) -> None:
-        """Discard the file; nothing happens if it is complete already."""
-        if self.state == "open":
-            self.state = "aborted"
-            stop = _Abort()
-            with suppress(_Abort, FastadmmError):
-                self._stack.__exit__(_Abort, stop, None)
-
-    def __enter__(self) -> PartyWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self.state == "open":
-            self.close()
 
 
 class PartyData:

@@ -1,7 +1,8 @@
 """Subspace Newton sharing of few columns of several classes in one process: all of them at once.
 
-As in :mod:`fastadmm.coordinator.subspace.whole_span`. What is left is a quasi-Newton method over all
-weights of all classes (:mod:`fastadmm.coordinator.multinomial.span`), and a round that proves its end.
+As in :mod:`fastadmm.coordinator.subspace.whole_span`, but with a quasi-Newton method over all weights of all
+classes (:mod:`fastadmm.coordinator.multinomial.span`). Each round ends with the bound that its gradient
+proves.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = ["NarrowMultinomialMethod", "all_columns_pay"]
 
 Array = np.ndarray
 
-#: A round closes the gap to this share of the one that ends the run; where none does, of what it was.
+#: A round closes the gap to this share of the one that ends the run, or if none does, of the gap before.
 _SHARE_OF_WANTED, _SHARE_OF_GAP = 0.5, 1e-7
 
 #: Passes over all columns that a Hessian may cost.
 _MOST_PASSES = 25.0
 
-#: Numbers that columns hold, without being many.
+#: With no more numbers than this in all columns, a party may send more columns than it keeps directions.
 _FEW_NUMBERS = 1 << 23
 
 
@@ -69,19 +70,11 @@ class NarrowMultinomialMethod(MultinomialMethod):
     engine : Engine
     wanted : float
         Relative gap that ends the run; 0 for none.
-
-    Attributes
-    ----------
-    whole : bool
-        Whether rounds are over all columns; else parties answer as ever.
     """
 
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
-
-    def keep_to_directions(self) -> None:
-        self.whole = False
 
     def make_parties(self) -> list[ClassDirectionParty]:
         parties = super().make_parties()

@@ -100,21 +100,7 @@ def minimise_over_class_span(
     if len(messages) == 0:
         return point
     span = ClassSpan(problem, messages, engine)
-    here = span.start(point)
-    solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
-    best = Best(span, here, _MAX_STEPS)
-    for _ in range(_MAX_STEPS):
-        if span.gap_share(here) <= tolerance:
-            break
-        found = _step(span, here, -solve(here.slope.ravel()).reshape(here.slope.shape))
-        if found is None:
-            break
-        trial, step = found
-        solve.learn(step.ravel(), (trial.slope - here.slope).ravel())
-        decrease, here = -float(np.sum(here.slope * step)), trial
-        if best.take(here, decrease, tolerance):
-            break
-    return best.here.point
+    return _descend(span, span.start(point), lambda _: tolerance, hessian, _MAX_STEPS).point
 
 
 def minimise_over_all_columns(
@@ -143,9 +129,22 @@ def minimise_over_all_columns(
     span = ClassSpan(problem, messages, engine)
     here = span.known(point, slope)
     move(point, here.value)
+    return _descend(span, here, least, hessian, _MAX_MOVED_STEPS, move)
+
+
+def _descend(
+    span: ClassSpan,
+    here: ClassHere,
+    least: Callable[[float], float],
+    hessian: ClassSpanHessian,
+    most: int,
+    move: Callable[[ClassSpanPoint, float], bool] | None = None,
+) -> ClassHere:
+    """At most so many quasi-Newton steps; ``least`` and ``move`` as of :func:`minimise_over_all_columns`."""
+    problem = span.problem
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
     best = Best(span, here, _MAX_STEPS)
-    for _ in range(_MAX_MOVED_STEPS):
+    for _ in range(most):
         tolerance = least(here.value)
         if span.gap_share(here) <= tolerance:
             break
@@ -157,7 +156,7 @@ def minimise_over_all_columns(
         decrease, here = -float(np.sum(here.slope * step)), trial
         if best.take(here, decrease, tolerance):
             break
-        if move(here.point, here.value):
+        if move is not None and move(here.point, here.value):
             # What was learned of the steps so far still counts.
             solve.solve = hessian.solver(problem.regularization, problem.total_weight)
     end: ClassHere = best.here

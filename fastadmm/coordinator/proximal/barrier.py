@@ -6,9 +6,9 @@ A sum of maxima over intervals, which losses with clamped slopes are, becomes
 
 whose maximiser lies inside :math:`(a, b)`; a norm becomes
 :math:`\min_t \kappa t - \mu \log(t^2 - \|x\|^2)`, a bound :math:`-\mu \log(x - l)` and a ball
-:math:`-\mu \log(R^2 - \|x\|^2)`. All of it bends smoothly, and Newton's method goes straight, whatever the
-scale of columns (Nesterov and Nemirovskii 1994). Where the sum is least the gap is at most :math:`\mu` times
-the number of logarithms.
+:math:`-\mu \log(R^2 - \|x\|^2)`. All of these are smooth, and Newton's steps on them do not depend on the
+scale of columns (Nesterov and Nemirovskii 1994). At the minimiser the gap is at most :math:`\mu` times the
+number of logarithms.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 r"""The best weights of all columns by an interior point method, where other searches have stalled.
 
 With logarithms of factor :math:`\mu` in place of kinks and ends
-(:mod:`fastadmm.coordinator.proximal.barrier`) the objective bends everywhere. Its least point moves with
-:math:`\mu` along the central path; Newton's method follows it, and the gradient there proves the gap. Steps
-do not depend on the scale of columns, on how nearly collinear they are, nor on how many kinks lie between
-start and end: some hundred small systems at most.
+(:mod:`fastadmm.coordinator.proximal.barrier`) the objective is smooth. Its minimiser moves along the central
+path as :math:`\mu` falls; Newton's method follows it, and the gradient there proves the gap. Steps do not
+depend on the scale of columns, on how nearly collinear they are, nor on how many kinks lie between start and
+end: some hundred small systems at most.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PathEnd:
         Of all parties, side by side.
     intercept : float or ndarray of shape (C,)
     gradient : ndarray of shape (N,), or (C N,)
-        What proves most of all that were seen; empty where nothing was.
+        The one with the best bound so far; empty if none proved anything.
     value, lower : float
         The objective, and what the gradient proves; summed scaling.
     within : float

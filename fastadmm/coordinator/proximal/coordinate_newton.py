@@ -2,7 +2,7 @@ r"""The best weights of many columns: proximal Newton steps by coordinate descen
 
 As :mod:`fastadmm.coordinator.proximal.narrow_newton`, but with *working sets* (Johnson and Guestrin 2015): a
 step's parabola is minimised over the columns with weights and as many again of those that pull most, about to
-a tenth. What is left is the next step's. Passes over these columns
+a tenth; the next step continues from there. Passes over these columns
 (:mod:`fastadmm.kernels.coordinate_descent`) are extrapolated (Anderson; Bertrand and Massias 2021). Once they
 have cost as much as the columns' Gram matrix and its minimiser would, that is what comes next. Steps end
 where the gradient proves the gap.
@@ -133,7 +133,7 @@ class CoordinateSteps(ABC):
         -------
         SpanPoint or ClassSpanPoint
         """
-        self.forget()  # a run that goes on later has nothing else
+        self.forget()  # a resumed run knows nothing of earlier steps either
         here, (l1, l2) = self.at(c, intercept), self.terms[:2]
         for _ in range(_MAX_STEPS):
             gap, c = self.gap(here), here.point.coefficients

@@ -330,7 +330,7 @@ class ProximalCoordinator:
         rows = self.engine.all_rows(self.problem.n_samples)
         self.reach = math.sqrt(square / (rows * self.problem.n_outputs))
         gained = before - self._value(self.model)
-        # Promises lost in the value's rounding are kept as far as anyone can tell.
+        # A promise below the value's rounding cannot be checked, and does not count as broken.
         counts = self.promised > _ROUNDING * abs(before)
         bad = counts and gained < _KEPT_PROMISE * self.promised
         self.n_bad = self.n_bad + 1 if bad else 0

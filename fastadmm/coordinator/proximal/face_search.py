@@ -1,12 +1,12 @@
-r"""Where to take the next gradient: Newton's method over faces, with the parties' word on what it meets.
+r"""Where to take the next gradient: Newton's method over faces, whose kinks and bounds the parties report.
 
 A face is described by its party (:class:`fastadmm.parties.active_set.Face`). Newton's method over all
 parties' faces may end where a weight has passed its kink or bound; only parties see that. So the
 coordinator sends the end, the parties answer with the combinations that hold such weights
-where they are, and Newton's method goes on from there. From the answers' faces that takes one exchange,
-without a message, and what the second end passes shows in the line search of the next round. From the
-model's, where holding all at once is no better than the model and the gap falls slowly, it goes from one
-kink or bound to the next, an exchange each, until it passes none.
+where they are, and Newton's method continues from there. From the answers' faces that takes one exchange,
+without a message; kinks that the second end passes show in the line search of the next round. From the
+model's faces, if holding all weights at once is no better than the model and the gap falls slowly, the search
+goes from one kink or bound to the next, with one exchange for each, until it passes none.
 """
 
 from __future__ import annotations

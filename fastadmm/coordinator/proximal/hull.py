@@ -32,7 +32,7 @@ WORK = 2e8
 #: Decreases below this share of the value are lost in its rounding.
 ROUNDING = 1e-13
 
-#: Of a step beyond the hull: weights move at most this much, for nothing bounds them.
+#: Most that a weight moves in a step beyond the hull, where nothing bounds it.
 MAX_MOVE = 30.0
 
 #: Shares of the diagonal added to a step's system in turn, until its weights stay within that.

@@ -7,9 +7,9 @@ slopes v of the kinks at zero, and weights x with their bounds,
 .. math:: \min_x \max_{u, v}\; \langle u, e(D x + b)\rangle - \tfrac\gamma2 \|u\|^2
           + \langle v, x\rangle + \tfrac{l_2}2 \|x\|^2 .
 
-At the optimum about as many rows are at their kinks as weights are not at theirs, and no method that goes
-from one kink to the next gets there soon. This one passes between all of them in some twenty steps. Each is
-one system :math:`D^\top H D + E` with diagonals H and E; and u, always inside its box, proves the gap.
+At the optimum about as many rows are at a kink as weights are off theirs, so a method that goes from kink to
+kink takes long. This one stays away from all kinks until its end, and takes some twenty steps. Each solves
+one system :math:`D^\top H D + E` with diagonals H and E; u, always inside its box, proves the gap.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Box:
         self.ends = np.isfinite(low), np.isfinite(high)
         self.live = low < high  # a row without weight has no room, and nothing to say
         signs = -1.0, 1.0
-        # Carried along: taken from the ends they would soon be nothing but rounding.
+        # Updated in every step: computed from the ends they would soon be mere rounding.
         self.down = np.where(self.ends[0] & self.live, place - low, 1.0)
         self.up = np.where(self.ends[1] & self.live, high - place, 1.0)
         self.below, self.above = (

@@ -1,10 +1,11 @@
 """Kinks in the loss beside norms and bounds, in one process: all columns by an interior point method.
 
-Parties prove what a gradient says; where that is not enough, the best weights are found over some columns
-(:mod:`fastadmm.coordinator.proximal.interior_point`), those that pull more than the penalty holds join, and
-so on until none is left, or a round has taken long. The next round proves where that ended. A run that does
-not gain, or with more columns than pay (:mod:`fastadmm.coordinator.proximal.kinked_work`), goes on with the
-parties' best responses from there.
+A round begins with the bound that the parties prove from the loss gradient. If the gap is still too large,
+the coordinator finds the best weights of some columns (:mod:`fastadmm.coordinator.proximal.interior_point`),
+adds the columns whose slope exceeds the norm's strength, and repeats this until there are none or the round
+has taken long. The next round proves the gap of the result. A run that gains nothing, or that needs more
+columns than pay (:mod:`fastadmm.coordinator.proximal.kinked_work`), continues with the parties' best
+responses.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.interior_point import Saddle, better, find_saddle
 from fastadmm.coordinator.proximal.kinked_work import (
     FIRST,
-    MOSTLY,
     columns_at_first,
     columns_pay,
     work_of_saddle,
 )
 from fastadmm.coordinator.proximal.narrow import UNWANTED, AllColumnsMethod, same_sum_over_weights
+from fastadmm.coordinator.subspace.whole_span import MOSTLY
 from fastadmm.engine.engine import Engine, Stopped
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -88,18 +89,13 @@ class KinkedColumnsMethod(AllColumnsMethod):
     def round(self) -> Talk[Measured]:
         if not self.whole:
             return (yield from super().round())
-        coordinator, problem, engine = self.coordinator, self.problem, self.engine
-        sent = coordinator.primal.gradient
-        answers = [party.prove(sent, x) for party, x in zip(self.parties, self.weights())]
-        coordinator.sent, coordinator.n_rounds = sent, coordinator.n_rounds + 1
-        proved = bound_from_shares(problem, sent, [DualShare.read(a) for a in answers], engine)
-        self.bound = max(self.bound, proved)
+        coordinator, answers = self.coordinator, self.prove()
         objective = before = self._objective()
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
             numbers = self.numbers
             try:
-                found = self._found(self._slopes(sent))
+                found = self._found(self._slopes(coordinator.sent))
             except Stopped:  # the run goes on with this round
                 self.numbers, coordinator.n_rounds = numbers, coordinator.n_rounds - 1
                 raise

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from fastadmm.coordinator.metric_limits import directions_for_faces
 from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
+from fastadmm.coordinator.subspace.whole_span import MOSTLY
 from fastadmm.coordinator.subspace.work_of_ways import of_pair
 
 __all__ = [
     "FIRST",
-    "MOSTLY",
     "bytes_of_columns",
     "bytes_of_system",
     "columns_at_first",
@@ -33,9 +33,6 @@ _STEPS, _ROW, _ENTRY, _PAIR, _SQUARE, _FACTOR = 25.0, 350.0, 5.0, 0.05, 30.0, 0.
 #: Rounds that directions take, and what a column in use adds to that, as a share; nanoseconds of an entry, of
 #: a row and of a pair of directions in each, and of every round of three parties.
 _ROUNDS, _ROUNDS_GROWTH, _ROUND_ENTRY, _ROUND_ROW, _ROUND_PAIR, _ROUND = 15.0, 0.02, 8.0, 300.0, 0.03, 5e6
-
-#: Share of entries from which on columns are dense.
-MOSTLY = 0.5
 
 #: Bytes of a system and of columns that are few; systems with their parts at a time, of sparse and of dense
 #: columns, and vectors of rows beyond those of any run.

@@ -1,9 +1,10 @@
 """Proximal Newton sharing of few columns in one process: all of them at once instead of directions.
 
-As in :mod:`fastadmm.coordinator.subspace.whole_span`: as many directions as a party has columns span all its
-weights, and where these are few it is less work to send them at once. Then the coordinator knows the penalty,
-a sum over weights, and minimises over all of them (:mod:`fastadmm.coordinator.proximal.narrow_newton`): one
-round, and its proof. A run that does not gain any more goes on with the parties' best responses.
+As many independent directions as a party has columns span all its weights
+(:mod:`fastadmm.coordinator.subspace.whole_span`). If columns are few, sending them all at once is less work
+than rounds by directions. The coordinator then knows the penalty, which is a sum over weights, and minimises
+over all weights (:mod:`fastadmm.coordinator.proximal.narrow_newton`); the next gradient proves the gap. A run
+that gains nothing more continues with the parties' best responses.
 """
 
 from __future__ import annotations
@@ -43,16 +44,18 @@ __all__ = [
 
 Array = np.ndarray
 
-#: A step that promises less than this share of the gap that is wanted is the last of the first round ...
+#: The first round ends with a step that promises less than this share of the wanted gap.
 _ACCURACY = 1e-3
 
-#: ... and of the next such shares of that, where the gap is to be this share of what is wanted.
+#: The share of a later round is that of the round before times the squared ratio of the gap to aim at (the
+#: third of these numbers times the wanted one) to the current gap, a factor that is kept between the first
+#: two.
 _SHARPEST, _LEAST_SHARPER, _SHARE_OF_WANTED = 1e-6, 0.25, 0.3
 
-#: Numbers that columns hold, without being many.
+#: With no more numbers than this in all columns, a party may send more columns than it keeps directions.
 _FEW_NUMBERS = 1 << 23
 
-#: Where none is wanted: of the objective.
+#: Relative gap to aim at in runs without a wanted one.
 UNWANTED = 1e-12
 
 
@@ -74,7 +77,7 @@ def same_sum_over_weights(problem: Problem) -> bool:
 
 
 def goes_by_all_columns(problem: Problem, engine: Engine) -> bool:
-    """Whether a problem whose parties are in this process is one for all columns at once."""
+    """Whether to send all columns at once, where the parties are in this process."""
     n, shapes = engine.all_rows(problem.n_samples), [(b.shape[1], b.density) for b in problem.blocks]
     widths, densities = zip(*shapes)
     if not penalty_is_a_sum(problem):
@@ -98,7 +101,7 @@ def all_columns_pay(
 
 
 def most_columns(n_samples: int, widths: Sequence[int]) -> int:
-    """Of a party, that may be held."""
+    """How many columns of a party the coordinator may hold."""
     kept = directions_for_faces(len(widths), n_samples) + 2  # a party keeps these in any case
     return MOST_TOGETHER if n_samples * sum(widths) <= _FEW_NUMBERS else kept
 
@@ -112,28 +115,33 @@ class AllColumnsMethod(ProximalMethod):
     engine : Engine
     wanted : float
         Relative gap that ends the run; 0 for none.
-
-    Attributes
-    ----------
-    whole : bool
-        Whether rounds are over all columns; else parties answer as ever.
     """
 
-    #: What is done with all columns.
+    #: How all columns are used, for the reasons that parties state.
     how: str
 
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)
         self.wanted, self.whole = wanted, True
 
-    def keep_to_directions(self) -> None:
-        self.whole = False
-
     def make_parties(self) -> list[Any]:
         parties = super().make_parties()
         for party in parties if self.whole else ():
             party.reason += f"; in one process all columns are {self.how}"
         return parties
+
+    def prove(self) -> list[dict[str, Any]]:
+        """Begin a round with the bound that the loss gradient at the model proves; the parties' answers."""
+        coordinator, sent = self.coordinator, self.coordinator.primal.gradient
+        answers = self._proofs(sent)
+        coordinator.sent, coordinator.n_rounds = sent, coordinator.n_rounds + 1
+        proved = bound_from_shares(self.problem, sent, [DualShare.read(a) for a in answers], self.engine)
+        self.bound = max(self.bound, proved)
+        return answers
+
+    def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
+        """What a loss gradient proves at the weights of every part."""
+        return [party.prove(gradient, x) for party, x in zip(self.parties, self.weights())]
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "whole": self.whole}
@@ -203,21 +211,16 @@ class NarrowProximalMethod(AllColumnsMethod):
     def round(self) -> Talk[Measured]:
         if not self.whole:
             return (yield from super().round())
-        coordinator, problem, engine = self.coordinator, self.problem, self.engine
+        coordinator, bound = self.coordinator, self.bound
         self.send_columns()
-        primal = coordinator.primal
-        answers = self._proofs(primal.gradient)
-        coordinator.sent, coordinator.n_rounds = primal.gradient, coordinator.n_rounds + 1
-        proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
-        gains = proved > self.bound
-        self.bound = max(self.bound, proved)
+        primal, answers = coordinator.primal, self.prove()
         objective = before = self.objective(primal)
         coordinator.gap = max(objective - self.bound, 0.0)
         if not 0.0 < coordinator.gap <= self.wanted * self.bound:
             objective = self._minimise_from(primal, objective)
             coordinator.gap = max(objective - self.bound, 0.0)
-            # Without any gain nothing but rounding is left, of columns that differ much in size.
-            if self.watch.stalls(coordinator.gap) or not (gains or objective < before):
+            # If nothing is gained, what remains is rounding, because columns differ much in size.
+            if self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before):
                 self.go_by_directions()
         parts, weights = self._parts(self.weights())
         coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
@@ -225,14 +228,10 @@ class NarrowProximalMethod(AllColumnsMethod):
         squared = sum(float(answer["squared"]) for answer in answers)
         return self._measured(objective, self.bound, squared, squared)
 
-    def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
-        """What a loss gradient proves at the weights of every part."""
-        return [party.prove(gradient, x) for party, x in zip(self.parties, self.weights())]
-
     def _minimise_from(self, primal: PrimalValue, objective: float) -> float:
         """:meth:`minimise` from the model, where loss and gradient are these."""
         model = self.coordinator.model
-        # The gradient's sums are added up anew, as a run that goes on later does.
+        # The gradient's sums are computed afresh, as in a resumed run.
         known = model.coefficients, primal.intercept, model.total, primal.loss, primal.gradient
         return self.minimise(SpanPoint(*known), objective)
 
@@ -252,18 +251,18 @@ class NarrowProximalMethod(AllColumnsMethod):
         return minimise_over_all_columns(self.problem, penalty, span, point, self.goal(objective), hessian)
 
     def goal(self, objective: float) -> float:
-        """What the last step of a round promises, of an objective."""
+        """A step that promises less than this ends the round; from the objective."""
         wanted = self.wanted or UNWANTED
         if self._goal is None:
             self._goal = _ACCURACY * wanted
-        else:  # what is left of slopes, whose squares steps gain, keeps the gap open
+        else:  # the gap is linear in the slopes that remain, the gain of a step is quadratic
             gap, enough = self.coordinator.gap, _SHARE_OF_WANTED * wanted * abs(self.bound)
             missing = enough / gap if enough < gap < math.inf else 1.0
             self._goal *= min(max(missing**2, _SHARPEST), _LEAST_SHARPER)
         return self._goal * abs(objective)
 
     def objective(self, primal: PrimalValue) -> float:
-        """Of the parties' weights, where the loss is that."""
+        """The objective at the parties' weights, whose loss is given."""
         return primal.loss + sum(p.penalty.value(x) for p, x in zip(*self._parts(self.weights())))
 
     def export(self) -> dict[str, Any]:

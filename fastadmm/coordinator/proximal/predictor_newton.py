@@ -13,7 +13,7 @@ N equations, however many columns there are. They are solved by semismooth Newto
 .. math:: (B_A^\top H B_A + \nabla^2 h_A + \sigma^{-1}) w = B_A^\top H (z - B p), \qquad
           dz = B_A w - (z - B p).
 
-It goes down the dual :math:`\Phi(u) = \ell^*(u) + \max_x \{-\langle B^\top u, x\rangle - h(x) -
+The steps descend the dual :math:`\Phi(u) = \ell^*(u) + \max_x \{-\langle B^\top u, x\rangle - h(x) -
 \tfrac12\|x - x_k\|^2_{1/\sigma}\}` at :math:`u = \nabla\ell(z)`. Weights leave and enter the face in every
 step: none has to stop at a kink, which makes a search over faces take as many steps as there are weights.
 
@@ -60,7 +60,7 @@ _ARMIJO, _SHORTEST = 1e-4, 1e-6
 #: What a new centre of the smoothing multiplies its width by.
 _NARROWER = 0.5
 
-#: So far inside the interval where a loss bends it surely does.
+#: Margin from both ends of the interval on which a loss has curvature, as a share of its length.
 _INSIDE = 1e-3
 
 #: Of the dual's value, lost in its rounding.
@@ -207,7 +207,7 @@ class _Joined:
     def towards(self, z: Array, image: Array) -> tuple[Array, Array]:
         """The predictors of the same gradient nearest to others, and the curvature from there to them.
 
-        On a flat piece of its loss a sample's gradient says of its predictor only that it is there.
+        On a flat piece of the loss, a sample's gradient only tells that its predictor is on that piece.
         """
         problem = self.problem
         bends = problem.loss.bends(problem.y)

@@ -12,8 +12,8 @@ the model
 the proposal
     Newton's method over the *face* of the answers: all combinations of the
     directions so far that keep the zeros and bounds of the answers, on which
-    the objective is smooth. Weights that leave their orthant or box on the
-    way are the parties' to say: they report the regulariser at the kinks
+    the objective is smooth. Only parties can see weights that leave their
+    orthant or box on the way: they report the regulariser at the kinks
     between model and proposal, so that the next round begins with an exact
     line search.
 
@@ -48,8 +48,8 @@ __all__ = ["ProximalMethod"]
 
 Array = np.ndarray
 
-#: What a new centre multiplies the smoothing's width by, at most and, where smoothing causes far too much of
-#: the gap, at least: between two centres there is a round.
+#: Factor on the smoothing's width at a new centre: as a rule, and the least if smoothing causes far too much
+#: of the gap. Between two centres there is a round.
 _NARROWER, _NARROWEST = 0.3, 0.1
 
 

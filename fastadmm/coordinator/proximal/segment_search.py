@@ -1,10 +1,10 @@
-r"""The best point of the segment from the model to the proposal, regularisers known at their kinks.
+r"""The best point of the segment from the model to the proposal; regularisers are known at their kinks.
 
 Along it every regulariser is a norm that parties have evaluated at its
 kinks, so that it is linear between, plus a square that inner products give.
-The sum with the loss is convex in the position. Its least is found inside a bracket: the loss is taken as a
-parabola by what its slope changed between the last two positions, and the sum is minimised as it is,
-kinks and all. So a position at a kink is found as fast as any other, by a few evaluations.
+The sum with the loss is convex in the position. Its minimiser is found inside a bracket: a parabola stands
+for the loss, from the change of its slope between the last two positions, while the regularisers keep their
+kinks. So a minimiser at a kink is found as fast as any other, with a few evaluations.
 """
 
 from __future__ import annotations

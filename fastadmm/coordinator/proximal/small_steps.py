@@ -1,8 +1,8 @@
 r"""What a step changes, weight by weight: exact where the objective's own rounding would hide it.
 
 A slope that keeps a relative gap of 1e-6 open may promise as little as 1e-20 of the objective: with a norm
-the gap is linear in the slope, and a step gains its square. Two objectives tell nothing of that by their
-difference. Half the sum of the slopes at both ends of a short step, times the step, has all digits of it.
+the gap is linear in the slope, and a step gains its square. The difference of two objectives cannot
+show that. Half the sum of the slopes at both ends of a short step, times the step, keeps all digits of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["FLAT", "NOTHING", "Place", "change_along", "change_to"]
 
 Array = np.ndarray
 
-#: A step that promises less than this share of the loss is not seen in it, beside its rounding; and one that
-#: promises less than this share of the objective is nothing.
+#: The gain of a step that promises less than this share of the loss is hidden by the loss's rounding; a step
+#: that promises less than this share of the objective gains nothing.
 FLAT, NOTHING = 1e-13, 1e-28
 
 

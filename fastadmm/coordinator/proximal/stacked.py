@@ -1,7 +1,8 @@
 """Proximal Newton sharing in one process on the columns of all parties as they are, instead of messages.
 
-As :mod:`fastadmm.coordinator.proximal.narrow`, but the parties' weights are their only directions. Few sparse
-columns stand side by side for a Gram matrix; of more, and of several classes, coordinates descend one by one.
+As :mod:`fastadmm.coordinator.proximal.narrow`, but the parties' weights are their only directions. A few
+sparse columns are copied side by side for a Gram matrix; coordinate descent takes more of them, or several
+classes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
     way = goes_by_stacked_rows(
         problem, engine, most_columns(engine.all_rows(problem.n_samples), widths), FACES
     )
-    # The rows of a column are on one worker only where there is no other.
+    # Coordinate descent needs all rows of a column: that is, no other workers.
     return "" if way == "coordinates" and engine.shares_rows else way
 
 

@@ -1,14 +1,14 @@
 r"""Proximal Newton sharing of wide tables in one process: columns instead of directions.
 
-One direction per party and round makes as many rounds as there are free weights, and of a wide table these
-are about as many as rows. Where parties are in this process, a direction may be a single column: a party adds
-those that the gradient moves away from zero most, and the coordinator finds the best weights of all columns
-so far (:mod:`fastadmm.coordinator.proximal.predictor_newton`). The gradient that proves most there is the
-next round's, so that rounds are those of a working set, of which there are about ten. In every round the
-gradient proves a bound as ever.
+With one direction per party and round, a run takes as many rounds as there are free weights: in a wide table
+about as many as rows. If the parties are in this process, a direction may be a single column. In each round a
+party adds the columns that a step along the gradient moves most, and the coordinator finds the best weights
+of all columns so far (:mod:`fastadmm.coordinator.proximal.predictor_newton`). The gradient with the best
+bound for these columns is sent in the next round, as in any working set method; there are about ten rounds.
+As with directions, the parties prove a bound in every round.
 
-Columns do not travel: no call of the table asks for them. A run with more free weights than room, or whose
-columns' own problem is not solved, goes on with directions, from the model that it has.
+Columns do not travel: no call of the table asks for them. If there are more free weights than room, or the
+problem over the columns is not solved, the run continues by directions from the model it has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Array = np.ndarray
 #: Rows of a table that counts as wide, at most; columns of all parties, at most.
 MOST_ROWS, MOST_COLUMNS = 1024, 2048
 
-#: Columns at zero stay while there are no more than so many of all parties, for they may come back.
+#: Columns with weight zero are kept, as they may be needed again, up to so many of all parties.
 FEW_COLUMNS = 512
 
 #: Columns that a party adds: at least, and in the first round of all parties as a share of the rows.

@@ -83,15 +83,7 @@ class NewtonOnLeaves:
         self.gram_leaves = gram_leaves((n_rows, k), float(k), engine)
 
     def run(self) -> tuple[tuple[Any, ...], bool]:
-        """Take all steps.
-
-        Returns
-        -------
-        point : tuple
-            The arguments of a ``SpanPoint``.
-        ended : bool
-            Otherwise a line search along the next step from there is wanted.
-        """
+        """Take all steps; returns what ``newton_on_one_leaf`` does."""
         from fastadmm.kernels.span_newton import BEST, HERE, LONG, RENEWED
 
         # Compiled calls need all rows in this process.

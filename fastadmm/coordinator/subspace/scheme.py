@@ -135,12 +135,12 @@ class Subspace(Scheme):
             return []
         if (traits.log_sum or not traits.smooth) and _at_hand(options, elsewhere):
             return [
-                "answers of a round: both directions while there is room, or all columns, what is least work "
-                "(in one process)"
+                "answers of a round: both directions while there is room, or all columns, whichever is less "
+                "work (in one process)"
             ]
         if _at_hand(options, elsewhere):
             several = "one direction of each class" if traits.vector else "one direction, both"
-            return [f"answers of a round: {several} or all columns, what is least work (in one process)"]
+            return [f"answers of a round: {several} or all columns, whichever is least work (in one process)"]
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
