@@ -127,10 +127,9 @@ def _piece_function(context, builder, tuple_type, fill, keep=None):
 
 
 def _described(make_entry):
-    """Intrinsic: addresses of the piece function and of the packed arguments, while its caller runs."""
-
     @intrinsic
     def describe(typing_context, packed):
+        """Addresses of the piece function and of the arguments, a tuple ``packed``, while its caller runs."""
         signature = types.UniTuple(types.int64, 2)(packed)
 
         def generate(context, builder, signature, values):
@@ -158,10 +157,9 @@ def _unowned(context, builder, kind, value):
 
 
 def _kept(make_entry):
-    """Intrinsic: packs the arguments into an array of int64, which outlives it; the first address alone."""
-
     @intrinsic
     def keep(typing_context, packed, room):
+        """Copies ``packed`` to ``room``, of int64, which outlives the call; returns the first address."""
         signature = types.int64(packed, room)
 
         def generate(context, builder, signature, values):

@@ -22,12 +22,12 @@ from fastadmm.engine.engine import Engine
 from fastadmm.parties.classes import ClassDirectionParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["NarrowMultinomialMethod", "all_columns_pay"]
+__all__ = ["SHARE_OF_GAP", "SHARE_OF_WANTED", "NarrowMultinomialMethod", "all_columns_pay"]
 
 Array = np.ndarray
 
 #: A round closes the gap to this share of the one that ends the run, or if none does, of the gap before.
-_SHARE_OF_WANTED, _SHARE_OF_GAP = 0.5, 1e-7
+SHARE_OF_WANTED, SHARE_OF_GAP = 0.5, 1e-7
 
 #: Passes over all columns that a Hessian may cost.
 _MOST_PASSES = 25.0
@@ -145,10 +145,10 @@ class NarrowMultinomialMethod(MultinomialMethod):
 
         Returns what is known there: the slope where intercepts have not moved the gradient on.
         """
-        coordinator, share = self.coordinator, _SHARE_OF_WANTED * self.wanted
+        coordinator, share = self.coordinator, SHARE_OF_WANTED * self.wanted
 
         def least(objective: float) -> float:
-            return share * objective if share > 0.0 else _SHARE_OF_GAP * gap
+            return share * objective if share > 0.0 else SHARE_OF_GAP * gap
 
         classes, columns = slope.shape
         price = _hessian_in_passes(self.engine.all_rows(self.problem.n_samples), columns, classes)

@@ -120,11 +120,20 @@ class Subspace(Scheme):
         return made
 
     def _of_classes(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
-        from fastadmm.coordinator.multinomial import narrow
+        from fastadmm.blocks.side_by_side import can_stand_side_by_side
+        from fastadmm.coordinator.multinomial.narrow import NarrowMultinomialMethod, all_columns_pay
+        from fastadmm.coordinator.multinomial.stacked import StackedMultinomialMethod
+        from fastadmm.coordinator.multinomial.work import products_pay
 
-        shape = engine.all_rows(problem.n_samples), [b.shape[1] for b in problem.blocks], problem.n_outputs
-        if _at_hand(options, elsewhere) and options.history is None and narrow.all_columns_pay(*shape):
-            return narrow.NarrowMultinomialMethod(problem, engine, options.gap)
+        blocks, classes = problem.blocks, problem.n_outputs
+        n, widths = engine.all_rows(problem.n_samples), [block.shape[1] for block in blocks]
+        if _at_hand(options, elsewhere) and options.history is None:
+            at_once = all_columns_pay(n, widths, classes)
+            stored = [block.density for block in blocks]
+            if can_stand_side_by_side(blocks) and products_pay(n, widths, stored, classes, at_once):
+                return StackedMultinomialMethod(problem, engine, options.gap)
+            if at_once:
+                return NarrowMultinomialMethod(problem, engine, options.gap)
         made = super().make(problem, options, engine, elsewhere)
         made.coordinator.wanted = options.gap
         return made

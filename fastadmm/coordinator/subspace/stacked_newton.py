@@ -10,12 +10,12 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fastadmm.coordinator.subspace.preconditioner import Preconditioner
-from fastadmm.coordinator.subspace.span import Best, Here, SpanPoint, is_lower
-from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.coordinator.subspace.span import Best, Here, is_lower
 
 __all__ = ["minimise_by_products"]
 
@@ -37,14 +37,15 @@ _FLAT, _MOST_IDLE = 1e-13, 3
 
 
 def minimise_by_products(
-    span: StackedSpan, point: SpanPoint, tolerance: float, accuracy: float, most: int, tried: int = 0
-) -> tuple[SpanPoint, int, bool]:
+    span: Any, point: Any, tolerance: float, accuracy: float, most: int, tried: int = 0
+) -> tuple[Any, int, bool]:
     """Truncated Newton steps from a point; never returns a worse one.
 
     Parameters
     ----------
-    span : StackedSpan
-    point : SpanPoint
+    span : StackedSpan or StackedClassSpan
+    point : SpanPoint or ClassSpanPoint
+        Of the span.
     tolerance : float
         As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
     accuracy : float
@@ -56,7 +57,7 @@ def minimise_by_products(
 
     Returns
     -------
-    point : SpanPoint
+    point : SpanPoint or ClassSpanPoint
         With loss and gradient.
     products : int
     reached : bool
@@ -94,7 +95,7 @@ def minimise_by_products(
     return best.here.point, products, reached
 
 
-def _lower(span: StackedSpan, here: Here, step: Array) -> Here | None:
+def _lower(span: Any, here: Here, step: Array) -> Here | None:
     """A point along a step with a lower objective; None if there is none."""
     for _ in range(_MAX_HALVINGS):
         trial = span.advance(here, step)

@@ -45,6 +45,7 @@ from fastadmm.coordinator.subspace.work_of_ways import (
 from fastadmm.parties.direction import choose_metric_solver
 
 __all__ = [
+    "MOSTLY",
     "ascends_sometimes",
     "bytes_of_few_rows",
     "bytes_side_by_side",
@@ -89,7 +90,7 @@ _SHARE_TRIED, _FEWEST_TRIED = 0.7, 12
 _OF_KINKS = 0.4
 
 #: Columns with a larger share of stored entries do not count as sparse.
-_MOSTLY = 0.5
+MOSTLY = 0.5
 
 
 def whole_span_pays(
@@ -132,7 +133,7 @@ def too_full(widths: Sequence[int], densities: Sequence[float], rounds: Rounds) 
     if rounds.sweeps > 0.0:
         return False
     apart = dense_columns(widths, densities) if rounds is SPARSE_SPAN else 0
-    return entries_of_row(widths, densities) - apart > _MOSTLY * (sum(widths) - apart)
+    return entries_of_row(widths, densities) - apart > MOSTLY * (sum(widths) - apart)
 
 
 def stacked_rows_pay(
