@@ -27,7 +27,7 @@ _ROUNDS, _PASSES, _SPAN_STEPS, _CALLS = 9.0, 2.0, 4.0, 5e5
 
 #: On badly conditioned columns, rounds increase more than products do: products may cost this many times as
 #: much.
-_STEADIER = 1.75
+_STEADIER = 1.5
 
 
 def products_pay(
