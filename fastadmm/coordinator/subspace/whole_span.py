@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fastadmm.coordinator.proximal.kinked_work import columns_fit, work_of_saddle
 from fastadmm.coordinator.subspace.few_rows import has_few_rows
 from fastadmm.coordinator.subspace.memory_of_ways import (
     MANY_BYTES,
@@ -266,6 +267,9 @@ def limit_of_ascent(
     few = has_few_rows(n_samples, columns)
     if rounds is not None:
         otherwise *= 1.0 if few else _OF_KINKS
+        if not few and columns_fit(n_samples, widths, densities, columns):
+            saddle = work_of_saddle(n_samples, widths, densities, columns)
+            otherwise = min(otherwise, saddle / n_samples)
     elif few:
         otherwise = min(of_few_rows(n_samples, columns, entries))
     elif not dense:
