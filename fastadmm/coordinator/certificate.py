@@ -40,8 +40,8 @@ __all__ = [
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
 
-#: What that sum times the intercept may be of the loss: by so much a bound may be too high. Predictors are large
-#: where columns are far from zero, and so is the intercept.
+#: What that sum times the intercept may be of the loss: by so much a bound may be too high. The intercept is
+#: large where columns are far from zero.
 _COST = 1e-10
 
 #: The sum that Newton's method for the intercept reaches where nothing prevents it.

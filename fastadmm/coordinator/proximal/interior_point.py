@@ -24,7 +24,8 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.coordinator.certificate import inner, primal_value
+from fastadmm.coordinator.certificate import inner as over_rows
+from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.engine.engine import Engine
@@ -230,10 +231,10 @@ class _Program:
         if self.problem.fit_intercept:
             self.cross = rows.transposed_product(self.h, engine)
             self.along = self._solve(self.cross)
-            # As a sum of squares: the difference of two large numbers is rounding where a column hardly varies.
+            # As a sum of squares: where columns are far from zero, the difference would be rounding.
             left = 1.0 - rows.product(self.along, engine)
             own = float((self.x.stiff + self.g) @ (self.along * self.along))
-            self.rest = inner(self.h, left * left, engine) + own
+            self.rest = over_rows(self.h, left * left, engine) + own
             return self.rest > 0.0
         return True
 
