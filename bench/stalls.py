@@ -6,8 +6,8 @@
 
 One process, one thread. Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate,
 sparse and badly scaled columns; 1 to 200 parties. From seed 200000 on columns are far from zero, with heavy
-tails, counts beside indicators, categories, or rows repeated. A problem follows from its seed alone, and rounds
-do not depend on the clock.
+tails, counts beside indicators, categories, or rows repeated. A problem follows from its seed alone, and
+rounds do not depend on the clock.
 """
 
 from __future__ import annotations
