@@ -5,8 +5,9 @@
     python -P bench/stalls.py --page  # docs/convergence.md from bench/stalls.json, nothing is solved
 
 One process, one thread. Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate,
-sparse and badly scaled columns; 1 to 200 parties. A problem follows from its seed alone, and rounds do not
-depend on the clock.
+sparse and badly scaled columns; 1 to 200 parties. From seed 200000 on columns are far from zero, with heavy
+tails, counts beside indicators, categories, or rows repeated. A problem follows from its seed alone, and
+rounds do not depend on the clock.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ COLUMNS = (
 )
 WEIGHTS = ("none", "spread", "zeros")
 
+#: From this seed on columns can also be like those of tables that nobody has scaled.
+UNSCALED_FROM = 200_000
+UNSCALED = ("far from zero", "heavy tails", "counts and indicators", "categories", "repeated rows")
+
 
 @dataclass
 class Case:
@@ -71,7 +76,8 @@ def generate(seed: int) -> Case:
         return options[int(rng.integers(len(options)))]
 
     kind: dict[str, Any] = {"loss": pick(LOSSES), "regularizer": pick(REGULARIZERS), "set": pick(SETS)}
-    kind.update(shape=pick(SHAPES), columns=pick(COLUMNS), weights=pick(WEIGHTS))
+    columns = COLUMNS if seed < UNSCALED_FROM else UNSCALED
+    kind.update(shape=pick(SHAPES), columns=pick(columns), weights=pick(WEIGHTS))
     if kind["regularizer"] == "none" and kind["set"] == "all":
         kind["set"] = "ball"
     if kind["regularizer"] == "group_lasso" and kind["set"] in ("box", "mixed"):
@@ -98,7 +104,8 @@ def generate(seed: int) -> Case:
             weight[rng.random(n) < 0.3] = 0.0
             weight[0] = 1.0
             # Row k is of class k, and a class without weight is refused.
-            missing = np.setdiff1d(np.arange(n_classes or 0), y[weight > 0.0]).astype(np.int64)
+            classes = n_classes or (2 if kind["loss"] in CLASSIFICATION else 0)
+            missing = np.setdiff1d(np.arange(classes), y[weight > 0.0]).astype(np.int64)
             weight[missing] = 1.0
         arguments["sample_weight"] = weight
     kind.update(n=n, d=sum(widths), parties=len(widths), lam=lam, intercept=intercept)
@@ -144,7 +151,28 @@ def _columns(columns: str, n: int, widths: list[int], rng: np.random.Generator) 
     elif columns == "correlated":
         common = rng.normal(size=(n, 2))
         blocks = [0.1 * block + common @ rng.normal(size=(2, block.shape[1])) for block in blocks]
+    elif columns in UNSCALED:
+        blocks = _unscaled(columns, blocks, rng)
     return blocks
+
+
+def _unscaled(columns: str, blocks: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    n = len(blocks[0])
+    if columns == "far from zero":
+        return [block + 10.0 ** rng.uniform(0.0, 6.0, size=block.shape[1]) for block in blocks]
+    if columns == "heavy tails":
+        return [
+            np.where(rng.random(b.shape[1]) < 0.5, rng.standard_cauchy(b.shape), np.exp(3.0 * b))
+            for b in blocks
+        ]
+    if columns == "counts and indicators":
+        few = [rng.random(block.shape[1]) < 0.5 for block in blocks]
+        return [np.where(own, b > 1.0, np.floor(np.exp(4.6 + 3.0 * b))) for own, b in zip(few, blocks)]
+    if columns == "categories":
+        drawn = [rng.zipf(1.5, size=n) % block.shape[1] for block in blocks]
+        return [np.eye(block.shape[1])[own] for own, block in zip(drawn, blocks)]
+    rows = rng.integers(max(2, n // 8), size=n)
+    return [block[rows] for block in blocks]
 
 
 def _targets(

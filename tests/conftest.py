@@ -42,6 +42,7 @@ def by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("subspace.subspace", "proximal.narrow"):
         monkeypatch.setattr(f"fastadmm.coordinator.{name}.whole_span_pays", lambda *shape: False)
     monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.stacked_rows_pay", lambda *shape: "")
+    monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.saddle_pays", lambda *shape: False)
     monkeypatch.setattr("fastadmm.coordinator.multinomial.narrow.all_columns_pay", lambda *shape: False)
     monkeypatch.setattr("fastadmm.coordinator.proximal.narrow.class_columns_pay", lambda *shape: False)
     monkeypatch.setattr("fastadmm.coordinator.proximal.stacked.classes_pay_one_by_one", lambda *shape: False)

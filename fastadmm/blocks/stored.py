@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["are_narrow", "dense_columns"]
+__all__ = ["MOSTLY", "are_narrow", "dense_columns"]
+
+#: Columns with a larger share of stored entries do not count as sparse.
+MOSTLY = 0.5
 
 #: Fewer dense columns beside sparse ones are copied with these, as sparse ones.
 _FEWEST_DENSE = 6

@@ -40,6 +40,10 @@ __all__ = [
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
 
+#: What that sum times the intercept may be of the loss: by so much a bound may be too high. The intercept is
+#: large where columns are far from zero.
+_COST = 1e-10
+
 #: The sum that Newton's method for the intercept reaches where nothing prevents it.
 _TIGHT_FEASIBILITY = 1e-12
 
@@ -140,7 +144,7 @@ def primal_value(
     else:
         z = engine.plus(problem.offset, total, intercept, out=z)
         value = loss.evaluate(z, y, weight, gradient, engine)
-    feasible = make_feasible(problem, z, gradient, engine, sums)
+    feasible = make_feasible(problem, z, gradient, (value, float(intercept)), engine, sums)
     return PrimalValue(float(value), gradient, intercept, feasible, sums if feasible else None)
 
 
@@ -164,7 +168,7 @@ def _from_nearby(
     slope, z, bend = 0.0, engine.vector(len(total)), engine.vector(len(total))
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
-        if abs(excess) <= _TIGHT_FEASIBILITY * size:
+        if abs(excess) <= min(_TIGHT_FEASIBILITY * size, _largest_sum(size, value, intercept)):
             return PrimalValue(value, gradient, intercept, True, sums)
         if attempt == _NEARBY_STEPS:
             break
@@ -185,6 +189,7 @@ def make_feasible(
     problem: Problem,
     z: np.ndarray,
     gradient: np.ndarray,
+    place: tuple[float, float],
     engine: Engine,
     sums: tuple[float, float] | None = None,
 ) -> bool:
@@ -197,6 +202,8 @@ def make_feasible(
         Where the gradient was taken.
     gradient : ndarray of shape (N,)
         Changed in place if it needs and allows a repair, by a Newton step of its sum.
+    place : (float, float)
+        Summed loss and intercept there.
     engine : Engine
     sums : (float, float), optional
         Of the gradient and of its absolute values, where they are known.
@@ -210,7 +217,7 @@ def make_feasible(
     if not loss.smooth or not problem.fit_intercept:
         return loss.smooth
     excess, size = sums or engine.total_and_size(gradient)
-    if abs(excess) <= _FEASIBILITY * size:
+    if abs(excess) <= _largest_sum(size, *place):
         return True
     if abs(excess) <= _REPAIRABLE * size:
         curvature = loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine)
@@ -268,6 +275,15 @@ def penalty_unit(problem: Problem, engine: Engine) -> float:
     """
     y, weight, offset = engine.gather(problem.y, problem.weight, problem.offset)
     return problem.loss.penalty_unit(y, weight, offset, problem.lam)
+
+
+def _largest_sum(size: float, value: float, intercept: float) -> float:
+    """Largest sum of a gradient that counts as zero, by its absolute sum, the loss and the intercept.
+
+    A gradient with the sum e bounds the objective at the intercept b only up to e times what b is off.
+    """
+    allowed = _FEASIBILITY * size
+    return min(allowed, _COST * abs(value / intercept)) if intercept != 0.0 else allowed
 
 
 def sums_to_zero(gradient: np.ndarray, engine: Engine, n_outputs: int = 1) -> bool:

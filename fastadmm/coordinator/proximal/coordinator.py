@@ -231,8 +231,10 @@ class ProximalCoordinator:
         gradient = np.empty(problem.message_size)
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        repair = make_class_feasible if problem.loss.vector else make_feasible
-        feasible = repair(problem, z, gradient, self.engine)
+        if problem.loss.vector:
+            feasible = make_class_feasible(problem, z, gradient, self.engine)
+        else:
+            feasible = make_feasible(problem, z, gradient, (value, point.intercept), self.engine)
         if self.repaired is not None:
             gradient = self.repaired
         self.primal = PrimalValue(value, gradient, point.intercept, feasible)

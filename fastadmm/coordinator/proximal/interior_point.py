@@ -25,6 +25,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.mixed import Mixed
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.blocks.tiles import tile_rows
+from fastadmm.coordinator.certificate import inner as over_rows
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.subspace.bent_rows import Lines
@@ -229,9 +230,13 @@ class _Program:
         if failed:
             return False
         if self.problem.fit_intercept:
-            self.whole = float(engine.total(self.h))
             self.cross = rows.transposed_product(self.h, engine)
             self.along = self._solve(self.cross)
+            # As a sum of squares: where columns are far from zero, the difference would be rounding.
+            left = 1.0 - rows.product(self.along, engine)
+            own = float((self.x.stiff + self.g) @ (self.along * self.along))
+            self.rest = over_rows(self.h, left * left, engine) + own
+            return self.rest > 0.0
         return True
 
     def _solve(self, right: Array) -> Array:
@@ -250,7 +255,7 @@ class _Program:
         dx, rise = self._solve(right), 0.0
         if self.problem.fit_intercept:
             missing = -self.excess - float(engine.total(bent)) - float(self.cross @ dx)
-            rise = missing / (self.whole - float(self.cross @ self.along))
+            rise = missing / self.rest
             dx = dx - rise * self.along
         dz = engine.plus(rows.product(dx, engine), self.z, rise, factor=0.0)
         changes = self.u.moved(self.h * (dz + self.u.right)), self.v.moved(self.g * (dx + self.v.right))

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, side_by_side
+from fastadmm.blocks.stored import MOSTLY
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
@@ -30,7 +31,6 @@ from fastadmm.coordinator.proximal.kinked_work import (
     work_of_saddle,
 )
 from fastadmm.coordinator.proximal.narrow import UNWANTED, AllColumnsMethod, same_sum_over_weights
-from fastadmm.coordinator.subspace.whole_span import MOSTLY
 from fastadmm.engine.engine import Engine, Stopped
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem

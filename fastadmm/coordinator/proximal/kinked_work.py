@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fastadmm.blocks.stored import MOSTLY
 from fastadmm.coordinator.metric_limits import directions_for_faces
 from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
-from fastadmm.coordinator.subspace.whole_span import MOSTLY
 from fastadmm.coordinator.subspace.work_of_ways import of_pair
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "bytes_of_columns",
     "bytes_of_system",
     "columns_at_first",
+    "columns_fit",
     "columns_pay",
     "work_of_saddle",
 ]
@@ -26,9 +27,9 @@ __all__ = [
 #: Columns to begin with, where a norm holds the others.
 FIRST = 128
 
-#: Steps, about; nanoseconds in each of a row, of an entry and of a pair of dense columns; and of a number of
-#: the system, and of one times columns for its factor.
-_STEPS, _ROW, _ENTRY, _PAIR, _SQUARE, _FACTOR = 25.0, 350.0, 5.0, 0.05, 30.0, 0.01
+#: Steps, about; nanoseconds of each, however few the rows; of a row, of an entry and of a pair of dense
+#: columns; and of a number of the system, and of one times columns for its factor.
+_STEPS, _STEP, _ROW, _ENTRY, _PAIR, _SQUARE, _FACTOR = 17.0, 2.5e5, 150.0, 2.0, 0.0145, 3.0, 0.01
 
 #: Rounds that directions take, and what a column in use adds to that, as a share; nanoseconds of an entry, of
 #: a row and of a pair of directions in each, and of every round of three parties.
@@ -57,14 +58,25 @@ def columns_pay(n_samples: int, widths: Sequence[int], densities: Sequence[float
     columns : int
         That are in use.
     """
-    entries = entries_of_row(widths, densities)
-    held = max(_bytes_of_copy(n_samples, widths, densities, columns), 8.0 * columns**2)
-    if held > _allowed(n_samples, widths):
+    if not columns_fit(n_samples, widths, densities, columns):
         return False
+    entries = entries_of_row(widths, densities)
     rounds = _ROUNDS * (1.0 + _ROUNDS_GROWTH * columns)
     row = _ROUND_ENTRY * entries + _ROUND_ROW + _ROUND_PAIR * min(columns, _kept(n_samples, widths)) ** 2
     each = _ROUND * max(1.0, len(widths) / 3.0) + n_samples * row
     return work_of_saddle(n_samples, widths, densities, columns) <= rounds * each
+
+
+def columns_fit(n_samples: int, widths: Sequence[int], densities: Sequence[float], columns: int) -> bool:
+    """Whether columns at once take no more memory than messages, or little.
+
+    Parameters
+    ----------
+    n_samples, widths, densities, columns
+        As of :func:`columns_pay`.
+    """
+    held = max(_bytes_of_copy(n_samples, widths, densities, columns), 8.0 * columns**2)
+    return held <= _allowed(n_samples, widths)
 
 
 def work_of_saddle(n_samples: int, widths: Sequence[int], densities: Sequence[float], columns: int) -> float:
@@ -81,7 +93,7 @@ def work_of_saddle(n_samples: int, widths: Sequence[int], densities: Sequence[fl
         pairs = _PAIR * columns**2
     else:
         pairs = 0.5 * of_pair(columns, dense=False) * (entries**2 + entries)
-    step = n_samples * (_ROW + _ENTRY * entries + pairs) + _SQUARE * columns**2 + _FACTOR * columns**3
+    step = _STEP + n_samples * (_ROW + _ENTRY * entries + pairs) + _SQUARE * columns**2 + _FACTOR * columns**3
     return _STEPS * step
 
 

@@ -17,5 +17,6 @@ All columns, in one process
     ``whole_span`` chooses by the costs of ``work_of_ways`` and ``memory_of_ways``. ``stacked`` reads columns
     in place, with ``stacked_span``, ``stacked_smoothed`` (kinks), ``stacked_newton`` and ``preconditioner``
     (truncated Newton), ``row_samples`` and ``sampled_start`` (a start from samples), ``row_ascent`` (dual
-    coordinate ascent) and ``row_kernel`` (the Gram matrix of few rows).
+    coordinate ascent) and ``row_kernel`` (the Gram matrix of few rows). ``dense_kinks`` says where kinks go
+    by an interior point method.
 """

@@ -196,6 +196,7 @@ class Subspace(Scheme):
         """
         from fastadmm.coordinator.metric_limits import directions_for_kinks
         from fastadmm.coordinator.proximal.kinked_work import bytes_of_system, columns_pay
+        from fastadmm.coordinator.subspace.dense_kinks import bytes_of_saddle
         from fastadmm.coordinator.subspace.whole_span import bytes_of_few_rows, bytes_side_by_side
         from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPARSE_SPAN
 
@@ -211,6 +212,9 @@ class Subspace(Scheme):
         if traits.smooth:
             most, rounds = _worth(n, shape.widths, shape.densities), SPARSE_SPAN
         taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, rounds)
+        if taken is None and not traits.smooth:
+            taken = bytes_of_saddle(n, shape.widths, shape.densities, most)
+            return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
         if taken is None:
             return None
         if not traits.smooth and columns_pay(n, shape.widths, shape.densities, sum(shape.widths)):

@@ -21,6 +21,7 @@ from fastadmm.blocks.mixed import Rows, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.subspace.dense_kinks import saddle_pays
 from fastadmm.coordinator.subspace.memory_of_ways import hessian_fits
 from fastadmm.coordinator.subspace.row_ascent import Ascent, ascend
 from fastadmm.coordinator.subspace.row_kernel import minimise_over_rows
@@ -80,8 +81,8 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
 
     Returns
     -------
-    {"gram", "products", "coordinates", ""}
-        As of :func:`stacked_rows_pay`.
+    {"gram", "products", "coordinates", "saddle", ""}
+        As of :func:`stacked_rows_pay`; or by an interior point method, and then as ``gram``.
     """
     loss, blocks = problem.loss, problem.blocks
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
@@ -91,7 +92,9 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
     if rounds is SPARSE_SPAN and all(isinstance(block, DenseBlock) for block in blocks):
         return dense_rows_pay(n, shapes[0], most, quadratic)
     if too_full(*shapes, rounds):
-        return ""
+        # Columns with so many entries take no more memory and time as messages.
+        at_kinks = not (loss.smooth or engine.shares_rows) and loss.bends(problem.y) is not None
+        return "saddle" if at_kinks and saddle_pays(n, *shapes, most) else ""
     apart = rounds is SPARSE_SPAN
     square = mean_row_square(blocks, engine, apart) if hessian_fits(n, shapes[0], most) else math.inf
     return stacked_rows_pay(n, *shapes, square, most, quadratic, rounds)
@@ -123,7 +126,7 @@ class StackedRows:
 
     Parameters
     ----------
-    how : {"gram", "products", "kernel", "rows", ""}
+    how : {"gram", "products", "kernel", "saddle", "rows", ""}
         As for :func:`goes_by_stacked_rows` and :func:`of_few_rows`; ``rows`` for dual coordinate ascent and
         then directions, empty once columns are not read any more.
     problem : Problem

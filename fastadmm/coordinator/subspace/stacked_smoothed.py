@@ -3,7 +3,8 @@
 As :mod:`fastadmm.coordinator.subspace.smoothed`, but each smoothed problem is solved over the weights of all
 parties (:mod:`fastadmm.coordinator.subspace.stacked`), as accurately as needed, so that a few centres are
 enough. Most rows are on flat pieces of the smoothed loss and cost nothing in a Hessian. If centres gain
-little, an interior point method takes over (:mod:`fastadmm.coordinator.proximal.interior_point`).
+little, an interior point method takes over (:mod:`fastadmm.coordinator.proximal.interior_point`). Where dense
+columns are many for their rows, it comes first (:mod:`fastadmm.coordinator.subspace.dense_kinks`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fastadmm.coordinator.proximal.kinked_work import columns_pay
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.stacked import SHARE_OF_WANTED, OverStackedRows, StackedRows
-from fastadmm.engine.engine import Engine
+from fastadmm.engine.engine import Engine, Stopped
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
@@ -75,6 +76,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             return (yield from super().round())
         coordinator, problem = self.coordinator, self.problem
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        begun = self.dual, self.idle, self.proved
         if self.dual is not None:
             start, self.dual = replace(start, gradient=self.dual), None
         squared = yield from coordinator.squared_residuals(start.gradient)
@@ -88,11 +90,12 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             self.proved = self.gap
             if self.idle == _MOST_IN_VAIN or self.rows.how == "rows":
                 self.leave()
-            elif self.idle > 0 and self._few_columns():
-                self._pass_between(wanted)
-                objective = self._objective(coordinator.point.total, coordinator.regulariser())
             else:
-                self._descend(wanted)
+                try:
+                    self._go_on(wanted)
+                except Stopped:  # the run goes on with this round
+                    self.dual, self.idle, self.proved = begun
+                    raise
                 objective = self._objective(coordinator.point.total, coordinator.regulariser())
         return Measured(
             objective=objective,
@@ -104,6 +107,15 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
             penalty=None,
             accelerated=False,
         )
+
+    def _go_on(self, wanted: float) -> None:
+        """Move to better weights, by the interior point method or by centres."""
+        first = self.rows.how == "saddle"
+        between = (first or (self.idle > 0 and self._few_columns())) and self._pass_between(wanted)
+        if first:
+            self.rows.how = "gram"  # a second time it would find the same
+        if not between:
+            self._descend(wanted)
 
     def _ascend(self) -> None:
         """Try coordinate ascent on the loss itself."""
@@ -129,18 +141,23 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         pays = columns_pay(self.problem.n_samples, widths, densities, sum(widths))
         return pays and not self.engine.shares_rows
 
-    def _pass_between(self, wanted: float) -> None:
-        """Move to the result of the interior point method if it is better; its gradient is sent next."""
+    def _pass_between(self, wanted: float) -> bool:
+        """Move to the result of the interior point method if it is better; its gradient is sent next.
+
+        Whether there is a result.
+        """
         problem, coordinator = self.problem, self.coordinator
         own = problem.party_regularizers[0], problem.party_constraints[0], problem.regularization
         rows = self.rows.span(coordinator.problem).rows
-        found = find_saddle(problem, PartyPenalty(*own), rows, SHARE_OF_WANTED * wanted, self.engine)
+        asked = problem, PartyPenalty(*own), rows, SHARE_OF_WANTED * wanted
+        found = find_saddle(*asked, self.engine, self.engine.check)
         if found is None:
-            return
+            return False
         if found.value < self.gap + self.bound:
             x = found.weights
             self._stand_at(SpanPoint(x, found.intercept, self.rows.product(x)))
         self.dual = found.gradient
+        return True
 
     def _stand_at(self, point: SpanPoint) -> None:
         """Start the next round at a point, with the present smoothing."""

@@ -291,8 +291,9 @@ class SubspaceCoordinator:
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         if math.isfinite(self.point.loss):
             value = self.point.loss  # the same sum, perhaps added up in another order
+        place = value, self.point.intercept
         # Without convexity no gradient proves anything, and none is repaired.
-        feasible = problem.convex and make_feasible(problem, z, gradient, self.engine)
+        feasible = problem.convex and make_feasible(problem, z, gradient, place, self.engine)
         self.point.loss, self.point.gradient = value, gradient
         self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
 

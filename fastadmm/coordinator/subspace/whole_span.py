@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fastadmm.blocks.stored import dense_columns
+from fastadmm.blocks.stored import MOSTLY, dense_columns
+from fastadmm.coordinator.proximal.kinked_work import columns_fit, work_of_saddle
 from fastadmm.coordinator.subspace.few_rows import has_few_rows
 from fastadmm.coordinator.subspace.memory_of_ways import (
     MANY_BYTES,
@@ -45,7 +46,6 @@ from fastadmm.coordinator.subspace.work_of_ways import (
 from fastadmm.parties.direction import choose_metric_solver
 
 __all__ = [
-    "MOSTLY",
     "ascends_sometimes",
     "bytes_of_few_rows",
     "bytes_side_by_side",
@@ -88,9 +88,6 @@ _SHARE_TRIED, _FEWEST_TRIED = 0.7, 12
 
 #: Cost of all columns at once as a share of rounds by directions, where the loss has kinks.
 _OF_KINKS = 0.4
-
-#: Columns with a larger share of stored entries do not count as sparse.
-MOSTLY = 0.5
 
 
 def whole_span_pays(
@@ -282,6 +279,9 @@ def limit_of_ascent(
     few = has_few_rows(n_samples, columns)
     if rounds is not None:
         otherwise *= 1.0 if few else _OF_KINKS
+        if not few and columns_fit(n_samples, widths, densities, columns):
+            saddle = work_of_saddle(n_samples, widths, densities, columns)
+            otherwise = min(otherwise, saddle / n_samples)
     elif few:
         otherwise = min(of_few_rows(n_samples, columns, entries))
     elif not dense:

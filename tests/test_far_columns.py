@@ -1,0 +1,29 @@
+"""Columns far from zero, beside an intercept: what is proved is true, and nothing divides by zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm import SolverOptions, make_problem, solve
+
+N, WIDTHS = 800, (12, 12)
+
+
+def case(loss: str, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, sum(WIDTHS)))
+    z = x @ rng.normal(size=x.shape[1]) * 0.4 + rng.logistic(size=N)
+    return np.split(x, [WIDTHS[0]], axis=1), z if loss == "quantile" else (z > 0.0) * 1.0
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "elastic_net", "group_lasso"])
+@pytest.mark.parametrize("loss", ["hinge", "quantile", "logistic"])
+def test_a_gap_is_a_bound_far_from_zero(loss: str, regularizer: str) -> None:
+    """The intercept takes up what columns are shifted by: the optimum is that of centred columns."""
+    for seed in range(4):
+        centred, y = case(loss, seed)
+        asked = {"loss": loss, "regularizer": regularizer, "lam": 1e-3}
+        exact = solve(make_problem(centred, y, **asked), SolverOptions(gap=1e-9))
+        far = solve(make_problem([1e6 + block for block in centred], y, **asked), SolverOptions(gap=1e-6))
+        assert far.certified
+        assert far.objective - exact.objective <= (1.01 * far.gap + 2e-9) * exact.objective
