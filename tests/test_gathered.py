@@ -105,6 +105,18 @@ def test_what_waits_is_done_before_anything_else():
             assert np.array_equal(out, 2.0 * block.product(c, engine))
 
 
+def test_a_party_that_reads_its_own_message_reads_what_was_computed():
+    (block,), c = blocks(3, sparse=False)[:1], np.arange(1.0, 6.0)
+    out = np.full(N, np.nan)
+    with Engine(4) as engine:
+        expected = block.product(c, engine)
+        with engine.gathering():
+            block.product_into(c, out, engine.later)
+            assert np.isnan(out).all()  # it waits, so only the engine that knows of it may read it
+            assert engine.later.dot(out, out) == engine.dot(expected, expected)
+            assert np.array_equal(out, expected)
+
+
 def test_an_error_leaves_nothing_to_do():
     out = np.zeros(100)
     with Engine(4) as engine:
