@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from fastadmm.engine import pages
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.lent import Vectors
 from fastadmm.kernels.logistic import soft_labels
 from fastadmm.kernels.pieces import COMPILED
+from fastadmm.kernels.vectors import clear
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -117,3 +119,44 @@ def test_targets_between_labels_are_counted():
         assert soft_labels(y, weight, 0, len(y)) == np.sum((used != 0.0) & (used != 1.0))
         with Engine(2) as engine:
             assert loss.least_of_all(y, weight, engine) == pytest.approx(loss.least(y, weight), rel=1e-12)
+
+
+def test_what_is_left_over_is_given_back_before_more_is_lent() -> None:
+    given: list[int] = []
+    vectors = Vectors()
+    held = [vectors.lend(LARGE + k // 4) for k in range(8)]  # four of each length; two are kept
+    del held
+    assert [len(kept) for kept in vectors.kept.values()] == [2, 2]
+    assert len(vectors.left) == 4
+    vectors.give_back(lambda memory: given.append(memory.size))
+    assert sorted(given) == [LARGE, LARGE, LARGE + 1, LARGE + 1]
+    assert not vectors.left
+
+
+def test_nobody_waits_for_what_comes_back_after_the_end() -> None:
+    vectors = Vectors()
+    held = [vectors.lend(LARGE) for _ in range(4)]
+    first = held.pop()
+    del first
+    given: list[int] = []
+    vectors.forget(lambda memory: given.append(memory.size))
+    left = vectors.left
+    assert given == [LARGE]
+    del held
+    assert not left
+    assert not vectors.left
+    assert not vectors.kept
+
+
+def test_an_engine_gives_back_before_its_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[int] = []
+    monkeypatch.setattr("fastadmm.engine.engine.free", lambda memory, _: freed.append(memory.size))
+    with Engine(2) as engine:
+        held = [engine.vector(LARGE) for _ in range(5)]
+        engine._inside.active = True  # as in a job of the pool
+        del held
+        engine.vector(LARGE)
+        assert not freed
+        engine._inside.active = False
+        engine.over_rows(clear, ((0, 10),), np.empty(10))
+        assert freed == [LARGE] * 3

@@ -438,6 +438,7 @@ class Engine(VectorWork):
         return self.spilled if self.spilled is not None and self.spilled.among(things) else None
 
     def _over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
+        self._give_back()
         threads = 1 if len(ranges) == 1 else self._threads_for(ranges)
         if threads == 1 and len(ranges) <= self.few_leaves:
             for rows in ranges:
@@ -574,7 +575,13 @@ class Engine(VectorWork):
         return memory if memory.size >= numbers else np.empty(numbers)
 
     def vector(self, size: int) -> np.ndarray:
+        self._give_back()
         return self._vectors.lend(size)
+
+    def _give_back(self) -> None:
+        """Give back memory that is left over, before more is asked for."""
+        if self._vectors.left and not self.inside:
+            self._vectors.give_back(lambda memory: free(memory, self))
 
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""

@@ -22,14 +22,26 @@ class _Memory(np.ndarray):
     """Memory as such: of a type of its own, or NumPy would make it the base of an array that is lent."""
 
 
+class _Left(list[np.ndarray]):
+    """Memory that is to be given back, while somebody will do that."""
+
+    awaited = True
+
+
 class _Lent(np.ndarray):
-    """Memory behind an array: when the last array over it goes, it is kept for the next."""
+    """Memory behind an array: when the last array over it goes, it is kept for the next, or to be given back.
+
+    To give it back takes long, and here no signal would be heard.
+    """
 
     kept: list[np.ndarray]
+    left: _Left
 
     def __del__(self) -> None:
         if len(self.kept) < _MOST:
             self.kept.append(self.base)  # type: ignore[arg-type]
+        elif self.left.awaited:
+            self.left.append(self.base)  # type: ignore[arg-type]
 
 
 class Vectors:
@@ -39,10 +51,13 @@ class Vectors:
     ----------
     kept : dict
         Memory that nobody has, by its length.
+    left : list of ndarray
+        More of it: to be given back by :meth:`give_back` before the next job, and before more is lent.
     """
 
     def __init__(self) -> None:
         self.kept: dict[int, list[np.ndarray]] = {}
+        self.left = _Left()
 
     def lend(self, size: int) -> np.ndarray:
         """Room for so many numbers, whatever stands there.
@@ -59,8 +74,14 @@ class Vectors:
         except IndexError:  # another thread asked at the same time
             memory = _Memory(size)
         own = memory.view(_Lent)
-        own.kept = kept
+        own.kept, own.left = kept, self.left
         return own.view(np.ndarray)
+
+    def give_back(self, free: Callable[[np.ndarray], None]) -> None:
+        """Give back what is left over; ``free`` as of :meth:`forget`."""
+        mine, self.left[:] = self.left[:], []  # `free` may have jobs done, which come back here
+        while mine:
+            free(mine.pop())
 
     def forget(self, free: Callable[[np.ndarray], None]) -> None:
         """Keep nothing of what there is, nor of what comes back later.
@@ -70,6 +91,9 @@ class Vectors:
         free : callable
             Is given memory that nobody else knows.
         """
+        self.left.awaited = False
+        self.give_back(free)
+        self.left = _Left()
         for kept in self.kept.values():
             while kept:
                 free(kept.pop())

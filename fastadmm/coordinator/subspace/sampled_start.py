@@ -50,8 +50,15 @@ def sampled_start(
     for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
         numbers = chosen_rows(n, stride, engine)
         own = SomeRowsEngine(engine, numbers, n)
-        part = some_rows(rows, numbers, own) if isinstance(rows, CSRBlock) else rows.some_rows(numbers, own)
-        span = StackedSpan(SomeRows.of(problem, numbers, own, stride), part, own)
+        with own.gathering():  # nothing is read before it is copied
+            later = own.later
+            part = (
+                some_rows(rows, numbers, later)
+                if isinstance(rows, CSRBlock)
+                else rows.some_rows(numbers, later)
+            )
+            some = SomeRows.of(problem, numbers, later, stride)
+        span = StackedSpan(some, part, own)
         begin = span.unmeasured(point.coefficients, point.intercept)
         point = descend(span, begin, 0.0, hessian, _ACCURACY * stride * d / engine.all_rows(n))
         if isinstance(part, Beside):
