@@ -233,7 +233,9 @@ def fits() -> None:
             fit("logistic", regularizer=penalty, history=None, columns=columns)
     for columns in (narrow, wide):
         fit("hinge", history=None, columns=columns)
-        fit("multinomial", regularizer="l1", history=None, columns=columns)
+        for penalty in ("l2", "l1"):
+            fit("multinomial", regularizer=penalty, history=None, columns=columns)
+    fit("logistic", history=None, columns=[wide[0], rng.normal(size=(ROWS, 9))], rounds=2)
     for loss in ("logistic", "quantile", "multinomial"):
         weight = rng.random(ROWS) + 0.5
         fit(loss, rounds=14, fit_intercept=False, sample_weight=weight, lam=1e-6)

@@ -169,6 +169,20 @@ def test_losses_with_kinks(loss: str) -> None:
     assert found.gap <= 1e-6
 
 
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize(("n", "kinds"), [(N, "dds"), (9000, "dd")])
+def test_features_of_a_party_may_be_read_only(n: int, kinds: str, loss: str) -> None:
+    """As memory-mapped ones are."""
+    given = matrices(kinds, n)
+    y = (whole(given)[:, 0] > 0.1) * 1.0
+    found = []
+    for writeable in (True, False):
+        given[0].flags.writeable = writeable
+        found.append(solve(make_problem(given, y, loss=loss, lam=1e-2), SolverOptions(gap=1e-6)))
+    for a, b in zip(found[0].weights, found[1].weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_samples_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in place are sampled, too."""
     rng, n = np.random.default_rng(9), 40_000

@@ -76,8 +76,13 @@ class Beside:
     def __init__(self, matrices: Sequence[Array]) -> None:
         n, count = len(matrices[0]), len(matrices)
         self.shape = n, sum(matrix.shape[1] for matrix in matrices)
-        nothing = np.empty((n, 0))
-        self.matrices: tuple[Array, ...] = (*matrices, *[nothing] * ((1 << (count - 1).bit_length()) - count))
+        more: list[Array] = [np.empty((n, 0))] * ((1 << (count - 1).bit_length()) - count)
+        own = [*matrices, *more]
+        if not all(matrix.flags.writeable for matrix in matrices):  # kernels take matrices of one type
+            own = [matrix.view() for matrix in own]
+            for matrix in own:
+                matrix.flags.writeable = False
+        self.matrices: tuple[Array, ...] = tuple(own)
 
     def some_rows(self, numbers: Array, engine: Engine) -> Beside:
         """A copy of the rows with numbers of shape (n,); ``engine``: of these rows."""
