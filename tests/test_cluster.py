@@ -18,6 +18,7 @@ from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.coordinator import stall_watch
+from fastadmm.coordinator.multinomial.stacked import StackedMultinomialMethod
 from fastadmm.coordinator.proximal.stacked import StackedProximalMethod
 from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
 from fastadmm.coordinator.subspace.stacked_smoothed import StackedSmoothedMethod
@@ -51,7 +52,8 @@ def problem_of(loss):
 
 
 def weights_of(result):
-    return np.concatenate([*result.weights, [result.intercept, result.objective, result.gap]])
+    weights = [own.ravel() for own in result.weights]
+    return np.hstack([*weights, result.intercept, result.objective, result.gap])
 
 
 @pytest.mark.usefixtures("by_directions")
@@ -82,8 +84,13 @@ def sparse_problem(name):
         rng.normal(size=(N, 1)),
     ]
     z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)
-    about = {"kinks": {"loss": "hinge"}, "l1": {"regularizer": "l1"}}.get(name, {})
-    return make_problem(blocks, (z > 0.0) * 1.0, lam=1e-3, **about)
+    about = {
+        "kinks": {"loss": "hinge"},
+        "l1": {"regularizer": "l1"},
+        "classes by products": {"loss": "multinomial"},
+    }
+    y = np.digitize(z, [-1.0, 1.0]) if name == "classes by products" else z > 0.0
+    return make_problem(blocks, y * 1.0, lam=1e-3, **about.get(name, {}))
 
 
 @pytest.mark.parametrize(
@@ -94,13 +101,15 @@ def sparse_problem(name):
         ("long products", StackedSubspaceMethod, "products"),  # preconditioned: so are those of a quarter
         ("kinks", StackedSmoothedMethod, "gram"),
         ("l1", StackedProximalMethod, "gram"),
+        ("classes by products", StackedMultinomialMethod, ""),
     ],
 )
 def test_sparse_columns_side_by_side(name, kind, how):
     problem, options = sparse_problem(name), SolverOptions(gap=1e-6, n_threads=1)
     method = Solver(problem, options).method
     assert type(method) is kind
-    assert how == (method.way if name == "l1" else method.rows.how)
+    if how:
+        assert how == (method.way if name == "l1" else method.rows.how)
     alone = weights_of(solve(problem, options))
     for found in on_workers(4, lambda comm: solve_rows(problem, comm, options)):
         np.testing.assert_array_equal(weights_of(found), alone)
@@ -123,7 +132,7 @@ FEW = 20_011  # four leaves
 OTHERS = {
     "hinge": {"loss": "hinge"},
     "quantile": {"loss": "quantile"},
-    "classes": {"loss": "multinomial"},
+    "classes by products": {"loss": "multinomial"},
     "l1": {"loss": "logistic", "regularizer": "l1"},
     "groups": {"loss": "squared", "regularizer": "group_lasso"},
     "box": {"loss": "logistic", "constraint": "box:-0.1,0.1"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
 
 N, WIDTHS = 800, (12, 12)
@@ -27,3 +28,20 @@ def test_a_gap_is_a_bound_far_from_zero(loss: str, regularizer: str) -> None:
         far = solve(make_problem([1e6 + block for block in centred], y, **asked), SolverOptions(gap=1e-6))
         assert far.certified
         assert far.objective - exact.objective <= (1.01 * far.gap + 2e-9) * exact.objective
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("directions", ["auto", "one"])
+def test_several_classes_far_from_zero(directions: str, sparse: bool) -> None:
+    rng = np.random.default_rng(5)
+    centred, _ = case("logistic", 0)
+    more = [sp.random_array((N, 300), density=0.02, rng=rng, format="csr")] if sparse else []
+    z = sum(block @ rng.normal(size=(block.shape[1], 3)) for block in [*centred, *more])
+    y = (z / z.std() + rng.gumbel(size=z.shape)).argmax(axis=1) * 1.0
+    asked = {"loss": "multinomial", "lam": 1e-4}
+    exact = solve(make_problem([*centred, *more], y, **asked), SolverOptions(gap=1e-9, max_rounds=100))
+    assert exact.certified
+    options = SolverOptions(gap=1e-6, directions=directions, max_rounds=100)
+    far = solve(make_problem([*(1e6 + block for block in centred), *more], y, **asked), options)
+    assert far.certified
+    assert far.objective - exact.objective <= (1.01 * far.gap + 2e-9) * exact.objective

@@ -408,7 +408,7 @@ def test_a_repaired_gradient_still_certifies(monkeypatch):
         z = (problem.offset + total).reshape(3, -1) + b[:, None]
         gradient = np.empty(z.size)
         value = problem.loss.evaluate(z.ravel(), problem.y, problem.weight, gradient, engine)
-        feasible = multinomial.make_class_feasible(problem, z.ravel(), gradient, engine)
+        feasible = multinomial.make_class_feasible(problem, z.ravel(), gradient, (value, b), engine)
         assert not feasible
         return type(shifted)(value, gradient, b, feasible)
 
@@ -430,8 +430,8 @@ def test_a_class_that_no_row_is_in_doubt_about_is_balanced():
     gradient = np.empty(3 * 42)
     intercept = class_certificate.class_primal_value(problem, z.ravel(), np.zeros(3), ENGINE).intercept
     z = (z + intercept[:, None]).ravel()
-    problem.loss.evaluate(z, problem.y, problem.weight, gradient, ENGINE)
-    class_certificate.make_class_feasible(problem, z, gradient, ENGINE)
+    value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, ENGINE)
+    class_certificate.make_class_feasible(problem, z, gradient, (value, intercept), ENGINE)
     rows = gradient.reshape(3, -1)
     assert (np.abs(rows.sum(axis=1)) <= 1e-9 * np.abs(rows).sum(axis=1)).all()
 

@@ -12,7 +12,7 @@ from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
 from fastadmm.coordinator.multinomial.narrow import NarrowMultinomialMethod
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint
 from fastadmm.coordinator.multinomial.stacked import StackedMultinomialMethod
-from fastadmm.coordinator.multinomial.stacked_span import StackedClassSpan
+from fastadmm.coordinator.multinomial.stacked_span import HessianOfClasses, StackedClassSpan
 from fastadmm.coordinator.multinomial.work import products_pay
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -72,8 +72,12 @@ def test_products_are_those_of_the_hessian(intercept: bool) -> None:
         here, found = span.at(span.evaluated(point)), span.hessian_at(point)
         exact = hessian(given, point)
         for v in rng.normal(size=(3, len(exact))):
+            # The product is with the intercepts of centred columns.
+            image = found.product(v)
+            step = found.with_intercept(v, image)
             # Sums of 900 rows and 508 columns, in another order.
-            np.testing.assert_allclose(found.product(v), exact @ v, rtol=1e-10, atol=1e-9)
+            np.testing.assert_allclose(image, found.without_intercept(exact @ step), rtol=1e-10, atol=1e-9)
+            assert image @ v == pytest.approx(step @ exact @ step, rel=1e-12)
         step = 1e-5 * rng.normal(size=len(exact))
         there = span.advance(here, step)
         if intercept:
@@ -99,6 +103,27 @@ def test_one_round_and_its_proof(intercept: bool, spread: float) -> None:
     for own, weights in zip(solver.method.weights(), exact.weights, strict=True):
         assert own.shape == weights.shape
         assert np.linalg.norm(own - weights) <= room
+
+
+@pytest.mark.parametrize("offset", [10.0, 1e4])
+def test_columns_far_from_zero_need_hardly_more_products(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, product = [0, 0], HessianOfClasses.product
+    for k, shift in enumerate((0.0, offset)):
+
+        def counted(hessian: HessianOfClasses, v: np.ndarray, k: int = k) -> np.ndarray:
+            counts[k] += 1
+            return product(hessian, v)
+
+        monkeypatch.setattr(HessianOfClasses, "product", counted)
+        given = problem(fit_intercept=True)
+        moved = [given.blocks[0], given.blocks[1].matrix + shift, given.blocks[2]]  # type: ignore[attr-defined]
+        again = make_problem(moved, given.y, loss="multinomial", lam=given.lam, fit_intercept=True)
+        solver = Solver(again, SolverOptions(gap=1e-6))
+        assert isinstance(solver.method, StackedMultinomialMethod)
+        assert solver.round().gap <= 1e-6
+    assert counts[1] <= 1.5 * counts[0]
 
 
 def test_the_same_bits_for_any_number_of_threads() -> None:

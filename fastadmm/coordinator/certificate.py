@@ -286,7 +286,12 @@ def _largest_sum(size: float, value: float, intercept: float) -> float:
     return min(allowed, _COST * abs(value / intercept)) if intercept != 0.0 else allowed
 
 
-def sums_to_zero(gradient: np.ndarray, engine: Engine, n_outputs: int = 1) -> bool:
+def sums_to_zero(
+    gradient: np.ndarray,
+    engine: Engine,
+    n_outputs: int = 1,
+    place: tuple[float, np.ndarray | float] | None = None,
+) -> bool:
     """Whether a gradient of shape (N,) sums to zero as far as rounding allows.
 
     Parameters
@@ -295,9 +300,12 @@ def sums_to_zero(gradient: np.ndarray, engine: Engine, n_outputs: int = 1) -> bo
     engine : Engine
     n_outputs : int
         C: of a class-major gradient the sum of every class must vanish.
+    place : (float, ndarray of shape (C,)), optional
+        Summed loss and intercepts where the gradient was taken: sums must cost nothing there, either.
     """
     total, size = engine.total_and_size(gradient if n_outputs == 1 else gradient.reshape(n_outputs, -1))
-    return bool(np.all(np.abs(total) <= _FEASIBILITY * size))
+    cheap = place is None or np.all(np.abs(total * place[1]) <= _COST * abs(place[0]))
+    return bool(cheap and np.all(np.abs(total) <= _FEASIBILITY * size))
 
 
 def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> float:

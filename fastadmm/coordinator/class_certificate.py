@@ -121,11 +121,13 @@ def class_primal_value(problem: Problem, total: Array, intercept: Array, engine:
     else:
         intercept = np.zeros(problem.n_outputs)
         value = loss.evaluate(base, y, weight, gradient, engine)
-    feasible = make_class_feasible(problem, shifted(base, intercept), gradient, engine)
+    feasible = make_class_feasible(problem, shifted(base, intercept), gradient, (value, intercept), engine)
     return PrimalValue(value, gradient, intercept, feasible)
 
 
-def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Engine) -> bool:
+def make_class_feasible(
+    problem: Problem, z: Array, gradient: Array, place: tuple[float, Array], engine: Engine
+) -> bool:
     """Repair a gradient whose sums over samples only rounding keeps from zero.
 
     Parameters
@@ -135,6 +137,8 @@ def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Eng
         Where the gradient was taken.
     gradient : ndarray of shape (C N,)
         Changed in place if it needs and allows a repair, by a Newton step of its sums.
+    place : (float, ndarray of shape (C,))
+        Summed loss and intercepts there.
     engine : Engine
 
     Returns
@@ -143,7 +147,7 @@ def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Eng
         Whether it was left as the gradient and is dual feasible.
     """
     classes = problem.n_outputs
-    if not problem.fit_intercept or sums_to_zero(gradient, engine, classes):
+    if not problem.fit_intercept or sums_to_zero(gradient, engine, classes, place):
         return True
     loss, rows = multinomial_of(problem), gradient.reshape(classes, -1)
     likely = loss.probabilities(z, problem.y, problem.weight, engine)
@@ -154,7 +158,7 @@ def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Eng
             break
         direction = np.ascontiguousarray(np.broadcast_to(change[:, np.newaxis], rows.shape))
         rows -= loss.action(likely, problem.weight, direction, engine)
-        if sums_to_zero(gradient, engine, classes):
+        if sums_to_zero(gradient, engine, classes, place):
             break
     return False
 

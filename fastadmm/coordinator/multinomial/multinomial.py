@@ -145,7 +145,7 @@ class MultinomialCoordinator:
         gradient = np.empty(problem.message_size)
         z = shifted(problem.offset + point.total, point.intercept)
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        feasible = make_class_feasible(problem, z, gradient, self.engine)
+        feasible = make_class_feasible(problem, z, gradient, (loss, point.intercept), self.engine)
         point.loss, point.gradient = loss, gradient
         self.primal = PrimalValue(loss, gradient, point.intercept, feasible)
 

@@ -23,12 +23,16 @@ __all__ = ["HessianOfClasses", "StackedClassSpan"]
 
 Array = np.ndarray
 
-#: Relative curvature that an intercept has at least: no class may be without any.
+#: Relative curvature that an intercept has at least, as no class may be without any; and relative rounding of
+#: a column's mean square.
 _LEAST = 1e-12
 
 
 class HessianOfClasses(NamedTuple):
     """The Hessian over all weights and intercepts, as products with vectors.
+
+    Intercepts are those of centred columns. So weights hardly move the rows on average, and conjugate
+    gradients need few products, however far from zero the columns are.
 
     Attributes
     ----------
@@ -49,21 +53,32 @@ class HessianOfClasses(NamedTuple):
         x = v[lead:].reshape(classes, -1)
         moved = span.combined(x)
         if lead:
-            moved += v[:lead, np.newaxis]
+            moved += (v[:lead] - x @ span.centre)[:, np.newaxis]
         bent = multinomial_of(span.problem).action(self.likely, span.problem.weight, moved, span.engine)
         image = np.empty_like(v)
-        np.add(span.products(bent), span.scale * x, out=image[lead:].reshape(classes, -1))
+        weights = image[lead:].reshape(classes, -1)
+        np.add(span.products(bent), span.scale * x, out=weights)
         if lead:
             image[:lead] = span.engine.total(bent)
+            weights -= np.outer(image[:lead], span.centre)
         return image
 
     def without_intercept(self, slope: Array) -> Array:
-        """The slope of everything that is solved for: intercepts are, too."""
-        return slope
+        """A slope, of shape (lead + C d,), with the intercepts of centred columns."""
+        lead, found = self.span.lead, slope.copy()
+        if lead:
+            found[lead:] -= np.outer(slope[:lead], self.span.centre).ravel()
+        return found
 
     def with_intercept(self, step: Array, slope: Array) -> Array:
-        """A step of everything that is solved for; ``slope`` is not needed."""
-        return step
+        """A step with the intercepts of centred columns as one with those of the columns as they are.
+
+        ``slope``: not needed.
+        """
+        lead, found = self.span.lead, step.copy()
+        if lead:
+            found[:lead] -= step[lead:].reshape(len(self.likely), -1) @ self.span.centre
+        return found
 
 
 class StackedClassSpan:
@@ -87,7 +102,22 @@ class StackedClassSpan:
         self.problem, self.engine, self.scale = problem, engine, problem.regularization
         self.lead = problem.n_outputs * int(problem.fit_intercept)
         self._columns = tuple(pairwise(accumulate((b.shape[1] for b in problem.blocks), initial=0)))
-        self._squares: Array | None = None
+        self._means: tuple[Array, Array] | None = None
+
+    @property
+    def centre(self) -> Array:
+        """Mean of each column, of shape (d,)."""
+        return self._mean_and_square()[0]
+
+    def _mean_and_square(self) -> tuple[Array, Array]:
+        """Of each column the mean and the mean square."""
+        if self._means is None:  # no cached property: that locks out workers which are threads
+            blocks, engine, n = self.problem.blocks, self.engine, self.engine.all_rows(self.problem.n_samples)
+            ones = np.full(self.problem.n_samples, 1.0 / n)
+            mean = [block.transposed_product(ones, engine) for block in blocks] if self.lead else []
+            squares = np.concatenate([block.column_squares(engine) for block in blocks]) / n
+            self._means = np.concatenate(mean) if mean else np.zeros(len(squares)), squares
+        return self._means
 
     @property
     def size(self) -> tuple[int, float]:
@@ -142,10 +172,10 @@ class StackedClassSpan:
         z = shifted(problem.offset + point.total, point.intercept)
         likely = multinomial_of(problem).probabilities(z, problem.y, problem.weight, engine)
         bends = np.diag(hessian_sums(likely, problem.weight, engine))
-        if self._squares is None:
-            squares = np.concatenate([block.column_squares(engine) for block in problem.blocks])
-            self._squares = squares / engine.all_rows(problem.n_samples)
-        sizes = (bends[:, np.newaxis] * self._squares + self.scale).ravel()
+        mean, squares = self._mean_and_square()
+        # What centring leaves of a constant column is only rounding.
+        left = np.maximum(squares - mean * mean, _LEAST * squares)
+        sizes = (bends[:, np.newaxis] * left + self.scale).ravel()
         if self.lead:
             sizes = np.concatenate([bends + _LEAST * problem.total_weight, sizes])
         return HessianOfClasses(self, likely, sizes)

@@ -232,7 +232,7 @@ class ProximalCoordinator:
         z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
         if problem.loss.vector:
-            feasible = make_class_feasible(problem, z, gradient, self.engine)
+            feasible = make_class_feasible(problem, z, gradient, (value, point.intercept), self.engine)
         else:
             feasible = make_feasible(problem, z, gradient, (value, point.intercept), self.engine)
         if self.repaired is not None:
