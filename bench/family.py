@@ -36,6 +36,7 @@ MEASURED = ROOT / "bench" / "family.json"
 __all__ = [
     "COUNT",
     "MEASURED",
+    "ONE_THREAD",
     "RIVALS",
     "VARIANTS",
     "Member",
@@ -77,7 +78,7 @@ RIVALS = (
 )
 
 #: One thread for every library.
-_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
 
 class Member(NamedTuple):
@@ -302,7 +303,7 @@ def main() -> None:
         # A process of its own: no peer's threads or memory stay behind.
         command = [sys.executable, __file__, "--one", str(number), "--seconds", str(options.seconds)]
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **_ONE_THREAD}
+            command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **ONE_THREAD}
         )
         measured["problems"][str(number)] = json.loads(done.stdout)
         measured |= {"machine": describe_machine(), "revision": revision()}
