@@ -22,7 +22,7 @@ import numpy as np
 ROWS, COLUMNS, ROWS_AT_ONCE = 1_000_000, 100, 50_000
 
 
-def make(path: Path) -> None:
+def make(path: Path, rows: int) -> None:
     """Write two dense parties that know some of the same."""
     from fastadmm.store.partition import create_partition
 
@@ -31,7 +31,7 @@ def make(path: Path) -> None:
     with create_partition(path, task="classification") as partition:
         first, second = (partition.party(n_features=half, kind="dense") for _ in range(2))
         labels = partition.labels(classes=("0", "1"))
-        for _ in range(0, ROWS, ROWS_AT_ONCE):
+        for _ in range(0, rows, ROWS_AT_ONCE):
             X = rng.normal(size=(ROWS_AT_ONCE, COLUMNS))
             X[:, half:] += 0.5 * X[:, :half]
             first.append(X[:, :half])
@@ -55,11 +55,13 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    options = parser.parse_args()
     turns: list[list[float]] = []
     with tempfile.TemporaryDirectory(dir=".") as folder:
         data = Path(folder, "workers.parts")
-        make(data)
-        for turn in range(parser.parse_args().turns):
+        make(data, options.rows)
+        for turn in range(options.turns):
             turns.append(
                 [seconds(data, Path(folder, f"run-{turn}-{workers}"), workers) for workers in range(3)]
             )

@@ -107,8 +107,9 @@ def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
     engine : Engine
     """
     shapes = _stored(blocks)
-    dense, sparse = _apart(blocks) if dense_columns(*shapes) else ([], list(blocks))
-    if not (dense and sparse):
+    sparse = [block for block in blocks if isinstance(block, CSRBlock)]
+    dense = [block for block in blocks if not isinstance(block, CSRBlock)]
+    if not (dense and sparse and dense_columns(*shapes)):
         return side_by_side(blocks, engine)
     own, others = side_by_side(sparse, engine), side_by_side(dense, engine)
     assert isinstance(own, CSRBlock)
@@ -126,9 +127,3 @@ def in_order(blocks: Sequence[FeatureBlock]) -> list[int]:
 
 def _stored(blocks: Sequence[FeatureBlock]) -> tuple[list[int], list[float]]:
     return [block.shape[1] for block in blocks], [block.density for block in blocks]
-
-
-def _apart(blocks: Sequence[FeatureBlock]) -> tuple[list[FeatureBlock], list[FeatureBlock]]:
-    """Dense blocks and sparse ones."""
-    dense = [block for block in blocks if not isinstance(block, CSRBlock)]
-    return dense, [block for block in blocks if isinstance(block, CSRBlock)]

@@ -39,11 +39,8 @@ def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine, apart: bool)
     if not sparse:
         return 0.0
     shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
-    few = (
-        0
-        if dense_columns(*shapes, apart)
-        else sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
-    )
+    dense = sum(block.shape[1] for block in blocks if not isinstance(block, CSRBlock))
+    few = 0 if dense_columns(*shapes, apart) else dense
     step = max(1, engine.all_rows(n) // _ROWS_COUNTED)
 
     def piece(rows: tuple[int, int]) -> Array:

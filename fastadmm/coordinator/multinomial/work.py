@@ -37,12 +37,8 @@ def products_pay(
 
     Parameters
     ----------
-    n_samples : int
-        N, of all workers.
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
+    n_samples, widths, densities
+        As of :func:`fastadmm.coordinator.subspace.work_of_ways.of_all_rows`.
     n_classes : int
         C.
     at_once : bool

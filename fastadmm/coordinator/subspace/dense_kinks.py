@@ -30,13 +30,8 @@ def saddle_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float
 
     Parameters
     ----------
-    n_samples : int
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    most : int
-        Messages that a party may keep.
+    n_samples, widths, densities, most
+        As for :func:`fastadmm.coordinator.subspace.whole_span.whole_span_pays`.
     """
     columns = sum(widths)
     if not columns_fit(n_samples, widths, densities, columns):
