@@ -31,8 +31,8 @@ def _advise(typing_context, madvise, place, size, advice):
 
 
 @kernel
-def discard(madvise, advice, first, size, start, stop):
-    """Let go of pages ``start`` to ``stop``; what stood there is lost.
+def discard(madvise, advice, pieces, start, stop):
+    """Let go of memory; what stood there is lost.
 
     Parameters
     ----------
@@ -40,9 +40,10 @@ def discard(madvise, advice, first, size, start, stop):
         Address of the system's function.
     advice : int
         ``MADV_DONTNEED``.
-    first, size : int
-        Address of page 0, and bytes of a page.
+    pieces : ndarray of int64, shape (n, 2)
+        Address and bytes of whole pages.
     start, stop : int
-        Range of pages.
+        Range of pieces.
     """
-    _advise(madvise, first + start * size, (stop - start) * size, advice)
+    for k in range(start, stop):
+        _advise(madvise, pieces[k, 0], pieces[k, 1], advice)

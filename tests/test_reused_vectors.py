@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 from fastadmm.engine import pages
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.lent import Vectors
 from fastadmm.kernels.logistic import soft_labels
+from fastadmm.kernels.pages import discard
 from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.vectors import clear
 from fastadmm.problem.losses import LOSSES, get_loss
@@ -84,19 +87,34 @@ def test_fits_do_not_depend_on_memory_that_is_used_again(loss, monkeypatch):
 
 
 @pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
-def test_only_what_nobody_knows_is_dropped():
+def test_only_what_nobody_knows_is_dropped(monkeypatch):
+    dropped = []
+    monkeypatch.setattr(Engine, "over_rows", lambda self, kernel, ranges, *told: dropped.append(told[-1]))
     with Engine(2) as engine:
-        rows = np.ones((5, 2_000_000))
-        view = rows[1]
-        pages.free(rows, engine)
-        assert (rows == 1.0).all()
-        del view
-        pages.free(rows, engine)
-        assert rows[2, LARGE:-LARGE].sum() == 0.0  # to the system, and back as zeros
-        assert set(np.unique(rows)) <= {0.0, 1.0}
-        small = np.ones(LARGE)
-        pages.free(small, engine)
-        assert (small == 1.0).all()
+        known, small = np.ones((5, 2_000_000)), np.ones(LARGE)
+        mine = [np.ones(9_000_000), known, np.ones((2, 5_000_000)), small]
+        about = [(rows.__array_interface__["data"][0], rows.nbytes) for rows in (mine[0], mine[2])]
+        pages.free(mine, engine)
+        assert not mine
+        view = np.ones((5, 2_000_000))[1]  # of memory that has no other name
+        pages.free([view.base], engine)
+    (pieces,) = dropped
+    ends = pieces.sum(axis=1)
+    for begin, size in about:
+        own = (begin <= pieces[:, 0]) & (ends <= begin + size)
+        assert pieces[own, 1].sum() >= size - 2 * mmap.PAGESIZE
+        assert (ends[own][:-1] == pieces[own, 0][1:]).all()
+        assert not (pieces[own] % mmap.PAGESIZE).any()
+    assert pieces[:, 1].sum() <= sum(size for _, size in about)
+
+
+@pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
+def test_what_is_dropped_is_gone():
+    rows = np.ones(2_000_000)
+    pieces = pages._pieces(rows, pages._PAGE)
+    discard(pages._madvise(), int(mmap.MADV_DONTNEED), pieces, 0, len(pieces))
+    assert rows[512:-512].sum() == 0.0  # to the system, and back as zeros
+    assert set(np.unique(rows)) <= {0.0, 1.0}
 
 
 def test_a_method_that_is_closed_holds_no_messages():
@@ -128,7 +146,7 @@ def test_what_is_left_over_is_given_back_before_more_is_lent() -> None:
     del held
     assert [len(kept) for kept in vectors.kept.values()] == [2, 2]
     assert len(vectors.left) == 4
-    vectors.give_back(lambda memory: given.append(memory.size))
+    vectors.give_back(lambda memories: given.extend(memory.size for memory in memories))
     assert sorted(given) == [LARGE, LARGE, LARGE + 1, LARGE + 1]
     assert not vectors.left
 
@@ -139,7 +157,7 @@ def test_nobody_waits_for_what_comes_back_after_the_end() -> None:
     first = held.pop()
     del first
     given: list[int] = []
-    vectors.forget(lambda memory: given.append(memory.size))
+    vectors.forget(lambda memories: given.extend(memory.size for memory in memories))
     left = vectors.left
     assert given == [LARGE]
     del held
@@ -150,7 +168,7 @@ def test_nobody_waits_for_what_comes_back_after_the_end() -> None:
 
 def test_an_engine_gives_back_before_its_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
-    monkeypatch.setattr("fastadmm.engine.engine.free", lambda memory, _: freed.append(memory.size))
+    monkeypatch.setattr("fastadmm.engine.engine.free", lambda memories, _: freed.extend(map(len, memories)))
     with Engine(2) as engine:
         held = [engine.vector(LARGE) for _ in range(5)]
         engine._inside.active = True  # as in a job of the pool

@@ -101,9 +101,7 @@ class Beside:
     def give_back(self, engine: Engine) -> None:
         """Let go of matrices that nobody else knows: their memory is given back by all threads."""
         matrices, self.matrices = list(self.matrices), ()
-        while matrices:
-            rows = matrices.pop()
-            free(rows, engine)
+        free(matrices, engine)
 
     def product(self, x: Array, engine: Engine) -> Array:
         """``D x`` of shape (N,) for x of shape (d,)."""

@@ -40,9 +40,9 @@ class MessageStore:
 
     def close(self) -> None:
         """Hold none, at the end of a run: their memory is given back."""
-        rows, self.rows = self.rows, self.rows[:0].copy()
+        held, self.rows = [self.rows], self.rows[:0].copy()
         if self._spilled is None:
-            free(rows, self.engine)
+            free(held, self.engine)
 
     def adopt(self, messages: np.ndarray) -> None:
         """Hold other messages, of shape (K, N)."""

@@ -581,7 +581,7 @@ class Engine(VectorWork):
     def _give_back(self) -> None:
         """Give back memory that is left over, before more is asked for."""
         if self._vectors.left and not self.inside:
-            self._vectors.give_back(lambda memory: free(memory, self))
+            self._vectors.give_back(lambda memories: free(memories, self))
 
     def _few(self, leaves: Ranges, shape: tuple[int, ...]) -> bool:
         """Whether a thread alone computes sums of few numbers for few leaves: most sums of small problems."""
@@ -766,7 +766,7 @@ class Engine(VectorWork):
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
         self._room.clear()
-        self._vectors.forget(lambda memory: free(memory, self))
+        self._vectors.forget(lambda memories: free(memories, self))
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()

@@ -77,25 +77,22 @@ class Vectors:
         own.kept, own.left = kept, self.left
         return own.view(np.ndarray)
 
-    def give_back(self, free: Callable[[np.ndarray], None]) -> None:
+    def give_back(self, free: Callable[[list[np.ndarray]], None]) -> None:
         """Give back what is left over; ``free`` as of :meth:`forget`."""
         mine, self.left[:] = self.left[:], []  # `free` may have jobs done, which come back here
-        while mine:
-            free(mine.pop())
+        free(mine)
 
-    def forget(self, free: Callable[[np.ndarray], None]) -> None:
+    def forget(self, free: Callable[[list[np.ndarray]], None]) -> None:
         """Keep nothing of what there is, nor of what comes back later.
 
         Parameters
         ----------
         free : callable
-            Is given memory that nobody else knows.
+            Empties a list of memory that nobody else knows.
         """
         self.left.awaited = False
-        self.give_back(free)
-        self.left = _Left()
         for kept in self.kept.values():
-            while kept:
-                free(kept.pop())
+            self.left += kept
             kept[:] = [np.empty(0)] * _MOST
-        self.kept = {}
+        self.give_back(free)
+        self.left, self.kept = _Left(), {}

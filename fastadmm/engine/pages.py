@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.rows import compiled
-from fastadmm.engine.tree import halved
 
 __all__ = ["free"]
 
-#: Bytes of the largest pages that memory comes in, and of arrays that one thread takes long to give back.
+#: Bytes of the largest pages that memory comes in, and of all arrays that one thread takes long to give back.
 _PAGE, _LARGE = 1 << 21, 1 << 26
 
-#: Pieces of a job at most: there are some for every core, and few to describe.
+#: Pieces of a job at most, about: there are some for every core, and few to describe.
 _MOST = 256
 
 
@@ -30,22 +29,37 @@ def _madvise() -> int:
     return ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
 
 
-def free(rows: np.ndarray, engine: Any) -> None:
-    """Drop the pages of an array that the caller alone knows, and forgets; nothing where others know it.
+def free(memories: list[np.ndarray], engine: Any) -> None:
+    """Give back arrays that nobody else knows, in one job; nothing of those that others know.
 
     Parameters
     ----------
-    rows : ndarray
+    memories : list of ndarray
+        Empty afterwards.
     engine : Engine
     """
-    # The caller's name, ours and the question's argument: a view anywhere would be one more.
-    alone = rows.flags.owndata and sys.getrefcount(rows) <= 3
-    if not (compiled() and alone) or rows.nbytes < _LARGE or engine.n_threads == 1 or not _madvise():
-        return
-    from fastadmm.kernels.pages import discard
+    # The list's own reference and that of the question: a view anywhere would be one more.
+    alone = [k for k in range(len(memories)) if sys.getrefcount(memories[k]) <= 2]
+    owned = [memories[k] for k in alone if memories[k].flags.owndata and memories[k].nbytes >= _PAGE]
+    size = sum(memory.nbytes for memory in owned)
+    if compiled() and size >= _LARGE and engine.n_threads > 1 and _madvise():
+        from fastadmm.kernels.pages import discard
 
-    begin = rows.__array_interface__["data"][0]
-    first = -(-begin // _PAGE) * _PAGE
-    pages = (begin + rows.nbytes - first) // _PAGE
-    ranges = halved(pages, min(1 << max(0, pages.bit_length() - 1), _MOST))
-    engine.over_rows(discard, ranges, _madvise(), int(mmap.MADV_DONTNEED), first, _PAGE)
+        step = -(-size // (_MOST * _PAGE)) * _PAGE
+        pieces = np.concatenate([_pieces(memory, step) for memory in owned])
+        engine.over_rows(
+            discard,
+            tuple((k, k + 1) for k in range(len(pieces))),
+            _madvise(),
+            int(mmap.MADV_DONTNEED),
+            pieces,
+        )
+    memories.clear()
+
+
+def _pieces(memory: np.ndarray, step: int) -> np.ndarray:
+    """Address and bytes of pieces of an array: whole small pages at its ends, large ones between."""
+    small, begin = mmap.PAGESIZE, memory.__array_interface__["data"][0]
+    first, end = -(-begin // small) * small, (begin + memory.nbytes) // small * small
+    borders = np.unique([first, *range(-(-first // _PAGE) * _PAGE, end, step), end])
+    return np.stack([borders[:-1], np.diff(borders)], axis=1)

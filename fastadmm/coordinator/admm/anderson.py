@@ -69,10 +69,9 @@ class Anderson:
 
     def close(self) -> None:
         """Hold nothing, at the end of a run: its memory is given back."""
-        for name in ("residuals", "images"):
-            rows = getattr(self, name)
-            setattr(self, name, rows[:0].copy())
-            free(rows, self.rows.engine)
+        held, nothing = [self.residuals, self.images], self.residuals[:0].copy()
+        self.residuals = self.images = nothing
+        free(held, self.rows.engine)
 
     def squared_norm(self, residual: np.ndarray) -> float:
         """Weighted squared norm of a state difference."""
