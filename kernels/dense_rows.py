@@ -2,8 +2,8 @@
 
 A row's sum is computed as eight sums of every eighth term, added in pairs at the end; the last terms form one
 more vector, which ends with the row. So a sum has the same bits whatever tile or group of rows it is computed
-in. Four rows are processed together, and the cache lines at the same place of the next four are prefetched:
-that keeps more memory requests in flight than the processor would by itself.
+in. Four rows are processed together, and cache lines further on are prefetched: that keeps more memory requests
+in flight than the processor would by itself.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ intrinsic: Any = _intrinsic
 
 #: Numbers of a vector, and rows side by side.
 _WIDTH, _ROWS = 8, 4
+
+#: Bytes between what is read and what is prefetched: with the next four short rows memory would not keep up.
+_AHEAD = 4096
 
 _INTEGER, _SMALL, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 _BYTES = ir.IntType(8).as_pointer()
@@ -67,7 +70,6 @@ def _rows_of(count):
             )
             length = builder.mul(d, _INTEGER(8))
             starts = [builder.add(rows, builder.mul(length, _INTEGER(r))) for r in range(count)]
-            ahead = builder.mul(length, _INTEGER(count))
             zeros = ir.Constant(_VALUES, [0.0] * _WIDTH)
             totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(count)]
             for total in totals:
@@ -82,7 +84,7 @@ def _rows_of(count):
                     after = builder.call(multiply_add, [values(here), factors, builder.load(total)])
                     builder.store(after, total)
                     # To be read, into the first cache, as data; behind the last row nothing is, nor any harm.
-                    there = builder.inttoptr(builder.add(here, ahead), _BYTES)
+                    there = builder.inttoptr(builder.add(here, _INTEGER(_AHEAD)), _BYTES)
                     builder.call(prefetch, [there, _SMALL(0), _SMALL(3), _SMALL(1)])
 
             with cgutils.for_range(builder, builder.sdiv(d, _INTEGER(_WIDTH))) as loop:
