@@ -479,10 +479,11 @@ def test_csr_rows_keep_to_themselves(bad):
 
 
 NARROW_SHAPES = [(7, 3), (23, 5), (2, 3), (19, 8), (21, 10), (33, 17), (9, 31), (30, 32), (11, 33)]
+STRIPS = [(1, 33), (300, 39), (290, 40), (200, 41), (3, 47), (190, 64), (150, 65)]
 
 
 @pytest.mark.representatives(3)
-@pytest.mark.parametrize("shape", [(1, 1), (41, 600), (5, 60), (38, 64), *NARROW_SHAPES])
+@pytest.mark.parametrize("shape", [(1, 1), (41, 600), (5, 60), (38, 64), *NARROW_SHAPES, *STRIPS])
 def test_dense_kernels(shape):  # (41, 600): products of several vectors in groups of rows
     rng = np.random.default_rng(shape[0])
     n, d = shape
