@@ -2,8 +2,8 @@
 
 A row's sum is computed as eight sums of every eighth term, added in pairs at the end; the last terms form one
 more vector, which ends with the row. So a sum has the same bits whatever tile or group of rows it is computed
-in. Four rows are processed together, and cache lines further on are prefetched: that keeps more memory requests
-in flight than the processor would by itself.
+in. Four rows are processed together, and cache lines further on are prefetched: that keeps more memory
+requests in flight than the processor would by itself.
 """
 
 from __future__ import annotations
