@@ -38,8 +38,8 @@ _VALUES = ir.VectorType(_DOUBLE, _WIDTH)
 def _add(context, builder, count, rows, stride, d, v, out, begin, end):
     """Emit the pass over rows from ``begin`` to ``end`` of d columns, in so many vectors.
 
-    A row is ``stride`` numbers after the one before. The last vector ends with the row, so its first lanes may
-    repeat columns of the one before; in rows shorter than a vector its last lanes lie beyond the row.
+    A row is ``stride`` numbers after the one before. The last vector ends with the row, so its first lanes
+    may repeat columns of the one before; in rows shorter than a vector its last lanes lie beyond the row.
     """
     width, last = _INTEGER(_WIDTH), _INTEGER(_WIDTH * (count - 1))
     short = builder.icmp_signed("<", d, width)

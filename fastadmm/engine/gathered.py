@@ -51,11 +51,13 @@ class Later:
     Parameters
     ----------
     engine : Engine
+    among : Later, optional
+        Jobs wait with those of this one, and for the same: an engine of some of its rows.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, among: Later | None = None) -> None:
         self._engine = engine
-        self._jobs: list[tuple[Any, Ranges, tuple[Any, ...]]] = []
+        self._jobs: list[tuple[Any, Ranges, tuple[Any, ...]]] = [] if among is None else among._jobs
         self.leaves: Callable[..., Ranges] = engine.leaves
         self.all_rows = engine.all_rows
 
@@ -65,7 +67,7 @@ class Later:
 
     def do(self) -> None:
         """Do all that waits."""
-        jobs, self._jobs = self._jobs, []
+        jobs, self._jobs[:] = self._jobs[:], []
         self._engine.each_over_rows(jobs)
 
     def __getattr__(self, name: str) -> Any:

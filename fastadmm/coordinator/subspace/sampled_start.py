@@ -47,20 +47,22 @@ def sampled_start(
         The given point itself if there are no samples.
     """
     n, d = rows.shape
-    for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
-        numbers = chosen_rows(n, stride, engine)
-        own = SomeRowsEngine(engine, numbers, n)
-        with own.gathering():  # nothing is read before it is copied
-            later = own.later
-            part = (
-                some_rows(rows, numbers, later)
-                if isinstance(rows, CSRBlock)
-                else rows.some_rows(numbers, later)
-            )
-            some = SomeRows.of(problem, numbers, later, stride)
-        span = StackedSpan(some, part, own)
+    samples = []
+    # All samples are copied in one call, before passes over rows sweep the interpreter out of the caches.
+    with engine.gathering():
+        for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
+            numbers = chosen_rows(n, stride, engine)
+            own = SomeRowsEngine(engine, numbers, n)
+            if isinstance(rows, CSRBlock):
+                part = some_rows(rows, numbers, own.later)
+            else:
+                part = rows.some_rows(numbers, own.later)
+            some = SomeRows.of(problem, numbers, own.later, stride)
+            samples.append((stride, StackedSpan(some, part, own)))
+    for stride, span in samples:
         begin = span.unmeasured(point.coefficients, point.intercept)
         point = descend(span, begin, 0.0, hessian, _ACCURACY * stride * d / engine.all_rows(n))
-        if isinstance(part, Beside):
-            part.give_back(engine)
+    for _, span in samples:
+        if isinstance(span.rows, Beside):
+            span.rows.give_back(engine)
     return point
