@@ -61,5 +61,6 @@ def _pieces(memory: np.ndarray, step: int) -> np.ndarray:
     """Address and bytes of pieces of an array: whole small pages at its ends, large ones between."""
     small, begin = mmap.PAGESIZE, memory.__array_interface__["data"][0]
     first, end = -(-begin // small) * small, (begin + memory.nbytes) // small * small
-    borders = np.unique([first, *range(-(-first // _PAGE) * _PAGE, end, step), end])
+    large = -(-first // _PAGE) * _PAGE
+    borders = np.array([*([first] if first < large else []), *range(large, end, step), end])
     return np.stack([borders[:-1], np.diff(borders)], axis=1)
