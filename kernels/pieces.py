@@ -40,9 +40,6 @@ _I64 = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _PIECE = ir.FunctionType(ir.VoidType(), [_POINTER, _I64])
 
-#: Room for the arguments of a job that is kept, in numbers of eight bytes.
-KEPT = 256
-
 #: Place for what a kernel returns, nothing or a few numbers.
 _ROOM = types.UniTuple(types.float64, 4)
 
@@ -159,16 +156,21 @@ def _unowned(context, builder, kind, value):
 def _kept(make_entry):
     @intrinsic
     def keep(typing_context, packed, room):
-        """Copies ``packed`` to ``room``, of int64, which outlives the call; returns the first address."""
+        """Copies ``packed`` to ``room``, of int64, which outlives the call; returns the first address.
+
+        Without enough room it does nothing, and returns 0.
+        """
         signature = types.int64(packed, room)
 
         def generate(context, builder, signature, values):
             own = _unowned(context, builder, signature.args[0], values[0])
             place = context.make_array(signature.args[1])(context, builder, values[1])
-            if context.get_abi_sizeof(own.type) > 8 * KEPT:
-                raise NotImplementedError("a job has more arguments than there is room for")
-            builder.store(own, builder.bitcast(place.data, own.type.as_pointer()))
-            return builder.ptrtoint(make_entry(context, builder, signature.args[0]), _I64)
+            needed = _I64(-(-context.get_abi_sizeof(own.type) // 8))
+            enough = builder.icmp_signed(">=", place.nitems, needed)
+            with builder.if_then(enough):
+                builder.store(own, builder.bitcast(place.data, own.type.as_pointer()))
+            entry = builder.ptrtoint(make_entry(context, builder, signature.args[0]), _I64)
+            return builder.select(enough, entry, _I64(0))
 
         return signature, generate
 

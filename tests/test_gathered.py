@@ -128,6 +128,17 @@ def test_an_error_leaves_nothing_to_do():
     assert not out.any()
 
 
+@pytest.mark.parametrize("parties", [17, 40])
+def test_a_job_may_have_many_arguments(parties):
+    rng, n = np.random.default_rng(5), 30_000
+    own = [rng.standard_normal((n, 1 + 40 // parties)) for _ in range(parties)]
+    given, found = make_problem(own, (sum(X[:, 0] for X in own) > 0.0).astype(float), lam=1e-3), []
+    for threads in (1, 2):
+        result = solve(given, SolverOptions(gap=1e-6, n_threads=threads))
+        found.append([w.tobytes() for w in result.weights])
+    assert found[0] == found[1]
+
+
 def problem(parties: int):
     rng = np.random.default_rng(4)
     own = [sp.random(N, 400, 0.01, format="csr", rng=rng) for _ in range(parties)]

@@ -29,20 +29,29 @@ def do_together(
         Kernel; borders of its pieces; room for the sums of each piece, as of
         :func:`fastadmm.kernels.rows.over_sums`, or None for a job without; and its arguments.
     """
-    from fastadmm.kernels.pieces import KEPT
     from fastadmm.kernels.rows import keep_rows, keep_sums, pieces_of_jobs
 
-    rooms, told = np.empty((len(jobs), KEPT), dtype=np.int64), []
-    place, pieces = rooms.__array_interface__["data"][0], 0
-    for room, (kernel, bounds, own, arguments) in zip(rooms, jobs):
+    sizes = [_numbers((bounds, own, arguments)) for _, bounds, own, arguments in jobs]
+    rooms, told, pieces, first = np.empty(sum(sizes), dtype=np.int64), [], 0, 0
+    begin = rooms.__array_interface__["data"][0]
+    for size, (kernel, bounds, own, arguments) in zip(sizes, jobs):
+        room = rooms[first : first + size]
         if own is None:
             code = keep_rows(room, address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
         else:
             code = keep_sums(room, address_of(kernel, (*arguments, own[0], 0, 0)), bounds, own, *arguments)
+        assert code, "no room for the arguments of a job"
         pieces += len(bounds) - 1
-        told.append((code, place, pieces))
-        place += room.nbytes
+        told.append((code, begin + 8 * first, pieces))
+        first += size
     over_rows(n_threads, pieces_of_jobs, np.arange(pieces + 1), np.array(told))
+
+
+def _numbers(argument: Any) -> int:
+    """Room that an argument takes in machine code, or several: in numbers of eight bytes, rather too many."""
+    if isinstance(argument, tuple):
+        return 2 + sum(map(_numbers, argument))
+    return 5 + 2 * argument.ndim if isinstance(argument, np.ndarray) else 2
 
 
 class Later:
