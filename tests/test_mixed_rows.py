@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
 from fastadmm.blocks.mixed import Mixed, in_order, rows_of_all
-from fastadmm.blocks.side_by_side import mean_row_square
+from fastadmm.blocks.side_by_side import Beside, mean_row_square
+from fastadmm.blocks.stored import are_narrow
 from fastadmm.coordinator.subspace import row_ascent
 from fastadmm.coordinator.subspace.memory_of_ways import bytes_of_copy
 from fastadmm.coordinator.subspace.stacked import StackedRows, StackedSubspaceMethod
@@ -106,6 +107,26 @@ def test_few_dense_columns_are_copied() -> None:
         assert mean_row_square(narrow, engine, apart=True) == pytest.approx(
             (np.diff(sparse.indptr) ** 2.0).mean()
         )
+
+
+def test_narrow_dense_blocks_are_one_matrix() -> None:
+    rng = np.random.default_rng(3)
+    narrow = [as_block(rng.normal(size=(N, d))) for d in (3, 1, 12, 2)]
+    wide = [as_block(rng.normal(size=(N, d))) for d in (20, 12)]
+    with Engine(2) as engine:
+        found = rows_of_all(narrow, engine)
+        assert isinstance(found, Beside)
+        assert [m.shape[1] for m in found.matrices if m.size] == [18]
+        x = rng.normal(size=18)
+        np.testing.assert_allclose(found.product(x, engine), np.hstack([b.matrix for b in narrow]) @ x)
+        for given, once in ((narrow, True), (wide, False)):
+            found = rows_of_all(given, engine, once)
+            assert isinstance(found, Beside)
+            assert all(m is block.matrix for m, block in zip(found.matrices, given))
+    widths = [2] * 40
+    assert are_narrow(400_000, widths, [1.0] * 40)
+    assert not are_narrow(500_000, widths, [1.0] * 40)  # a copy of more than 268 MB
+    assert bytes_of_copy(400_000, widths, [1.0] * 40) == 8 * 400_000 * 80
 
 
 @pytest.mark.parametrize("how", ["gram", "products", "ascent"])

@@ -127,6 +127,8 @@ def test_products_alone(spread: float) -> None:
 def test_dense_tables_by_products() -> None:
     assert dense_rows_pay(8000, [233] * 3, 64, quadratic=False) == "gram"  # after a trial
     assert dense_rows_pay(2000, [150] * 2, 64, quadratic=False) == "gram"
+    assert dense_rows_pay(3000, [8] * 50, 64, quadratic=False) == "gram"
+    assert not dense_rows_pay(3000, [8] * 15, 64, quadratic=False)  # one compiled call forms the Hessian
     assert (
         dense_rows_pay(2600, [400] * 3, 64, quadratic=False) == "products"
     )  # a Hessian takes too much memory

@@ -95,27 +95,32 @@ class Mixed:
 Rows = CSRBlock | Beside | Mixed
 
 
-def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine) -> Rows:
+def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = False) -> Rows:
     """The columns of blocks in memory, in the order of :func:`in_order`.
 
-    Several sparse blocks are copied as one; with them a few dense columns
+    Several sparse blocks are copied as one; with them a few dense columns, and narrow dense blocks as one too
     (:mod:`fastadmm.blocks.stored`).
 
     Parameters
     ----------
     blocks : sequence of FeatureBlock, of shape (N, d_m)
     engine : Engine
+    once : bool
+        Whether they are read hardly more than once: without sparse ones nothing is copied then.
     """
     shapes = _stored(blocks)
     sparse = [block for block in blocks if isinstance(block, CSRBlock)]
     dense = [block for block in blocks if not isinstance(block, CSRBlock)]
-    if not (dense and sparse and dense_columns(*shapes)):
+    if not (dense and dense_columns(*shapes)):
         return side_by_side(blocks, engine)
-    own, others = side_by_side(sparse, engine), side_by_side(dense, engine)
-    assert isinstance(own, CSRBlock)
+    others = side_by_side(dense, engine)
     assert isinstance(others, Beside)
-    if are_narrow(*shapes):
+    if (sparse or not once) and are_narrow(engine.all_rows(others.shape[0]), *shapes):
         others = Beside([others.joined(engine)])
+    if not sparse:
+        return others
+    own = side_by_side(sparse, engine)
+    assert isinstance(own, CSRBlock)
     return Mixed(own, others)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["MOSTLY", "are_narrow", "dense_columns"]
+__all__ = ["MOSTLY", "are_narrow", "dense_columns", "rows_are_narrow"]
 
 #: Columns with a larger share of stored entries do not count as sparse.
 MOSTLY = 0.5
@@ -12,9 +12,12 @@ MOSTLY = 0.5
 #: Fewer dense columns beside sparse ones are copied with these, as sparse ones.
 _FEWEST_DENSE = 6
 
-#: Dense matrices with fewer columns on average, beside sparse ones, are copied as one: a row of each matrix
-#: costs as much as some columns.
-_NARROW = 8
+#: Dense matrices with fewer columns on average are copied as one: a row of each matrix costs as much as some
+#: columns. Without sparse columns, which are copied too, the copy takes at most so many bytes.
+_NARROW, _FEW_BYTES = 8, 1 << 28
+
+#: The same for dual ascent, which goes from row to row.
+_NARROW_ROWS = 64
 
 
 def dense_columns(widths: Sequence[int], densities: Sequence[float], apart: bool = True) -> int:
@@ -33,13 +36,27 @@ def dense_columns(widths: Sequence[int], densities: Sequence[float], apart: bool
     return found if found == sum(widths) or (apart and found >= _FEWEST_DENSE) else 0
 
 
-def are_narrow(widths: Sequence[int], densities: Sequence[float]) -> bool:
-    """Whether dense columns beside sparse ones are copied as one matrix.
+def are_narrow(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
+    """Whether dense columns of several parties are copied as one matrix.
 
     Parameters
     ----------
+    n_samples : int
+        Rows of all workers.
     widths, densities
         As for :func:`dense_columns`.
     """
-    count = sum(density == 1.0 for density in densities)
-    return 1 < count < len(widths) and 0 < dense_columns(widths, densities) < _NARROW * count
+    count, dense = sum(density == 1.0 for density in densities), dense_columns(widths, densities)
+    fits = count < len(widths) or 8 * n_samples * dense <= _FEW_BYTES
+    return count > 1 and fits and 0 < dense < _NARROW * count
+
+
+def rows_are_narrow(widths: Sequence[int]) -> bool:
+    """Whether dense matrices, without sparse ones, are copied as one for dual ascent.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        As for :func:`dense_columns`.
+    """
+    return len(widths) > 1 and sum(widths) < _NARROW_ROWS * len(widths)

@@ -145,7 +145,7 @@ def bytes_of_kernel(n_samples: int) -> float:
 def bytes_of_copy(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], apart: bool = True
 ) -> float:
-    """Bytes of the parties' sparse rows copied into one matrix; a single party's need no copy.
+    """Bytes of rows copied into one matrix: sparse ones of several parties, and narrow dense ones.
 
     Parameters
     ----------
@@ -156,6 +156,6 @@ def bytes_of_copy(
     if sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1):
         columns, entries = sum(widths) - dense, entries_of_row(widths, densities) - dense
         copied = (NUMBER_BYTES + (2.0 if columns <= 1 << 16 else 4.0)) * entries + 2 * NUMBER_BYTES
-    if apart and are_narrow(widths, densities):
+    if apart and are_narrow(n_samples, widths, densities):
         copied += NUMBER_BYTES * dense
     return copied * n_samples

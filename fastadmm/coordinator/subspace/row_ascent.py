@@ -15,6 +15,7 @@ import numpy as np
 
 from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.side_by_side import Beside, can_stand_side_by_side, mean_row_square
+from fastadmm.blocks.stored import rows_are_narrow
 from fastadmm.coordinator.certificate import inner, penalty_unit, primal_value
 from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.coordinator.subspace.span import SpanPoint
@@ -119,7 +120,8 @@ def ascend(
     prox = address_of(loss.kernels().prox_of_row, row)
     arrays: tuple[Any, ...]
     if isinstance(rows, Beside):
-        kernel, arrays = ascend_dense_rows, rows.matrices
+        narrow = rows_are_narrow([matrix.shape[1] for matrix in rows.matrices if matrix.shape[1]])
+        kernel, arrays = ascend_dense_rows, (rows.joined(engine),) if narrow else rows.matrices
     elif isinstance(rows, Mixed):
         kernel, arrays = ascend_mixed_rows, (*rows.arrays[0], rows.dense.joined(engine))
     else:

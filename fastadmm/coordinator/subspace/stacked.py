@@ -154,8 +154,9 @@ class StackedRows:
     def span(self, problem: Problem) -> StackedSpan:
         """Passes for a problem with these blocks."""
         if self._rows is None:
-            rows = rows_of_all if self._apart else side_by_side
-            self._rows = rows(self.blocks, self.engine)
+            once = self.problem.loss.name == "squared"  # for a single Hessian
+            given = self.blocks, self.engine
+            self._rows = rows_of_all(*given, once) if self._apart else side_by_side(*given)
         if self._span is None or self._span.problem is not problem:
             self._span = StackedSpan(problem, self._rows, self.engine)
         return self._span

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fastadmm.blocks.stored import MOSTLY, dense_columns
+from fastadmm.blocks.stored import MOSTLY, dense_columns, rows_are_narrow
 from fastadmm.coordinator.proximal.kinked_work import columns_fit, work_of_saddle
 from fastadmm.coordinator.subspace.few_rows import has_few_rows
 from fastadmm.coordinator.subspace.memory_of_ways import (
@@ -67,8 +67,9 @@ _STEADIER, _KERNEL_IS_STEADIER = 2.0, 2.0
 #: With more rows than this, directions need fewer rounds.
 _ROWS_KNOWN = 2e5
 
-#: Dense columns are read in place from so many rows (fewer are a single leaf) and so many columns on.
-_FEWEST_ROWS, _FEWEST_COLUMNS = 1 << 13, 16
+#: Dense columns are read in place from so many rows (fewer are a single leaf) and so many columns on; few
+#: rows too where a Hessian has so many products that others are worth a try before.
+_FEWEST_ROWS, _FEWEST_COLUMNS, _LARGE_HESSIAN = 1 << 13, 16, 1 << 26
 
 #: Directions need more rounds, and Newton's method more Hessians, with more columns per row: by this share
 #: times the ratio, up to a limit. And directions need more rounds on nearly dependent columns: Newton's
@@ -224,7 +225,9 @@ def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: 
     """
     columns, densities = sum(widths), [1.0] * len(widths)
     whole = whole_span_pays(n_samples, widths, densities, most, quadratic)
-    if whole and n_samples < _FEWEST_ROWS:
+    hard = n_samples * columns**2 >= _LARGE_HESSIAN
+    tried = products_to_try(n_samples, widths, densities, 0.0, quadratic) if hard else 0
+    if whole and n_samples < _FEWEST_ROWS and not tried:
         return ""  # as messages, one compiled call does it all
     if columns < _FEWEST_COLUMNS:
         return ""
@@ -355,9 +358,14 @@ def bytes_side_by_side(
     ascends = rounds is SPARSE_SPAN and limit_of_ascent(n_samples, widths, densities, square, most, quadratic)
     if rounds is SPARSE_SPAN and min(densities) == 1.0:
         how = dense_rows_pay(n_samples, widths, most, quadratic)
-        if how != "gram":
-            return 0 if how or ascends else None
-        return math.ceil(bytes_of_hessian(columns) + _bytes_of_samples(n_samples, columns, own, quadratic))
+        if not (how or ascends):
+            return None
+        joined = ascends and rows_are_narrow(widths)
+        copied = 0.0 if quadratic else bytes_of_copy(n_samples, widths, densities)
+        taken = 8.0 * own * n_samples if joined else copied
+        if how == "gram":
+            taken += bytes_of_hessian(columns) + _bytes_of_samples(n_samples, columns, own, quadratic)
+        return math.ceil(taken)
     if too_full(widths, densities, rounds):
         return None
     way = stacked_rows_pay(n_samples, widths, densities, square, most, quadratic, rounds)
