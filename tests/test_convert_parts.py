@@ -85,6 +85,9 @@ def test_faults_name_the_part(parts: Path, tmp_path: Path) -> None:
     (folder / "b.svm").write_text("1 1:1\n\n-1 2:1e39\n")
     with pytest.raises(InputError, match=r"p: .*b\.svm, line 3, feature 'f2': too large for float32"):
         convert(folder, tmp_path / "o", parties=2, dtype="float32")
+    (folder / "b.svm").write_text("2 1:1\n3 2:1\n")
+    with pytest.raises(InputError, match=r"/p: 4 distinct whole-number labels \(-1, 1, 2, 3\)"):
+        convert(folder, tmp_path / "o", parties=2)
     (folder / "b.svm").write_text("1 1:1\n-1 2:x\n")
     with pytest.raises(InputError, match=r"b\.svm: line 2: value 'x' of feature 2 is not a number"):
         convert(folder, tmp_path / "o", parties=2)
