@@ -104,19 +104,37 @@ def regressed(old: Timing, new: Timing, limit: float) -> bool:
     return slower or more
 
 
+def read(path: Path) -> Any:
+    """Content of a file of timings; ValueError names one that is absent or damaged."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: truncated, or no JSON: {error}") from None
+
+
+def timings_in(path: Path, document: Any) -> dict[str, Timing]:
+    """As :func:`timings`; ValueError names a file that has none."""
+    try:
+        return timings(document)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no timings in it: {type(error).__name__}: {error}") from None
+
+
 def baseline(path: Path, processor: str) -> tuple[dict[str, Timing], bool]:
     """Timings of a file, and whether they may be judged on this processor."""
-    document = json.loads(path.read_text("utf-8"))
-    if "baselines" not in document:
-        return timings(document), True
-    kept = document["baselines"]
+    document = read(path)
+    kept = document.get("baselines") if isinstance(document, dict) else None
+    if not kept:
+        return timings_in(path, document), True
     known = processor in kept
-    return timings(kept[processor if known else next(iter(kept))]), known
+    return timings_in(path, kept[processor if known else next(iter(kept))]), known
 
 
 def keep(path: Path, document: dict[str, Any]) -> None:
     """Write a run's timings as the baseline of its processor."""
-    kept = json.loads(path.read_text("utf-8"))["baselines"] if path.exists() else {}
+    kept = read(path)["baselines"] if path.exists() else {}
     found = timings(document)
     kept[document["machine_info"]["processor"]] = {
         "revision": document["commit_info"]["id"],
@@ -139,8 +157,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="write NEW into OLD, the file of baselines")
     options = parser.parse_args(argv)
     try:
-        document = json.loads(options.new.read_text("utf-8"))
-        new = timings(document)
+        document = read(options.new)
+        new = timings_in(options.new, document)
         if options.keep:
             keep(options.old, document)
             return 0

@@ -237,6 +237,8 @@ def convert(
                 raise
             return write(_plan(source, out, options, columns, parties, features))
         break
+    if len(files) > 1:
+        scan.labels.path = place  # what is wrong with all labels is not the first part's fault
     labels = scan.labels.finish(model.task if model else task, model.classes if model else None)
     if split is None:
         split = _split(reader, scan.n_features, columns, parties, names, model)

@@ -76,6 +76,11 @@ class ParquetTable:
         for name in names:
             _check_type(self.file.shown, name, self._schema.field(name).type, self._pa)
 
+    def kind_of(self, name: str) -> str | None:
+        """Type of a column, None if all its cells are missing."""
+        kind = self._schema.field(name).type
+        return None if self._pa.types.is_null(kind) else str(kind)
+
     def chunks(self, wanted: Mapping[str, str]) -> Iterator[tuple[int, Chunk]]:
         """Cells, batch by batch.
 

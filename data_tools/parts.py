@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 from pathlib import Path
 
 from fastadmm.data_tools.opening import SourceFile, guess_format
@@ -39,18 +40,35 @@ def part_files(path: str | Path) -> list[Path]:
     Raises
     ------
     InputError
-        A directory without files, or a pattern that no file has.
+        A directory without files, or a pattern that no file has; a directory among parts; a file twice.
     """
     if not is_parts(path):
         return [Path(path)]
     with storage_errors(path, "read"):
         folder = Path(path).is_dir()
         found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
-        parts = sorted(f for f in found if f.name[0] not in "._" and f.is_file())
+        parts = sorted(f for f in found if f.name[0] not in "._")
+        _check_parts(parts)
     if not parts:
         what = "a directory without data files" if folder else "no file has such a name"
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
     return parts
+
+
+def _check_parts(parts: Sequence[Path]) -> None:
+    """Refuse what would leave rows out or count them twice."""
+    known: dict[tuple[int, int], Path] = {}
+    for part in parts:
+        if part.is_dir():
+            raise InputError(
+                f"{shown(part)}: is a directory among parts: name the files by a pattern, such as "
+                f"'{shown(part.parent)}/*/*{next((p.suffix for p in parts if p.is_file()), '')}'"
+            )
+        if part.is_file():  # reading it says what else may be wrong
+            about = part.stat()
+            first = known.setdefault((about.st_dev, about.st_ino), part)
+            if first is not part:
+                raise InputError(f"{shown(part)}: the same file as {shown(first)}: give each part once")
 
 
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:

@@ -259,6 +259,7 @@ class _Reading:
         for part in opened:
             if isinstance(part, ParquetTable):
                 part.check_types(kept)
+        _check_truth([part for part in opened if isinstance(part, ParquetTable)], kept)
 
         def chunks(wanted: dict[str, str]) -> Iterator[_Rows]:
             return itertools.chain.from_iterable(self._part(part, wanted) for part in opened)
@@ -358,6 +359,19 @@ def _check_columns(first: CsvFile | ParquetTable, part: CsvFile | ParquetTable) 
         if lost := [name for name in one.columns if name not in set(other.columns)]:
             has = "as the first part has" if one is first else "that the first part does not have"
             raise InputError(f"{where}: {what} {lost[0]!r}, {has} ({known}): parts need the same columns")
+
+
+def _check_truth(parts: Sequence[ParquetTable], names: Sequence[str]) -> None:
+    """Refuse columns of truth values in some parts alone: elsewhere 1 and 'True' would be two values."""
+    for name in names:
+        known = [(part, kind) for part in parts if (kind := part.kind_of(name)) is not None]
+        for part, kind in known:
+            first, usual = known[0]
+            if (kind == "bool") != (usual == "bool"):
+                raise InputError(
+                    f"{part.file.shown}: column {name!r} is {kind}, but {usual} in {first.file.shown}: "
+                    "write it alike in all parts"
+                )
 
 
 def _csv_part(part: CsvFile, wanted: dict[str, str], on_read: Callable[[int], None]) -> Iterator[_Rows]:

@@ -223,10 +223,35 @@ def test_what_cannot_be_shared_is_refused_in_a_line():
     (found,) = on_workers(1, lambda comm: solve_rows(problem, comm, SolverOptions(scheme="sharing")))
     assert isinstance(found, ConfigError)
     assert "scheme 'sharing' cannot be shared by rows yet" in str(found)
-    others = [problem, problem_of("huber")]
-    for found in on_workers(2, lambda comm: solve_rows(others[comm.rank], comm)):
-        assert isinstance(found, InputError)
-        assert str(found) == "cluster: rank 1 has other data or settings than rank 0"
+    own, apart = as_block(sp.csr_array(np.eye(3))), as_block(sp.csr_array(np.eye(3)))
+    apart.indptr = np.array([0, 1, 1, 3])  # the same entries, in other rows
+    few = make_problem([own], [0.0, 1.0, 1.0])
+    others = {
+        "loss": (problem, problem_of("huber"), {}, {}),
+        "regulariser": (few, make_problem([own], few.y, regularizer="elastic_net"), {}, {}),
+        "its parameter": (
+            make_problem(
+                [own], few.y, regularizer="group_lasso", regularizer_parameters={"groups": [[[0, 1], [2]]]}
+            ),
+            make_problem(
+                [own], few.y, regularizer="group_lasso", regularizer_parameters={"groups": [[[0], [1, 2]]]}
+            ),
+            {},
+            {},
+        ),
+        "set": (few, make_problem([own], few.y, constraint="box:-1,1"), {}, {}),
+        "rows of entries": (few, replace(few, blocks=[apart]), {}, {}),
+        "gap": (problem, problem, {"gap": 1e-3}, {"gap": 1e-4}),
+        "rounds": (problem, problem, {"max_rounds": 3}, {"max_rounds": 4}),
+        "time": (problem, problem, {"max_seconds": 3.0}, {}),
+    }
+    for what, (a, b, here, there) in others.items():
+        given = [(a, SolverOptions(**here)), (b, SolverOptions(**there))]
+        for found in on_workers(
+            2, lambda comm, given=given: solve_rows(given[comm.rank][0], comm, given[comm.rank][1])
+        ):
+            assert isinstance(found, InputError), what
+            assert str(found) == "cluster: rank 1 has other data or settings than rank 0"
     with pytest.raises(ValueError, match="are not those of rank 0"):
         RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
 

@@ -311,3 +311,25 @@ def test_under_mpiexec(data, tmp_path, workers):
     done = mpi_command(workers, [*program, str(data), "--cluster", "mpi", "-o", "run"], cwd=tmp_path)
     assert done.returncode == 6
     assert done.stderr.count("fastadmm: error:") == 1
+
+
+@pytest.mark.representatives(2)
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["train", "DATA", "--lambda", "-1"], 5, "command line: key 'lambda': -1.0 must be positive"),
+        (["train", "--config", "no.toml"], 6, "no.toml: cannot read"),
+        (["resume", "nowhere"], 6, "nowhere: no run.toml: not a run"),
+        (["train", "nowhere", "--dry-run"], 6, "nowhere: no such directory"),
+        (["train", "DATA", "--dry-run"], 0, ""),
+    ],
+)
+def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, told):
+    program = [sys.executable, "-c", "from fastadmm.cli.app import main; main()", "--cluster", "mpi"]
+    program[3:3] = [str(data) if word == "DATA" else word for word in command]
+    done = mpi_command(2, program, cwd=tmp_path)
+    assert done.returncode == code
+    if code:
+        assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
+    else:
+        assert done.stdout.count("a round, which reads") == 1

@@ -13,7 +13,7 @@ import pytest
 from fastadmm.data_tools import convert as convert_module
 from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
-from fastadmm.errors import InputError
+from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
 
 
@@ -85,6 +85,9 @@ def test_faults_name_the_part(parts: Path, tmp_path: Path) -> None:
     (folder / "b.svm").write_text("1 1:1\n\n-1 2:1e39\n")
     with pytest.raises(InputError, match=r"p: .*b\.svm, line 3, feature 'f2': too large for float32"):
         convert(folder, tmp_path / "o", parties=2, dtype="float32")
+    (folder / "b.svm").write_text("2 1:1\n3 2:1\n")
+    with pytest.raises(InputError, match=r"/p: 4 distinct whole-number labels \(-1, 1, 2, 3\)"):
+        convert(folder, tmp_path / "o", parties=2)
     (folder / "b.svm").write_text("1 1:1\n-1 2:x\n")
     with pytest.raises(InputError, match=r"b\.svm: line 2: value 'x' of feature 2 is not a number"):
         convert(folder, tmp_path / "o", parties=2)
@@ -122,3 +125,43 @@ def test_tables_in_parts_and_parquet_are_one_csv(tmp_path: Path) -> None:
     assert _bytes(tmp_path / "csv.parts") == _bytes(tmp_path / "one.parquet.parts")
     with pytest.raises(InputError, match="is a Parquet file: leave --format out"):
         convert(tmp_path / "one.parquet", tmp_path / "o", parties=2, label="y", format="libsvm")
+
+
+def test_nothing_among_parts_is_left_out_silently(tmp_path: Path) -> None:
+    """A part that is missing, deeper down or there twice would give a model of other rows."""
+    folder = tmp_path / "p"
+    (folder / ".hidden").mkdir(parents=True)
+    (folder / "_temporary").mkdir()
+    (folder / "a.svm").write_text("1 1:2 2:1\n-1 2:3\n")
+    convert(folder, tmp_path / "o", parties=2)
+    other = folder / "b.svm"
+    for make, told in (
+        (lambda: other.symlink_to("nowhere"), r"b\.svm: no such file"),
+        (
+            other.mkdir,
+            r"b\.svm: is a directory among parts: name the files by a pattern, such as '.*p/\*/\*\.svm'",
+        ),
+        (lambda: other.symlink_to("a.svm"), r"b\.svm: the same file as .*a\.svm: give each part once"),
+        (lambda: other.hardlink_to(folder / "a.svm"), r"b\.svm: the same file as .*a\.svm"),
+    ):
+        make()
+        for source in (folder, f"{folder}/*"):
+            with pytest.raises(FastadmmError, match=told):
+                convert(source, tmp_path / "o2", parties=2)
+        other.rmdir() if other.is_dir() else other.unlink()
+
+
+def test_truth_values_in_one_part_and_numbers_in_another(tmp_path: Path) -> None:
+    """Labels 0 and 1 beside False and True would be four classes."""
+    for column, name in (("y", "labels"), ("a", "features")):
+        folder = tmp_path / name
+        folder.mkdir()
+        table = pa.table({"a": [0, 1, 1], "y": [0, 1, 0]})
+        pq.write_table(table, folder / "a.parquet")
+        place = table.column_names.index(column)
+        pq.write_table(table.set_column(place, column, [[True, False, True]]), folder / "b.parquet")
+        with pytest.raises(
+            InputError,
+            match=rf"b\.parquet: column '{column}' is bool, but int64 in .*a\.parquet: write it alike",
+        ):
+            convert(folder, tmp_path / "o", parties=1, label="y")

@@ -9,16 +9,66 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import typer
 
 from fastadmm.cli.terminal import say
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 
-__all__ = ["on_cluster", "refuse_logs", "resume_on_dask", "start_on_dask"]
+__all__ = ["agreed", "on_cluster", "refuse_logs", "resume_on_dask", "start_on_dask", "workers"]
+
+_T = TypeVar("_T")
 
 
-def on_cluster(lead: Callable[[Comm | None], int], cluster: str, config: Any = None) -> int:
+@contextmanager
+def workers(cluster: str | None) -> Iterator[Comm | None]:
+    """The processes that were started with this one; where only this one fails, it ends the others.
+
+    Parameters
+    ----------
+    cluster : str or None
+        The setting, as far as it is known.
+
+    Yields
+    ------
+    Comm or None
+        None if this process is on its own.
+    """
+    if cluster != "mpi":
+        yield None
+        return
+    from fastadmm.cluster.mpi import MpiComm
+
+    comm = MpiComm()
+    with _ending_together(comm):
+        yield comm
+
+
+def agreed(comm: Comm | None, make: Callable[[], _T]) -> _T:
+    """What a function gives in this process, once it has given something in all of them.
+
+    Parameters
+    ----------
+    comm : Comm or None
+        None: of this process alone.
+    make : callable
+        What it refuses on any of them, rank 0 alone says.
+    """
+    if comm is None:
+        return make()
+    try:
+        return comm.agreed(make)
+    except FastadmmError as error:
+        if comm.rank == 0:
+            raise
+        raise typer.Exit(int(error.exit_code)) from None
+
+
+def on_cluster(
+    lead: Callable[[Comm | None], int], cluster: str, config: Any = None, comm: Comm | None = None
+) -> int:
     """Train in this process and in those that were started with it.
 
     Parameters
@@ -29,6 +79,8 @@ def on_cluster(lead: Callable[[Comm | None], int], cluster: str, config: Any = N
         The setting.
     config : RunConfig, optional
         As it was given to this process.
+    comm : Comm, optional
+        All of them, if they have met already.
 
     Returns
     -------
@@ -37,11 +89,10 @@ def on_cluster(lead: Callable[[Comm | None], int], cluster: str, config: Any = N
     """
     if cluster == "none":
         return lead(None)
-    from fastadmm.cluster.mpi import MpiComm
-
-    comm = MpiComm()
-    with _ending_together(comm):
-        return _followed(comm, config) if comm.rank else lead(comm)
+    if comm is None:
+        with workers(cluster) as met:
+            return on_cluster(lead, cluster, config, met)
+    return _followed(comm, config) if comm.rank else lead(comm)
 
 
 def _followed(comm: Comm, config: Any) -> int:

@@ -39,22 +39,23 @@ def resume(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
-    from fastadmm.cli.cluster import on_cluster
+    from fastadmm.cli.cluster import agreed, on_cluster, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.train import report_result
     from fastadmm.runs.train import cluster_of, resume_run
     from fastadmm.tracking import tracked
 
-    cluster = cluster_of(run, options)
-    if cluster.startswith("dask://"):
-        from fastadmm.cli.cluster import refuse_logs, resume_on_dask
+    with workers(options.get("cluster")) as comm:
+        cluster = agreed(comm, lambda: cluster_of(run, options))
+        if cluster.startswith("dask://"):
+            from fastadmm.cli.cluster import refuse_logs, resume_on_dask
 
-        refuse_logs(log_to)
-        return report_result(resume_on_dask(cluster, run, options, make_display(quiet)), run, as_json)
+            refuse_logs(log_to)
+            return report_result(resume_on_dask(cluster, run, options, make_display(quiet)), run, as_json)
 
-    def lead(comm: Any) -> int:
-        with tracked(run, log_to or [], make_display(quiet)) as tracking:
-            result = tracking.finish(resume_run(run, changes=options, display=tracking, comm=comm))
-        return report_result(result, run, as_json)
+        def lead(comm: Any) -> int:
+            with tracked(run, log_to or [], make_display(quiet)) as tracking:
+                result = tracking.finish(resume_run(run, changes=options, display=tracking, comm=comm))
+            return report_result(result, run, as_json)
 
-    return on_cluster(lead, cluster)
+        return on_cluster(lead, cluster, comm=comm)

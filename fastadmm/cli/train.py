@@ -57,45 +57,53 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
-    from fastadmm.cli.cluster import on_cluster
+    from fastadmm.cli.cluster import agreed, on_cluster, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
-    from fastadmm.files.atomic import shown
-    from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
     from fastadmm.tracking import tracked
+
+    def given() -> Any:
+        if config is None and data is None:
+            raise ConfigError("train: give a partition directory, or --config with the key 'data'")
+        settings = _settings_given(config, options if data is None else {**options, "data": str(data)})
+        if log_to and settings.path:
+            raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
+        return settings
+
+    run = out if out is not None else Path("run")
+    with workers(options.get("cluster")) as comm:
+        settings = agreed(comm, given)
+        with settings_of(config):
+            if dry_run:
+                return agreed(comm, lambda: 0 if comm and comm.rank else show_plan(settings, as_json))
+
+            if settings.cluster.startswith("dask://"):
+                from fastadmm.cli.cluster import refuse_logs, start_on_dask
+
+                refuse_logs(log_to)
+                result = start_on_dask(settings, run, force, make_display(quiet))
+                return report_result(result, run, as_json)
+
+            def lead(comm: Any) -> int:
+                with tracked(run, log_to or [], make_display(quiet)) as tracking:
+                    result = start_run(settings, run, force=force, display=tracking, comm=comm)
+                    tracking.finish(result)
+                return report_result(result, run, as_json)
+
+            return on_cluster(lead, settings.cluster, settings, comm)
+
+
+def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
+    """Settings of a configuration file, if there is one, and of the command line."""
+    from fastadmm.files.atomic import shown
+    from fastadmm.runs.config import make_config, read_config
 
     base = read_config(config) if config is not None else {}
     # A run.toml is a valid configuration; what it says about its data is checked by resume alone.
     base.pop("provenance", None)
-    place = shown(config) if config is not None else "command line"
-    if config is None and data is None:
-        raise ConfigError("train: give a partition directory, or --config with the key 'data'")
-    if data is not None:
-        options["data"] = str(data)
-    settings = make_config(base, place, options)
-    run = out if out is not None else Path("run")
-    if log_to and settings.path:
-        raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
-    with settings_of(config):
-        if dry_run:
-            return show_plan(settings, as_json)
-
-        if settings.cluster.startswith("dask://"):
-            from fastadmm.cli.cluster import refuse_logs, start_on_dask
-
-            refuse_logs(log_to)
-            result = start_on_dask(settings, run, force, make_display(quiet))
-            return report_result(result, run, as_json)
-
-        def lead(comm: Any) -> int:
-            with tracked(run, log_to or [], make_display(quiet)) as tracking:
-                result = start_run(settings, run, force=force, display=tracking, comm=comm)
-                tracking.finish(result)
-            return report_result(result, run, as_json)
-
-        return on_cluster(lead, settings.cluster, settings)
+    return make_config(base, shown(config) if config is not None else "command line", options)
 
 
 def show_plan(settings: Any, as_json: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = Non
     """
     options = options or SolverOptions()
     refuse_unshared(problem, options)
-    _compare(problem, comm)
+    _compare(problem, options, comm)
     engine = RowEngine(comm, problem.n_samples, own_threads(comm, options.n_threads))
     blocks = [_part(block, *engine.rows) for block in problem.blocks]
     own = replace(rows_of_problem(problem, *engine.rows), blocks=blocks)
@@ -88,9 +89,12 @@ def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
             raise ConfigError(f"cluster: {what} cannot be shared by rows yet; train in one process")
 
 
-def _compare(problem: Problem, comm: Comm) -> None:
+def _compare(problem: Problem, options: SolverOptions, comm: Comm) -> None:
     """Refuse workers with different problems, before any of them waits for a sum that does not come."""
-    told = [problem.lam, problem.fit_intercept, problem.loss.text, problem.loss.parameters, problem.names]
+    told: list[Any] = [problem.lam, problem.fit_intercept, problem.loss.text, problem.loss.parameters]
+    told += [problem.names, problem.n_outputs]
+    told += [problem.regularizers, problem.constraint, problem.constraints]
+    told += [problem.own_lambda and problem.own_lambda.factors, replace(options, n_threads=None)]
     shapes = [block.shape for block in problem.blocks]
     arrays = [problem.y, problem.weight, problem.offset]
     for block in problem.blocks:
@@ -99,7 +103,7 @@ def _compare(problem: Problem, comm: Comm) -> None:
         elif isinstance(block, DenseBlock):
             arrays.append(block.matrix)
         elif isinstance(block, CSRBlock):
-            arrays += [block.data, block.indices]
+            arrays += [block.data, block.indices, block.indptr]
     checks = [
         zlib.crc32(repr((told, shapes)).encode()),
         *(zlib.crc32(np.ascontiguousarray(array).data) for array in arrays),
