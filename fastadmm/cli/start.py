@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from types import FrameType
 
 __all__ = ["listen", "main"]
+
+#: Objects until the collector looks at them, and its rounds until it looks at older ones. By Python's own
+#: numbers it goes through all that the compiler holds several times a run, for a twentieth of a second each.
+_COLLECTIONS = 100_000, 20, 100
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -40,6 +45,7 @@ def listen() -> None:
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(*_COLLECTIONS)
     # Importing it takes some tenths of a second, in which there is nothing to clean up.
     signal.signal(signal.SIGINT, _leave)
     from fastadmm.cli.app import main as run
