@@ -29,6 +29,9 @@ Array = np.ndarray
 
 _MAX_STEPS, _SHORTEST = 60, 0.5**40
 
+#: A gap of so many times the goal is small: the goal is a thousandth of the wanted gap.
+_OF_GAP = 30.0
+
 #: Share of the promised decrease that a step must keep, and of the last promise that the next may be with
 #: the same Hessian.
 _ARMIJO, _CONTRACTION = 1e-4, 0.1
@@ -105,6 +108,10 @@ def minimise_over_all_columns(
                 if promised <= goal:
                     break
                 x, step, promised = moved(here)
+                # A step gains the square of a slope, in which the gap may be linear.
+                whole = abs(here.value) + l1 * float(np.abs(here.point.coefficients).sum())
+                if promised * whole <= (_OF_GAP * goal) ** 2:
+                    break
                 if promised <= _CONTRACTION * last:
                     continue
         span.renew(hessian, here.point)

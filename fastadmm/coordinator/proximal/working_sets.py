@@ -1,0 +1,167 @@
+r"""The best weights of many columns from few of them: Newton's method over growing working sets.
+
+Most weights of a model with a norm are zero, and a Hessian over all columns is work for nothing. A *working
+set* (Johnson and Guestrin 2015) has the columns with weights and as many again of those that pull most;
+:mod:`fastadmm.coordinator.proximal.narrow_newton` minimises over a copy of it, and one pass over all columns
+tells which are missing. The first set is so large that its Gram matrix costs about as much as that pass.
+Only what the columns left out can cost in the bound decides on the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, each_image
+from fastadmm.blocks.mixed import Mixed, Rows
+from fastadmm.blocks.some_columns import some_columns
+from fastadmm.coordinator.certificate import PrimalValue, primal_value
+from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns
+from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.coordinator.subspace.work_of_ways import of_columns_on_gram, of_first_set, of_passes
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["WorkingSets"]
+
+Array = np.ndarray
+
+_MAX_SETS = 30
+
+#: A set of more than this share of the columns is that of all.
+_MOST = 0.5
+
+
+class Found(NamedTuple):
+    """Where working sets have led.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (d,)
+        Weights of all columns.
+    primal : PrimalValue
+        Loss and gradient there.
+    slope : ndarray of shape (d,)
+        Products of the columns with the gradient.
+    ended : bool
+        False if sets became so large that coordinate descent costs less.
+    """
+
+    coefficients: Array
+    primal: PrimalValue
+    slope: Array
+    ended: bool
+
+
+class WorkingSets:
+    """Working sets of the columns of all parties of this process.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a smooth convex loss and one predictor per sample.
+    penalty : PartyPenalty
+        Of every party: a sum over weights, with a norm.
+    sizes : ndarray of shape (d,)
+        Lengths of the columns, up to a common factor; positive.
+    engine : Engine
+    """
+
+    def __init__(self, problem: Problem, penalty: PartyPenalty, sizes: Array, engine: Engine) -> None:
+        self.problem, self.party, self.sizes, self.engine = problem, penalty, sizes, engine
+        n = problem.n_samples
+        widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
+        self._entries = n * entries_of_row(widths, densities)
+        self._first = of_first_set(n, widths, densities)
+
+    def minimise(
+        self, c: Array, primal: PrimalValue, goal: float, enough: float, always: bool
+    ) -> Found:
+        """Grow sets from weights on; never returns worse ones.
+
+        Parameters
+        ----------
+        c : ndarray of shape (d,)
+            Weights of all parties in the set.
+        primal : PrimalValue
+            Loss and gradient there.
+        goal : float
+            As of :func:`minimise_over_all_columns`.
+        enough : float
+            What columns that are left out may cost in the bound. Summed scaling.
+        always : bool
+            Whether to go on however large sets become.
+        """
+        problem, engine, rows_alone = self.problem, self.engine, loss_alone(self.problem)
+        c, slope, before = c.copy(), self._slopes(primal.gradient), np.zeros(0, dtype=np.int64)
+        for _ in range(_MAX_SETS):
+            pull = self._pull(slope)
+            if len(before) and self._missing(pull, c) <= enough:
+                break
+            chosen = self._chosen(pull, c)
+            if np.isin(chosen, before).all():
+                break
+            rows, numbers = some_columns(problem.blocks, chosen, engine)
+            if not (always or self._pays(rows)):
+                return Found(c, primal, slope, False)
+            own = c[numbers]
+            total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
+            point = SpanPoint(own, primal.intercept, total, primal.loss, primal.gradient)
+            span, hessian = StackedSpan(rows_alone, rows, engine), SpanHessian(problem.fit_intercept)
+            found = minimise_over_all_columns(problem, self.party, span, point, goal, hessian)
+            c[numbers], before = found.coefficients, chosen
+            assert found.gradient is not None
+            sums = found.sums or engine.total_and_size(found.gradient)
+            known = found.loss, found.gradient, sums
+            primal = primal_value(problem, found.total, found.intercept, engine, known)
+            slope = self._slopes(primal.gradient)
+        return Found(c, primal, slope, True)
+
+    def _slopes(self, gradient: Array) -> Array:
+        images = each_image(self.problem.blocks, gradient, self.engine)
+        assert images is not None
+        return np.concatenate(images)
+
+    def _pull(self, slope: Array) -> Array:
+        """How much a weight at zero is pulled away from it."""
+        low, high = self.party.constraint.bounds
+        if low < 0.0 < high:
+            return np.abs(slope)
+        return np.maximum(slope if low < 0.0 else 0.0, -slope if high > 0.0 else 0.0)
+
+    def _missing(self, pull: Array, c: Array) -> float:
+        """What pulls beyond the norm's factor cost: the bound is that of a gradient scaled down to it."""
+        l1, l2 = self.party.coefficients
+        excess = np.where(c == 0.0, pull - l1, 0.0)
+        largest = float(excess.max(initial=0.0))
+        if not largest > 0.0:
+            return 0.0
+        scaled = largest / (l1 + largest) * (l1 * float(np.abs(c).sum()) + l2 * float(c @ c))
+        if l2 == 0.0:
+            return scaled
+        excess = np.maximum(excess, 0.0)
+        return min(scaled, 0.5 * float(excess @ excess) / l2)
+
+    def _chosen(self, pull: Array, c: Array) -> Array:
+        """Columns with weights, and as many again of those that pull most for their sizes, ascending."""
+        excess = (pull - self.party.coefficients[0]) / self.sizes
+        used = c != 0.0
+        excess[used] = np.inf
+        most = max(2 * int(np.count_nonzero(used)), self._first)
+        if most < _MOST * len(excess):
+            excess[np.argpartition(-excess, most)[most:]] = -np.inf
+        return np.flatnonzero(excess > 0.0)
+
+    def _pays(self, rows: Rows) -> bool:
+        """Whether a Gram matrix of columns costs no more than coordinate descent on them."""
+        sparse = rows if isinstance(rows, CSRBlock) else rows.sparse if isinstance(rows, Mixed) else None
+        dense = rows.shape[1] - (0 if sparse is None else sparse.shape[1])
+        lengths = np.zeros(1) if sparse is None else np.diff(sparse.indptr).astype(np.float64)
+        n, entries = rows.shape[0], float(lengths.sum())
+        cost = of_columns_on_gram(n, rows.shape[1], dense, entries, float(lengths @ lengths))
+        return cost <= of_passes(entries + n * dense, self._entries)
