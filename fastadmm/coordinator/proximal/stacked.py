@@ -19,6 +19,7 @@ from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
 from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.proximal.class_coordinate_newton import ClassCoordinateNewton
 from fastadmm.coordinator.proximal.coordinate_newton import CoordinateNewton, CoordinateSteps
+from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.narrow import (
     SHARE_OF_WANTED,
     UNWANTED,
@@ -41,6 +42,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["StackedClassesMethod", "StackedProximalMethod", "goes_by_sparse_columns"]
+
+Array = np.ndarray
 
 
 def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
@@ -108,9 +111,66 @@ class StackedProximalMethod(NarrowProximalMethod):
     def __init__(self, way: str, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine, wanted)
         self.way, self.how = way, "read side by side" if way == "gram" else "taken one by one"
+        #: A model that is one direction of each party, and the weights; whether messages are known.
+        self._stand: tuple[HullPoint, list[Array]] | None = None
+        self._messages_are_known = True
 
-    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        ProximalMethod.begin_at(self, weights, intercept)
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        if not self.whole or self.problem.n_outputs > 1:
+            ProximalMethod.begin_at(self, weights, intercept)
+            return
+        total = np.zeros(self.problem.n_samples)
+        for block, x in zip(self.problem.blocks, weights):
+            if x.any():
+                total = self.engine.plus(total, block.product(x, self.engine))
+        self._stand_at(weights, intercept, total)
+
+    def _stand_at(self, weights: Sequence[Array], intercept: Any, total: Array) -> PrimalValue:
+        """Make weights the model, of which ``total`` of shape (N,) is the predictor; loss and gradient there.
+
+        Each party's are one direction, whose message nobody asks for.
+        """
+        coordinator = self.coordinator
+        sizes = np.array([np.linalg.norm(part.span.scale * x) for part, x in zip(self.parties, weights)])
+        squares = []
+        for party, x, size in zip(self.parties, weights, sizes):
+            party.directions = (x / size)[np.newaxis] if size > 0.0 else x[np.newaxis][:0]
+            squares += [float(own @ own) for own in party.directions]
+        coordinator.shared.hold_one_each(np.flatnonzero(sizes > 0.0), np.array(squares))
+        coordinator.model = coordinator.proposal = HullPoint(sizes[sizes > 0.0], intercept, total)
+        coordinator.stepping, coordinator.repaired = False, None
+        self._stand, self._messages_are_known = (coordinator.model, list(weights)), False
+        primal: PrimalValue = coordinator.evaluate()
+        self._intercept = primal.intercept
+        return primal
+
+    def weights(self) -> list[Array]:
+        if self._stand is not None and self._stand[0] is self.coordinator.model:
+            return list(self._stand[1])
+        return super().weights()
+
+    def _make_messages(self) -> None:
+        """Give the coordinator the messages of the weights' directions, unless it has them."""
+        if not self._messages_are_known:
+            pairs = [(party.block, own) for party in self.parties for own in party.directions]
+            self.coordinator.shared.give([block.product(own, self.engine) for block, own in pairs])
+            self._messages_are_known = True
+
+    def go_by_directions(self) -> None:
+        self._make_messages()
+        super().go_by_directions()
+
+    def export(self) -> dict[str, Any]:
+        self._make_messages()
+        return super().export()
+
+    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
+        super().restore_parties(parties)
+        if self.whole and self.problem.n_outputs == 1:
+            weights = [np.array(state["weights"], dtype=np.float64) for state in parties]
+            if any(x.shape != (block.shape[1],) for x, block in zip(weights, self.problem.blocks)):
+                raise ValueError("weights")
+            self._stand = self.coordinator.model, weights
 
     def send_columns(self) -> None:
         """Nothing: they are read where they are."""
@@ -126,7 +186,9 @@ class StackedProximalMethod(NarrowProximalMethod):
             return self._minimise_by_coordinates(primal, objective, goal)
         weights, wanted = np.concatenate(self.weights()), (self.wanted or UNWANTED) * abs(objective)
         found = self._sets.minimise(weights, primal, goal, SHARE_OF_WANTED * wanted, self.way == "gram")
-        objective = self._move_to_all(found.coefficients, found.primal.intercept)
+        if found.total is not None:
+            self._stand_at(self._parted(found.coefficients), found.primal.intercept, found.total)
+            objective = self.objective(self.coordinator.primal)
         coordinator = self.coordinator
         if not found.ended:
             return self._minimise_by_coordinates(coordinator.primal, objective, goal)
@@ -140,19 +202,22 @@ class StackedProximalMethod(NarrowProximalMethod):
     def _minimise_by_coordinates(self, primal: PrimalValue, objective: float, goal: float) -> float:
         weights, gap = np.concatenate(self.weights()), self._gap_to_reach(objective, goal)
         found = self._coordinates.minimise(weights.T, primal.intercept, gap)
-        return self._move_to_all(found.coefficients.T, found.intercept)
+        return self._move_to_all(found.coefficients.T, found.intercept, found.total)
 
     def minimise(self, point: SpanPoint, objective: float) -> float:
         point.coefficients = np.concatenate(self.weights())
         found = self.best(self._rows, point, objective, SpanHessian(self.problem.fit_intercept))
-        return self._move_to_all(found.coefficients, found.intercept)
+        return self._move_to_all(found.coefficients, found.intercept, found.total)
 
-    def _move_to_all(self, weights: np.ndarray, intercept: Any) -> float:
-        """Make weights of all columns the model; the objective there."""
-        self.begin_at(self._parted(weights), intercept)
+    def _move_to_all(self, weights: Array, intercept: Any, total: Array) -> float:
+        """Make weights of all columns the model, with their predictor; the objective there."""
+        if self.problem.n_outputs == 1:
+            self._stand_at(self._parted(weights), intercept, total)
+        else:
+            self.begin_at(self._parted(weights), intercept)
         return self.objective(self.coordinator.primal)
 
-    def _parted(self, x: np.ndarray) -> list[np.ndarray]:
+    def _parted(self, x: Array) -> list[Array]:
         """Each party's share of numbers for all columns."""
         return np.split(x, np.cumsum([block.shape[1] for block in self.problem.blocks])[:-1])
 

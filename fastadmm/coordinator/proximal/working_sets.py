@@ -48,6 +48,8 @@ class Found(NamedTuple):
         Loss and gradient there.
     slope : ndarray of shape (d,)
         Products of the columns with the gradient.
+    total : ndarray of shape (N,), or None
+        Of the columns with their weights; None where these are those at the start.
     ended : bool
         False if sets became so large that coordinate descent costs less.
     """
@@ -55,6 +57,7 @@ class Found(NamedTuple):
     coefficients: Array
     primal: PrimalValue
     slope: Array
+    total: Array | None
     ended: bool
 
 
@@ -98,29 +101,30 @@ class WorkingSets:
             Whether to go on however large sets become.
         """
         problem, engine, rows_alone = self.problem, self.engine, loss_alone(self.problem)
-        c, slope, before = c.copy(), self._slopes(primal.gradient), np.zeros(0, dtype=np.int64)
+        c, slope, tried = c.copy(), self._slopes(primal.gradient), np.zeros(0, dtype=np.int64)
+        total: Array | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
-            if len(before) and self._missing(pull, c) <= enough:
+            if len(tried) and self._missing(pull, c) <= enough:
                 break
             chosen = self._chosen(pull, c)
-            if np.isin(chosen, before).all():
+            if np.isin(chosen, tried).all():
                 break
             rows, numbers = some_columns(problem.blocks, chosen, engine)
             if not (always or self._pays(rows)):
-                return Found(c, primal, slope, False)
+                return Found(c, primal, slope, total, False)
             own = c[numbers]
-            total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
-            point = SpanPoint(own, primal.intercept, total, primal.loss, primal.gradient)
+            before = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
+            point = SpanPoint(own, primal.intercept, before, primal.loss, primal.gradient)
             span, hessian = StackedSpan(rows_alone, rows, engine), SpanHessian(problem.fit_intercept)
             found = minimise_over_all_columns(problem, self.party, span, point, goal, hessian)
-            c[numbers], before = found.coefficients, chosen
+            c[numbers], total, tried = found.coefficients, found.total, chosen
             assert found.gradient is not None
             sums = found.sums or engine.total_and_size(found.gradient)
             known = found.loss, found.gradient, sums
             primal = primal_value(problem, found.total, found.intercept, engine, known)
             slope = self._slopes(primal.gradient)
-        return Found(c, primal, slope, True)
+        return Found(c, primal, slope, total, True)
 
     def _slopes(self, gradient: Array) -> Array:
         images = each_image(self.problem.blocks, gradient, self.engine)
