@@ -3,8 +3,8 @@
 As many independent directions as a party has columns span all its weights
 (:mod:`fastadmm.coordinator.subspace.whole_span`). If columns are few, sending them all at once is less work
 than rounds by directions. The coordinator then knows the penalty, which is a sum over weights, and minimises
-over all weights (:mod:`fastadmm.coordinator.proximal.narrow_newton`); the gradient there proves the gap. A run
-that gains nothing more continues with the parties' best responses.
+over all weights (:mod:`fastadmm.coordinator.proximal.narrow_newton`); the gradient there proves the gap. A
+run that gains nothing more continues with the parties' best responses.
 """
 
 from __future__ import annotations
@@ -219,10 +219,11 @@ class NarrowProximalMethod(AllColumnsMethod):
         objective = self._minimise_from(primal, before)
         answers = self.prove()
         coordinator.gap = max(objective - self.bound, 0.0)
-        if not 0.0 < coordinator.gap <= wanted * self.bound:
-            # If nothing is gained, what remains is rounding, because columns differ much in size.
-            if self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before):
-                self.go_by_directions()
+        ends = 0.0 < coordinator.gap <= wanted * self.bound
+        # If nothing is gained, what remains is rounding, because columns differ much in size.
+        idle = not ends and (self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before))
+        if idle:
+            self.go_by_directions()
         parts, weights = self._parts(self.weights())
         coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])

@@ -255,6 +255,8 @@ class StackedProximalMethod(NarrowProximalMethod):
         return (ClassCoordinateNewton if classes else CoordinateNewton)(self.problem, penalty, self.engine)
 
     def round(self) -> Any:
+        if not self.whole:
+            self._make_messages()
         measured = yield from super().round()
         if not self.whole:  # their memory is needed for messages
             self.__dict__.pop("_rows", None)

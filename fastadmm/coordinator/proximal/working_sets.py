@@ -37,6 +37,10 @@ _MAX_SETS = 30
 _MOST = 0.5
 
 
+#: Over a set that is not the last, of what the columns left out cost; at first, of the loss.
+_ROUGH = 1e-3
+
+
 class Found(NamedTuple):
     """Where working sets have led.
 
@@ -100,31 +104,37 @@ class WorkingSets:
         always : bool
             Whether to go on however large sets become.
         """
-        problem, engine, rows_alone = self.problem, self.engine, loss_alone(self.problem)
-        c, slope, tried = c.copy(), self._slopes(primal.gradient), np.zeros(0, dtype=np.int64)
-        total: Array | None = None
+        problem, engine = self.problem, self.engine
+        c, slope, total = c.copy(), self._slopes(primal.gradient), None
+        tried, numbers, aim = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), abs(primal.loss)
+        span: StackedSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
-            if len(tried) and self._missing(pull, c) <= enough:
+            missing, chosen = self._missing(pull, c), self._chosen(pull, c)
+            complete = np.isin(chosen, tried).all() or (span is not None and missing <= enough)
+            if complete and (span is None or aim <= goal):
                 break
-            chosen = self._chosen(pull, c)
-            if np.isin(chosen, tried).all():
-                break
-            rows, numbers = some_columns(problem.blocks, chosen, engine)
-            if not (always or self._pays(rows)):
-                return Found(c, primal, slope, total, False)
-            own = c[numbers]
-            before = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
-            point = SpanPoint(own, primal.intercept, before, primal.loss, primal.gradient)
-            span, hessian = StackedSpan(rows_alone, rows, engine), SpanHessian(problem.fit_intercept)
-            found = minimise_over_all_columns(problem, self.party, span, point, goal, hessian)
-            c[numbers], total, tried = found.coefficients, found.total, chosen
+            aim = goal if complete else max(goal, _ROUGH * (abs(primal.loss) if span is None else missing))
+            if not complete:
+                rows, numbers = some_columns(problem.blocks, chosen, engine)
+                if not (always or self._pays(rows)):
+                    return Found(c, primal, slope, total, False)
+                span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
+                tried, own = chosen, c[numbers]
+                total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
+            assert span is not None
+            point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
+            found = minimise_over_all_columns(problem, self.party, span, point, aim, hessian)
+            c[numbers], total = found.coefficients, found.total
             assert found.gradient is not None
             sums = found.sums or engine.total_and_size(found.gradient)
             known = found.loss, found.gradient, sums
-            primal = primal_value(problem, found.total, found.intercept, engine, known)
+            primal = primal_value(problem, total, found.intercept, engine, known)
             slope = self._slopes(primal.gradient)
         return Found(c, primal, slope, total, True)
+
+    def _span(self, rows: Rows) -> StackedSpan:
+        return StackedSpan(loss_alone(self.problem), rows, self.engine)
 
     def _slopes(self, gradient: Array) -> Array:
         images = each_image(self.problem.blocks, gradient, self.engine)
