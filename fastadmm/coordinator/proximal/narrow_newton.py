@@ -41,6 +41,9 @@ _OF_GAP = 30.0
 #: the same Hessian.
 _ARMIJO, _CONTRACTION = 1e-4, 0.1
 
+#: With so few columns a Hessian costs no more than a step: the next promise may be this share at most.
+_FEW_COLUMNS, _CONTRACTION_OF_FEW = 32, 0.01
+
 
 def loss_alone(problem: Problem) -> SomeRows:
     """What the span needs of a problem whose penalty is added elsewhere."""
@@ -109,6 +112,7 @@ def minimise_over_all_columns(
         given = length * step, here.point.coefficients, trial.point.coefficients, l1, l2, promised
         return change_to(here, trial, *given) <= -_ARMIJO * length * promised
 
+    contraction = _CONTRACTION_OF_FEW if span.n_messages <= _FEW_COLUMNS else _CONTRACTION
     fresh = hessian.reference is None or hessian.n_messages < span.n_messages
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     x, step, promised = moved(here)
@@ -130,7 +134,7 @@ def minimise_over_all_columns(
                 x, step, promised = moved(here)
                 if is_last(here, promised):
                     break
-                if promised <= _CONTRACTION * last:
+                if promised <= contraction * last:
                     continue
                 if last <= goal:
                     break

@@ -9,6 +9,7 @@ Only what the columns left out can cost in the bound decides on the end.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -104,23 +105,26 @@ class WorkingSets:
         always : bool
             Whether to go on however large sets become.
         """
-        problem, engine = self.problem, self.engine
+        problem, engine, quadratic = self.problem, self.engine, self.problem.loss.name == "squared"
         c, slope, total = c.copy(), self._slopes(primal.gradient), None
-        tried, numbers, aim = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), abs(primal.loss)
+        tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
         span: StackedSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
             missing, chosen = self._missing(pull, c), self._chosen(pull, c)
-            complete = np.isin(chosen, tried).all() or (span is not None and missing <= enough)
+            complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
             if complete and (span is None or aim <= goal):
                 break
-            aim = goal if complete else max(goal, _ROUGH * (abs(primal.loss) if span is None else missing))
+            aim = goal
             if not complete:
+                if not quadratic:  # the parabola's minimiser is that of the loss
+                    aim = max(goal, _ROUGH * (abs(primal.loss) if span is None else missing))
                 rows, numbers = some_columns(problem.blocks, chosen, engine)
                 if not (always or self._pays(rows)):
                     return Found(c, primal, slope, total, False)
                 span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
-                tried, own = chosen, c[numbers]
+                tried[:], own = False, c[numbers]
+                tried[chosen] = True
                 total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
             assert span is not None
             point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
