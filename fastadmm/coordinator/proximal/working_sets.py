@@ -38,6 +38,10 @@ _MAX_SETS = 30
 _MOST = 0.5
 
 
+#: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up to
+#: which sets go on: smaller ones before have cost as much together, and the next may be too large.
+_HESSIANS, _CLEARLY = 2.0, 0.5
+
 #: Over a set that is not the last, of what the columns left out cost; at first, of the loss.
 _ROUGH = 1e-3
 
@@ -176,10 +180,11 @@ class WorkingSets:
         return np.flatnonzero(excess > 0.0)
 
     def _pays(self, rows: Rows) -> bool:
-        """Whether a Gram matrix of columns costs no more than coordinate descent on them."""
+        """Whether Newton's method over some columns costs clearly less than coordinate descent on them."""
         sparse = rows if isinstance(rows, CSRBlock) else rows.sparse if isinstance(rows, Mixed) else None
         dense = rows.shape[1] - (0 if sparse is None else sparse.shape[1])
         lengths = np.zeros(1) if sparse is None else np.diff(sparse.indptr).astype(np.float64)
         n, entries = rows.shape[0], float(lengths.sum())
         cost = of_columns_on_gram(n, rows.shape[1], dense, entries, float(lengths @ lengths))
-        return cost <= of_passes(entries + n * dense, self._entries)
+        cost *= 1.0 if self.problem.loss.name == "squared" else _HESSIANS
+        return cost <= _CLEARLY * of_passes(entries, float(n * dense), self._entries)

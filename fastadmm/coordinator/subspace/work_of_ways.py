@@ -399,6 +399,14 @@ def of_columns_on_gram(n_samples: int, columns: int, dense: int, entries: float,
     return pairs + _SQUARE * columns**2 + _CUBE * columns**3
 
 
-def of_passes(entries: float, everything: float) -> float:
-    """Coordinate descent on columns with so many ``entries`` of ``everything``; nanoseconds for all rows."""
-    return _PASSES * _PASS_ENTRY * entries + _BY_COLUMNS * everything
+def of_passes(entries: float, dense: float, everything: float) -> float:
+    """Coordinate descent on some columns, and a copy of all by columns; nanoseconds for all rows.
+
+    Parameters
+    ----------
+    entries, dense : float
+        Entries of sparse and of dense ones among them.
+    everything : float
+        Entries of all columns.
+    """
+    return _PASSES * (_PASS_ENTRY * entries + _DENSE_PASS_ENTRY * dense) + _BY_COLUMNS * everything
