@@ -221,7 +221,9 @@ class NarrowProximalMethod(AllColumnsMethod):
         coordinator.gap = max(objective - self.bound, 0.0)
         ends = 0.0 < coordinator.gap <= wanted * self.bound
         # If nothing is gained, what remains is rounding, because columns differ much in size.
-        idle = not ends and (self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before))
+        idle = not ends and (
+            self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before)
+        )
         if idle:
             self.go_by_directions()
         parts, weights = self._parts(self.weights())

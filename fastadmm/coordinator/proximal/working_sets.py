@@ -42,6 +42,9 @@ _MOST = 0.5
 #: which sets go on: smaller ones before have cost as much together, and the next may be too large.
 _HESSIANS, _CLEARLY = 2.0, 0.5
 
+#: Share of the columns that pull beyond the norm after the first set which will have weights.
+_LIKELY = 0.5
+
 #: Over a set that is not the last, of what the columns left out cost; at first, of the loss.
 _ROUGH = 1e-3
 
@@ -91,9 +94,7 @@ class WorkingSets:
         self._entries = n * entries_of_row(widths, densities)
         self._first = of_first_set(n, widths, densities)
 
-    def minimise(
-        self, c: Array, primal: PrimalValue, goal: float, enough: float, always: bool
-    ) -> Found:
+    def minimise(self, c: Array, primal: PrimalValue, goal: float, enough: float, always: bool) -> Found:
         """Grow sets from weights on; never returns worse ones.
 
         Parameters
@@ -110,6 +111,7 @@ class WorkingSets:
             Whether to go on however large sets become.
         """
         problem, engine, quadratic = self.problem, self.engine, self.problem.loss.name == "squared"
+        l1 = self.party.coefficients[0]
         c, slope, total = c.copy(), self._slopes(primal.gradient), None
         tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
         span: StackedSpan | None = None
@@ -124,7 +126,9 @@ class WorkingSets:
                 if not quadratic:  # the parabola's minimiser is that of the loss
                     aim = max(goal, _ROUGH * (abs(primal.loss) if span is None else missing))
                 rows, numbers = some_columns(problem.blocks, chosen, engine)
-                if not (always or self._pays(rows)):
+                # About half of the columns that pull at first will have weights in the end.
+                likely = 1.0 if span is None else _LIKELY * float((pull > l1).sum()) / len(chosen)
+                if not (always or self._pays(rows, max(1.0, likely))):
                     return Found(c, primal, slope, total, False)
                 span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
                 tried[:], own = False, c[numbers]
@@ -179,12 +183,12 @@ class WorkingSets:
             excess[np.argpartition(-excess, most)[most:]] = -np.inf
         return np.flatnonzero(excess > 0.0)
 
-    def _pays(self, rows: Rows) -> bool:
-        """Whether Newton's method over some columns costs clearly less than coordinate descent on them."""
+    def _pays(self, rows: Rows, more: float) -> bool:
+        """Whether Newton's method over so many times as many columns costs clearly less than descent on them."""
         sparse = rows if isinstance(rows, CSRBlock) else rows.sparse if isinstance(rows, Mixed) else None
         dense = rows.shape[1] - (0 if sparse is None else sparse.shape[1])
         lengths = np.zeros(1) if sparse is None else np.diff(sparse.indptr).astype(np.float64)
-        n, entries = rows.shape[0], float(lengths.sum())
-        cost = of_columns_on_gram(n, rows.shape[1], dense, entries, float(lengths @ lengths))
+        n, entries, dense = rows.shape[0], more * float(lengths.sum()), more * dense
+        cost = of_columns_on_gram(n, more * rows.shape[1], dense, entries, more**2 * float(lengths @ lengths))
         cost *= 1.0 if self.problem.loss.name == "squared" else _HESSIANS
-        return cost <= _CLEARLY * of_passes(entries, float(n * dense), self._entries)
+        return cost <= _CLEARLY * of_passes(entries, n * dense, self._entries)

@@ -384,17 +384,18 @@ def of_first_set(n_samples: int, widths: Sequence[int], densities: Sequence[floa
     return max(_FEWEST_OF_SET, int(math.sqrt(choosing / (each + _SQUARE))))
 
 
-def of_columns_on_gram(n_samples: int, columns: int, dense: int, entries: float, squares: float) -> float:
+def of_columns_on_gram(n_samples: int, columns: float, dense: float, entries: float, squares: float) -> float:
     """A Gram matrix of some columns, and minimising on it; nanoseconds for all rows.
 
     Parameters
     ----------
-    n_samples, columns, dense : int
-        ``columns`` of which so many are dense.
+    n_samples : int
+    columns, dense : float
+        Number of columns, and of dense ones among them.
     entries, squares : float
         Entries of the others, and the sum over rows of their squared number.
     """
-    pairs = 0.5 * of_pair(columns - dense, dense=False) * squares
+    pairs = 0.5 * of_pair(int(columns - dense), dense=False) * squares
     pairs += _CROSS_PAIR * dense * entries + _FUSED_PAIR * n_samples * dense**2
     return pairs + _SQUARE * columns**2 + _CUBE * columns**3
 
