@@ -76,4 +76,10 @@ def _sparse(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) ->
     data, ends = np.empty(len(indices)), indptr[:-1].copy()
     for given in arrays:
         engine.over_rows(append_some, engine.leaves(n), *given, ends, indices, data)
-    return CSRBlock.of_sorted(indptr, indices, data, first)
+    found = CSRBlock.of_sorted(indptr, indices, data, first)
+    if engine.shares_rows:  # the rows of all workers are cut the same
+        entries = engine.sums(
+            lambda rows: np.array([float(indptr[rows[1]] - indptr[rows[0]])]), engine.leaves(n), light=True
+        )
+        found.density = float(entries[0]) / (engine.all_rows(n) * first)
+    return found

@@ -30,8 +30,8 @@ Array = np.ndarray
 
 _MAX_STEPS, _SHORTEST = 60, 0.5**40
 
-#: Violations that a minimiser of the parabola leaves, as a share of the root of the promised decrease, which is
-#: a square of slopes; how many times more are as good; and at least and at most.
+#: Violations that a minimiser of the parabola leaves, as a share of the root of the promised decrease, which
+#: is a square of slopes; how many times more are as good; and at least and at most.
 _INEXACT, _AS_GOOD, _FINEST, _COARSEST = 0.01, 10.0, 1e-14, 1e-4
 
 #: A gap of so many times the goal is small: the goal is a thousandth of the wanted gap.

@@ -71,23 +71,22 @@ def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
     way = goes_by_stacked_rows(
         problem, engine, most_columns(engine.all_rows(problem.n_samples), widths), FACES
     )
-    if not way and goes_by_working_sets(problem, engine) and goes_by_all_columns(problem, engine):
+    if not way and goes_by_working_sets(problem) and goes_by_all_columns(problem, engine):
         way = "gram"
     # Coordinate descent needs all rows of a column: that is, no other workers.
     return "" if way == "coordinates" and engine.shares_rows else way
 
 
-def goes_by_working_sets(problem: Problem, engine: Engine) -> bool:
+def goes_by_working_sets(problem: Problem) -> bool:
     """Whether most weights are likely to be zero, and columns are there to choose from.
 
     Parameters
     ----------
     problem : Problem
         For which :func:`penalty_is_a_sum`.
-    engine : Engine
     """
     norm = problem.n_outputs == 1 and problem.party_regularizers[0].shares[0] > 0.0
-    return norm and not engine.shares_rows and can_stand_side_by_side(problem.blocks)
+    return norm and can_stand_side_by_side(problem.blocks)
 
 
 #: Relative rounding error of a predictor as a sum of weights' terms; share of the loss that shows nowhere.
@@ -238,7 +237,7 @@ class StackedProximalMethod(NarrowProximalMethod):
 
     @cached_property
     def _sets(self) -> WorkingSets | None:
-        if not goes_by_working_sets(self.problem, self.engine):
+        if not goes_by_working_sets(self.problem):
             return None
         sizes = np.concatenate([party.span.scale for party in self.parties])
         return WorkingSets(self.problem, self.parties[0].penalty, sizes, self.engine)

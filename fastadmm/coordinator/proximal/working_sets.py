@@ -38,8 +38,8 @@ _MAX_SETS = 30
 _MOST = 0.5
 
 
-#: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up to
-#: which sets go on: smaller ones before have cost as much together, and the next may be too large.
+#: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up
+#: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
 _HESSIANS, _CLEARLY = 2.0, 0.5
 
 #: Share of the columns that pull beyond the norm after the first set which will have weights.
@@ -89,7 +89,7 @@ class WorkingSets:
 
     def __init__(self, problem: Problem, penalty: PartyPenalty, sizes: Array, engine: Engine) -> None:
         self.problem, self.party, self.sizes, self.engine = problem, penalty, sizes, engine
-        n = problem.n_samples
+        n = engine.all_rows(problem.n_samples)
         widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
         self._entries = n * entries_of_row(widths, densities)
         self._first = of_first_set(n, widths, densities)
@@ -134,7 +134,7 @@ class WorkingSets:
                 tried[:], own = False, c[numbers]
                 tried[chosen] = True
                 total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
-            assert span is not None
+            assert span is not None and total is not None
             point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
             found = minimise_over_all_columns(problem, self.party, span, point, aim, hessian)
             c[numbers], total = found.coefficients, found.total
@@ -184,7 +184,7 @@ class WorkingSets:
         return np.flatnonzero(excess > 0.0)
 
     def _pays(self, rows: Rows, more: float) -> bool:
-        """Whether Newton's method over so many times as many columns costs clearly less than descent on them."""
+        """Whether Newton's method over so many times more columns costs clearly less than the alternative."""
         sparse = rows if isinstance(rows, CSRBlock) else rows.sparse if isinstance(rows, Mixed) else None
         dense = rows.shape[1] - (0 if sparse is None else sparse.shape[1])
         lengths = np.zeros(1) if sparse is None else np.diff(sparse.indptr).astype(np.float64)

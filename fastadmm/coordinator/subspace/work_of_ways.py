@@ -120,8 +120,8 @@ _CACHED_PRODUCT_ENTRY, _CACHED_BYTES, _DENSE_PRODUCT_ENTRY = 0.25, 1 << 23, 0.6
 #: Coordinate descent: about so many passes over all columns; an entry in each, of sparse and dense columns.
 _PASSES, _PASS_ENTRY, _DENSE_PASS_ENTRY = 60.0, 2.2, 0.6
 
-#: Working sets. The least number of columns; an entry of all columns in the pass that chooses the next set, of
-#: dense and of sparse columns, and what else that takes; an entry that is copied by columns for coordinate
+#: Working sets. The least number of columns; an entry of all columns in the pass that chooses the next set,
+#: of dense and of sparse columns, and what else that takes; an entry that is copied by columns for coordinate
 #: descent; and the cube of a set's columns in minimising on their Gram matrix.
 _FEWEST_OF_SET, _CHOOSING_DENSE_ENTRY, _CHOOSING_ENTRY, _CHOOSING = 10, 0.25, 1.3, 4e5
 _BY_COLUMNS, _CUBE = 8.0, 0.05
