@@ -42,6 +42,9 @@ _MOST = 0.5
 #: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
 _HESSIANS, _CLEARLY = 2.0, 0.5
 
+#: Columns that pull by this share of the norm's factor may be in a set: with others in it some pull more.
+_NEARLY = 0.8
+
 #: Share of the columns that pull beyond the norm after the first set which will have weights.
 _LIKELY = 0.5
 
@@ -134,7 +137,8 @@ class WorkingSets:
                 tried[:], own = False, c[numbers]
                 tried[chosen] = True
                 total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
-            assert span is not None and total is not None
+            assert span is not None
+            assert total is not None
             point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
             found = minimise_over_all_columns(problem, self.party, span, point, aim, hessian)
             c[numbers], total = found.coefficients, found.total
@@ -174,9 +178,9 @@ class WorkingSets:
         return min(scaled, 0.5 * float(excess @ excess) / l2)
 
     def _chosen(self, pull: Array, c: Array) -> Array:
-        """Columns with weights, and as many again of those that pull most for their sizes, ascending."""
-        excess = (pull - self.party.coefficients[0]) / self.sizes
+        """Columns with weights, and up to as many of those that pull most for their sizes, ascending."""
         used = c != 0.0
+        excess = (pull - (_NEARLY if used.any() else 1.0) * self.party.coefficients[0]) / self.sizes
         excess[used] = np.inf
         most = max(2 * int(np.count_nonzero(used)), self._first)
         if most < _MOST * len(excess):
