@@ -55,6 +55,24 @@ def test_a_run_goes_on_to_the_same_bits(kind):
     assert_resumed_is_the_same(problem(kind, "logistic"), SolverOptions(gap=0.0), 1)
 
 
+def test_a_loss_without_curvature_at_the_start_is_no_reason_for_directions():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 24))
+    y = (X[:, :4].sum(axis=1) > 0.0) * 1.0
+    given = make_problem(
+        [as_block(X[:, :12]), as_block(X[:, 12:])],
+        y,
+        loss="smoothed_hinge",
+        regularizer="l1",
+        lam=1e-2,
+        fit_intercept=False,
+    )
+    solver = Solver(given, SolverOptions(gap=1e-6))
+    while solver.round().gap > 1e-6:
+        assert solver.n_rounds < 4
+    assert solver.method.whole
+
+
 def test_where_sets_become_large_coordinate_descent_follows(monkeypatch):
     monkeypatch.setattr(WorkingSets, "_pays", lambda self, rows, more: rows.shape[1] < 60)
     monkeypatch.setattr(

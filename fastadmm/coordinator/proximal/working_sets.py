@@ -42,6 +42,9 @@ _MOST = 0.5
 #: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
 _HESSIANS, _CLEARLY = 2.0, 0.5
 
+#: Where no weight moves although some pull by so many times the norm's factor, there is no curvature.
+_STUCK = 1.001
+
 #: Columns that pull by this share of the norm's factor may be in a set: with others in it some pull more.
 _NEARLY = 0.8
 
@@ -66,7 +69,7 @@ class Found(NamedTuple):
     total : ndarray of shape (N,), or None
         Of the columns with their weights; None where these are those at the start.
     ended : bool
-        False if sets became so large that coordinate descent costs less.
+        False if coordinate descent is next: it costs less, or the loss has no curvature here.
     """
 
     coefficients: Array
@@ -141,12 +144,15 @@ class WorkingSets:
             assert total is not None
             point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
             found = minimise_over_all_columns(problem, self.party, span, point, aim, hessian)
+            still = np.array_equal(c[numbers], found.coefficients)
             c[numbers], total = found.coefficients, found.total
             assert found.gradient is not None
             sums = found.sums or engine.total_and_size(found.gradient)
             known = found.loss, found.gradient, sums
             primal = primal_value(problem, total, found.intercept, engine, known)
             slope = self._slopes(primal.gradient)
+            if still and not engine.shares_rows and (pull[c == 0.0] > _STUCK * l1).any():
+                return Found(c, primal, slope, total, False)  # all rows are where the loss is linear
         return Found(c, primal, slope, total, True)
 
     def _span(self, rows: Rows) -> StackedSpan:
