@@ -34,7 +34,7 @@ Array = np.ndarray
 
 _MAX_SETS = 30
 
-#: A set of more than this share of the columns is that of all.
+#: A set that may have more than this share of the columns has all that pull.
 _MOST = 0.5
 
 
