@@ -110,7 +110,7 @@ def test_columns_that_were_sent_become_directions_that_parties_can_count_in() ->
         np.testing.assert_allclose(party.weights(c), x, rtol=1e-14)
         np.testing.assert_allclose(party.span.coefficients(x), c, rtol=1e-12, atol=1e-14)
         of_party = party.block.columns(np.arange(len(x)), solver.engine) @ party.directions.T
-        np.testing.assert_allclose(shared.messages[shared.of(m)], of_party.T, rtol=1e-14)
+        np.testing.assert_allclose(shared.messages[shared.of(m)], of_party.T, rtol=1e-14, atol=1e-15)
         mine = np.ix_(shared.of(m), shared.of(m))
         np.testing.assert_allclose(shared.products[mine], party.directions @ party.directions.T, rtol=1e-14)
     solver.round()  # best responses: counted in unit vectors these would be far away

@@ -3,8 +3,8 @@
 As many independent directions as a party has columns span all its weights
 (:mod:`fastadmm.coordinator.subspace.whole_span`). If columns are few, sending them all at once is less work
 than rounds by directions. The coordinator then knows the penalty, which is a sum over weights, and minimises
-over all weights (:mod:`fastadmm.coordinator.proximal.narrow_newton`); the next gradient proves the gap. A run
-that gains nothing more continues with the parties' best responses.
+over all weights (:mod:`fastadmm.coordinator.proximal.narrow_newton`); the gradient there proves the gap. A
+run that gains nothing more continues with the parties' best responses.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = [
+    "SHARE_OF_WANTED",
     "UNWANTED",
     "AllColumnsMethod",
     "NarrowProximalMethod",
@@ -50,7 +51,7 @@ _ACCURACY = 1e-3
 #: The share of a later round is that of the round before times the squared ratio of the gap to aim at (the
 #: third of these numbers times the wanted one) to the current gap, a factor that is kept between the first
 #: two.
-_SHARPEST, _LEAST_SHARPER, _SHARE_OF_WANTED = 1e-6, 0.25, 0.3
+_SHARPEST, _LEAST_SHARPER, SHARE_OF_WANTED = 1e-6, 0.25, 0.3
 
 #: With no more numbers than this in all columns, a party may send more columns than it keeps directions.
 _FEW_NUMBERS = 1 << 23
@@ -131,7 +132,7 @@ class AllColumnsMethod(ProximalMethod):
         return parties
 
     def prove(self) -> list[dict[str, Any]]:
-        """Begin a round with the bound that the loss gradient at the model proves; the parties' answers."""
+        """Take in the bound that the loss gradient at the model proves; the parties' answers."""
         coordinator, sent = self.coordinator, self.coordinator.primal.gradient
         answers = self._proofs(sent)
         coordinator.sent, coordinator.n_rounds = sent, coordinator.n_rounds + 1
@@ -211,17 +212,20 @@ class NarrowProximalMethod(AllColumnsMethod):
     def round(self) -> Talk[Measured]:
         if not self.whole:
             return (yield from super().round())
-        coordinator, bound = self.coordinator, self.bound
+        coordinator, bound, wanted = self.coordinator, self.bound, self.wanted
         self.send_columns()
-        primal, answers = coordinator.primal, self.prove()
-        objective = before = self.objective(primal)
+        primal = coordinator.primal
+        before = self.objective(primal)
+        objective = self._minimise_from(primal, before)
+        answers = self.prove()
         coordinator.gap = max(objective - self.bound, 0.0)
-        if not 0.0 < coordinator.gap <= self.wanted * self.bound:
-            objective = self._minimise_from(primal, objective)
-            coordinator.gap = max(objective - self.bound, 0.0)
-            # If nothing is gained, what remains is rounding, because columns differ much in size.
-            if self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before):
-                self.go_by_directions()
+        ends = 0.0 < coordinator.gap <= wanted * self.bound
+        # If nothing is gained, what remains is rounding, because columns differ much in size.
+        idle = not ends and (
+            self.watch.stalls(coordinator.gap) or not (self.bound > bound or objective < before)
+        )
+        if idle:
+            self.go_by_directions()
         parts, weights = self._parts(self.weights())
         coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, weights)])
         coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in weights])
@@ -256,7 +260,7 @@ class NarrowProximalMethod(AllColumnsMethod):
         if self._goal is None:
             self._goal = _ACCURACY * wanted
         else:  # the gap is linear in the slopes that remain, the gain of a step is quadratic
-            gap, enough = self.coordinator.gap, _SHARE_OF_WANTED * wanted * abs(self.bound)
+            gap, enough = self.coordinator.gap, SHARE_OF_WANTED * wanted * abs(self.bound)
             missing = enough / gap if enough < gap < math.inf else 1.0
             self._goal *= min(max(missing**2, _SHARPEST), _LEAST_SHARPER)
         return self._goal * abs(objective)

@@ -12,6 +12,7 @@ minimiser nothing is left but a smaller Hessian.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -29,9 +30,19 @@ Array = np.ndarray
 
 _MAX_STEPS, _SHORTEST = 60, 0.5**40
 
+#: Violations that a minimiser of the parabola leaves, as a share of the root of the promised decrease, which
+#: is a square of slopes; how many times more are as good; and at least and at most.
+_INEXACT, _AS_GOOD, _FINEST, _COARSEST = 0.01, 10.0, 1e-14, 1e-4
+
+#: A gap of so many times the goal is small: the goal is a thousandth of the wanted gap.
+_OF_GAP = 30.0
+
 #: Share of the promised decrease that a step must keep, and of the last promise that the next may be with
 #: the same Hessian.
 _ARMIJO, _CONTRACTION = 1e-4, 0.1
+
+#: With so few columns a Hessian costs no more than a step: the next promise may be this share at most.
+_FEW_COLUMNS, _CONTRACTION_OF_FEW = 32, 0.01
 
 
 def loss_alone(problem: Problem) -> SomeRows:
@@ -61,7 +72,7 @@ def minimise_over_all_columns(
     point : SpanPoint
         Weights of all parties in the set, with loss and gradient.
     goal : float
-        A step that promises no more than this is the last. Summed scaling.
+        What is left to gain, by the last step or, if the gap may be linear in slopes, less. Summed scaling.
     hessian : SpanHessian
         Kept from call to call; changed.
 
@@ -71,19 +82,37 @@ def minimise_over_all_columns(
     """
     lead, scale = span.lead, (*penalty.coefficients, *penalty.constraint.bounds)
     l1, l2 = scale[:2]
+    exact = problem.loss.name == "squared"  # the parabola is the loss
+
+    def whole(here: Here) -> float:
+        """The objective, but for the square."""
+        return abs(here.value) + l1 * float(np.abs(here.point.coefficients).sum())
+
+    def is_last(here: Here, promised: float) -> bool:
+        """Whether the gap is small: it may be linear in slopes, whose squares steps gain."""
+        return promised * whole(here) <= (_OF_GAP * goal) ** 2
 
     def moved(here: Here) -> tuple[Array, Array, float]:
         """Where the parabola is least, the step there, and the decrease that it promises."""
-        c = here.point.coefficients
-        x, rise = _least(hessian.matrix, here.slope, c, scale, lead, problem.n_samples)
-        step = np.append(np.full(lead, rise), x - c)
-        return x, step, -change_along(here.slope, step, c, x, l1, l2)
+        x = c = here.point.coefficients
+        value = whole(here) or math.inf
+        finest = max(goal / value, _FINEST)
+        tolerance = finest if exact else _COARSEST
+        while True:
+            x, rise = _least(hessian.matrix, here.slope, c, x, scale, lead, problem.n_samples, tolerance)
+            step = np.append(np.full(lead, rise), x - c)
+            promised = -change_along(here.slope, step, c, x, l1, l2)
+            asked = max(_INEXACT * math.sqrt(max(promised, 0.0) / value), finest)
+            if tolerance <= _AS_GOOD * asked:
+                return x, step, promised
+            tolerance = asked
 
     def kept(trial: Here, length: float) -> bool:
         """Whether a step of a length keeps its promise."""
         given = length * step, here.point.coefficients, trial.point.coefficients, l1, l2, promised
         return change_to(here, trial, *given) <= -_ARMIJO * length * promised
 
+    contraction = _CONTRACTION_OF_FEW if span.n_messages <= _FEW_COLUMNS else _CONTRACTION
     fresh = hessian.reference is None or hessian.n_messages < span.n_messages
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     x, step, promised = moved(here)
@@ -102,11 +131,13 @@ def minimise_over_all_columns(
                 good = kept(trial, length)
             if good:
                 here, last, fresh = trial, promised, False
-                if promised <= goal:
-                    break
                 x, step, promised = moved(here)
-                if promised <= _CONTRACTION * last:
+                if is_last(here, promised):
+                    break
+                if promised <= contraction * last:
                     continue
+                if last <= goal:
+                    break
         span.renew(hessian, here.point)
         fresh = True
         x, step, promised = moved(here)
@@ -119,14 +150,22 @@ def _at(here: Here, x: Array) -> Here:
 
 
 def _least(
-    matrix: Array, slope: Array, c: Array, scale: tuple[float, float, float, float], lead: int, n_samples: int
+    matrix: Array,
+    slope: Array,
+    c: Array,
+    start: Array,
+    scale: tuple[float, float, float, float],
+    lead: int,
+    n_samples: int,
+    tolerance: float,
 ) -> tuple[Array, float]:
     """Weights and change of the intercept where parabola and penalty are least."""
+    told = c, scale, start, n_samples, tolerance
     if not lead:
-        return minimise_on_gram(matrix, slope, c, scale, c, n_samples), 0.0
+        return minimise_on_gram(matrix, slope, *told), 0.0
     own, cross, first = float(matrix[0, 0]), matrix[0, 1:], float(slope[0])
     if not own > 0.0:  # saturated losses have no curvature left
-        return minimise_on_gram(np.ascontiguousarray(matrix[1:, 1:]), slope[1:], c, scale, c, n_samples), 0.0
+        return minimise_on_gram(np.ascontiguousarray(matrix[1:, 1:]), slope[1:], *told), 0.0
     rest = matrix[1:, 1:] - np.outer(cross, cross / own)
-    x = minimise_on_gram(rest, slope[1:] - cross * (first / own), c, scale, c, n_samples)
+    x = minimise_on_gram(rest, slope[1:] - cross * (first / own), *told)
     return x, -(first + float(cross @ (x - c))) / own

@@ -105,12 +105,12 @@ class ProximalMethod(Method):
 
     def _opened(self) -> float:
         coordinator = self.coordinator
-        start = coordinator.primal_of(self.problem, coordinator.model)
+        start = coordinator.evaluate()
         self._intercept = start.intercept
         if self.smoothing is not None:
             self.smoothing.begin(start.loss)
             coordinator.problem = self.smoothing.smoothed()
-        coordinator.evaluate()
+            coordinator.evaluate()
         return start.loss
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
@@ -118,7 +118,9 @@ class ProximalMethod(Method):
         coordinator = self.coordinator
         coordinator.model.intercept = intercept
         coordinator.add_start(*self._parts(weights))
-        start = coordinator.primal_of(self.problem, coordinator.model)
+        start = coordinator.primal
+        if self.smoothing is not None:
+            start = coordinator.primal_of(self.problem, coordinator.model)
         self._intercept = start.intercept
         if self.smoothing is not None:
             value = start.loss + sum(

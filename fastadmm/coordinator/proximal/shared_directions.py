@@ -176,6 +176,26 @@ class SharedDirections:
         self.products = np.eye(len(self.owner))
         return [self.store.rows[rows[0] : rows[-1] + 1] for rows in own]
 
+    def hold_one_each(self, owner: Array, squares: Array) -> None:
+        """Hold one direction of some parties, and nothing else; messages are given when they are needed.
+
+        Parameters
+        ----------
+        owner : ndarray of int, shape (K,)
+            Ascending.
+        squares : ndarray of shape (K,)
+            Inner products of each with itself.
+        """
+        self.owner, self.rows, self.products = owner, np.arange(len(owner)), np.diag(squares)
+        self.hessian.forget()
+        self.known = None
+
+    def give(self, messages: Sequence[Array]) -> None:
+        """Hold the messages, each of shape (N,), of :meth:`hold_one_each`."""
+        self.store.make_room(0, len(messages), max(self.most, len(messages)))
+        for message, row in zip(messages, self.store.rows):
+            self.engine.copy(message, row)
+
     def divide(self, sizes: Array) -> None:
         """Divide unit vectors of :meth:`of_units`, and their messages, by sizes of shape (K,)."""
         messages, each = self.messages, np.empty(len(self.messages))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,9 @@ from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
 from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.proximal.class_coordinate_newton import ClassCoordinateNewton
 from fastadmm.coordinator.proximal.coordinate_newton import CoordinateNewton, CoordinateSteps
+from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.narrow import (
+    SHARE_OF_WANTED,
     UNWANTED,
     NarrowProximalMethod,
     goes_by_all_columns,
@@ -28,6 +31,7 @@ from fastadmm.coordinator.proximal.narrow import (
 from fastadmm.coordinator.proximal.narrow_classes import NarrowClassesMethod
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.coordinator.proximal.working_sets import WorkingSets
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked import goes_by_stacked_rows
@@ -38,6 +42,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["StackedClassesMethod", "StackedProximalMethod", "goes_by_sparse_columns"]
+
+Array = np.ndarray
 
 
 def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
@@ -65,9 +71,26 @@ def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
     way = goes_by_stacked_rows(
         problem, engine, most_columns(engine.all_rows(problem.n_samples), widths), FACES
     )
+    if not way and goes_by_working_sets(problem) and goes_by_all_columns(problem, engine):
+        way = "gram"
     # Coordinate descent needs all rows of a column: that is, no other workers.
     return "" if way == "coordinates" and engine.shares_rows else way
 
+
+def goes_by_working_sets(problem: Problem) -> bool:
+    """Whether most weights are likely to be zero, and columns are there to choose from.
+
+    Parameters
+    ----------
+    problem : Problem
+        For which :func:`penalty_is_a_sum`.
+    """
+    norm = problem.n_outputs == 1 and problem.party_regularizers[0].shares[0] > 0.0
+    return norm and can_stand_side_by_side(problem.blocks)
+
+
+#: Relative rounding error of a predictor as a sum of weights' terms; share of the loss that shows nowhere.
+_LAST_DIGITS, _UNSEEN = 1e-15, 1e-13
 
 #: Of a goal: the first is a thousandth of what is wanted, of which a third is enough.
 _OF_GOAL = 100.0
@@ -87,9 +110,66 @@ class StackedProximalMethod(NarrowProximalMethod):
     def __init__(self, way: str, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine, wanted)
         self.way, self.how = way, "read side by side" if way == "gram" else "taken one by one"
+        #: A model that is one direction of each party, and the weights; whether messages are known.
+        self._stand: tuple[HullPoint, list[Array]] | None = None
+        self._messages_are_known = True
 
-    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        ProximalMethod.begin_at(self, weights, intercept)
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        if not self.whole or self.problem.n_outputs > 1:
+            ProximalMethod.begin_at(self, weights, intercept)
+            return
+        total = np.zeros(self.problem.n_samples)
+        for block, x in zip(self.problem.blocks, weights):
+            if x.any():
+                total = self.engine.plus(total, block.product(x, self.engine))
+        self._stand_at(weights, intercept, total)
+
+    def _stand_at(self, weights: Sequence[Array], intercept: Any, total: Array) -> PrimalValue:
+        """Make weights the model, of which ``total`` of shape (N,) is the predictor; loss and gradient there.
+
+        Each party's are one direction, whose message nobody asks for.
+        """
+        coordinator = self.coordinator
+        sizes = np.array([np.linalg.norm(part.span.scale * x) for part, x in zip(self.parties, weights)])
+        squares = []
+        for party, x, size in zip(self.parties, weights, sizes):
+            party.directions = (x / size)[np.newaxis] if size > 0.0 else x[np.newaxis][:0]
+            squares += [float(own @ own) for own in party.directions]
+        coordinator.shared.hold_one_each(np.flatnonzero(sizes > 0.0), np.array(squares))
+        coordinator.model = coordinator.proposal = HullPoint(sizes[sizes > 0.0], intercept, total)
+        coordinator.stepping, coordinator.repaired = False, None
+        self._stand, self._messages_are_known = (coordinator.model, list(weights)), False
+        primal: PrimalValue = coordinator.evaluate()
+        self._intercept = primal.intercept
+        return primal
+
+    def weights(self) -> list[Array]:
+        if self._stand is not None and self._stand[0] is self.coordinator.model:
+            return list(self._stand[1])
+        return super().weights()
+
+    def _make_messages(self) -> None:
+        """Give the coordinator the messages of the weights' directions, unless it has them."""
+        if not self._messages_are_known:
+            pairs = [(party.block, own) for party in self.parties for own in party.directions]
+            self.coordinator.shared.give([block.product(own, self.engine) for block, own in pairs])
+            self._messages_are_known = True
+
+    def go_by_directions(self) -> None:
+        self._make_messages()
+        super().go_by_directions()
+
+    def export(self) -> dict[str, Any]:
+        self._make_messages()
+        return super().export()
+
+    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
+        super().restore_parties(parties)
+        if self.whole and self.problem.n_outputs == 1:
+            weights = [np.array(state["weights"], dtype=np.float64) for state in parties]
+            if any(x.shape != (block.shape[1],) for x, block in zip(weights, self.problem.blocks)):
+                raise ValueError("weights")
+            self._stand = self.coordinator.model, weights
 
     def send_columns(self) -> None:
         """Nothing: they are read where they are."""
@@ -98,27 +178,69 @@ class StackedProximalMethod(NarrowProximalMethod):
         """Nothing: the weights are the only directions."""
 
     def _minimise_from(self, primal: PrimalValue, objective: float) -> float:
-        if self.way == "gram":
+        if self._sets is None and self.way == "gram":
             return super()._minimise_from(primal, objective)
-        weights = np.concatenate(self.weights())
-        found = self._coordinates.minimise(weights.T, primal.intercept, self._gap_to_reach(objective))
-        return self._move_to_all(found.coefficients.T, found.intercept)
+        goal = self.goal(objective)
+        if self._sets is None:
+            return self._minimise_by_coordinates(primal, objective, goal)
+        weights, wanted = np.concatenate(self.weights()), (self.wanted or UNWANTED) * abs(objective)
+        found = self._sets.minimise(weights, primal, goal, SHARE_OF_WANTED * wanted, self.way == "gram")
+        if found.total is not None:
+            self._stand_at(self._parted(found.coefficients), found.primal.intercept, found.total)
+            objective = self.objective(self.coordinator.primal)
+        coordinator = self.coordinator
+        if not found.ended:
+            return self._minimise_by_coordinates(coordinator.primal, objective, goal)
+        # Products of the columns with this gradient are known; a resumed run takes it as it is.
+        coordinator.repaired = gradient = found.primal.gradient
+        coordinator.primal = replace(coordinator.primal, gradient=gradient)
+        for block, own in zip(self.problem.blocks, self._parted(found.slope)):
+            block.know([(gradient, own)])
+        return objective
+
+    def _minimise_by_coordinates(self, primal: PrimalValue, objective: float, goal: float) -> float:
+        weights, gap = np.concatenate(self.weights()), self._gap_to_reach(objective, goal)
+        found = self._coordinates.minimise(weights.T, primal.intercept, gap)
+        return self._move_to_all(found.coefficients.T, found.intercept, found.total)
 
     def minimise(self, point: SpanPoint, objective: float) -> float:
         point.coefficients = np.concatenate(self.weights())
         found = self.best(self._rows, point, objective, SpanHessian(self.problem.fit_intercept))
-        return self._move_to_all(found.coefficients, found.intercept)
+        return self._move_to_all(found.coefficients, found.intercept, found.total)
 
-    def _move_to_all(self, weights: np.ndarray, intercept: Any) -> float:
-        """Make weights of all columns the model; the objective there."""
-        ends = np.cumsum([block.shape[1] for block in self.problem.blocks])[:-1]
-        self.begin_at(np.split(weights, ends), intercept)
+    def _move_to_all(self, weights: Array, intercept: Any, total: Array) -> float:
+        """Make weights of all columns the model, with their predictor; the objective there."""
+        if self.problem.n_outputs == 1:
+            self._stand_at(self._parted(weights), intercept, total)
+        else:
+            self.begin_at(self._parted(weights), intercept)
         return self.objective(self.coordinator.primal)
 
-    def _gap_to_reach(self, objective: float) -> float:
+    def _parted(self, x: Array) -> list[Array]:
+        """Each party's share of numbers for all columns."""
+        return np.split(x, np.cumsum([block.shape[1] for block in self.problem.blocks])[:-1])
+
+    def _gap_to_reach(self, objective: float, goal: float) -> float:
         """Of coordinates: steps gain the squares of slopes, in which the gap may be linear."""
         wanted = self.wanted or UNWANTED
-        return math.sqrt(_OF_GOAL * self.goal(objective) * wanted * abs(objective))
+        return math.sqrt(_OF_GOAL * goal * wanted * abs(objective))
+
+    @property
+    def sums_are_of_weights(self) -> bool:
+        primal = self.coordinator.primal
+        if not (self.whole and math.isfinite(primal.loss)):
+            return False
+        pairs = zip(self.problem.blocks, self.weights())
+        move = _LAST_DIGITS * sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
+        _, size = primal.sums or self.engine.total_and_size(primal.gradient)
+        return bool(np.all(move * size <= _UNSEEN * abs(primal.loss)))
+
+    @cached_property
+    def _sets(self) -> WorkingSets | None:
+        if not goes_by_working_sets(self.problem):
+            return None
+        sizes = np.concatenate([party.span.scale for party in self.parties])
+        return WorkingSets(self.problem, self.parties[0].penalty, sizes, self.engine)
 
     @cached_property
     def _rows(self) -> StackedSpan:
@@ -132,6 +254,8 @@ class StackedProximalMethod(NarrowProximalMethod):
         return (ClassCoordinateNewton if classes else CoordinateNewton)(self.problem, penalty, self.engine)
 
     def round(self) -> Any:
+        if not self.whole:
+            self._make_messages()
         measured = yield from super().round()
         if not self.whole:  # their memory is needed for messages
             self.__dict__.pop("_rows", None)

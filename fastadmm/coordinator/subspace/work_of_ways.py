@@ -31,14 +31,17 @@ __all__ = [
     "of_all_rows",
     "of_ascent_pass",
     "of_classes",
+    "of_columns_on_gram",
     "of_copy",
     "of_dense_hessians",
     "of_dense_products",
     "of_dense_rows",
     "of_few_rows",
+    "of_first_set",
     "of_hessians",
     "of_pair",
     "of_pass_entry",
+    "of_passes",
     "of_product",
 ]
 
@@ -116,6 +119,12 @@ _CACHED_PRODUCT_ENTRY, _CACHED_BYTES, _DENSE_PRODUCT_ENTRY = 0.25, 1 << 23, 0.6
 
 #: Coordinate descent: about so many passes over all columns; an entry in each, of sparse and dense columns.
 _PASSES, _PASS_ENTRY, _DENSE_PASS_ENTRY = 60.0, 2.2, 0.6
+
+#: Working sets. The least number of columns; an entry of all columns in the pass that chooses the next set,
+#: of dense and of sparse columns, and what else that takes; an entry that is copied by columns for coordinate
+#: descent; and the cube of a set's columns in minimising on their Gram matrix.
+_FEWEST_OF_SET, _CHOOSING_DENSE_ENTRY, _CHOOSING_ENTRY, _CHOOSING = 10, 0.25, 1.3, 4e5
+_BY_COLUMNS, _CUBE = 8.0, 0.05
 
 #: Multinomial. Coordinate descent: an entry of a class in all passes, of sparse and of dense columns. All
 #: columns at once: a weight per row, and a pair of weights over all rows.
@@ -354,3 +363,51 @@ def of_few_rows(n_samples: int, columns: int, entries: float) -> tuple[float, fl
     by_kernel = (_ROW_PAIR * entries + _ROW_CUBE * n_samples) * n_samples
     by_products = _SOME_PRODUCTS * (entries + _PRODUCT_ROW) + _SOME_COLUMNS_PRODUCTS * columns / n_samples
     return by_kernel, by_products
+
+
+def of_first_set(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
+    """Columns whose Gram matrix costs as much as the pass over all columns that chooses them.
+
+    Parameters
+    ----------
+    n_samples, widths, densities
+        As for :func:`of_all_rows`.
+    """
+    dense, columns = dense_columns(widths, densities), sum(widths)
+    entries = entries_of_row(widths, densities) - dense
+    choosing = n_samples * (_CHOOSING_DENSE_ENTRY * dense + _CHOOSING_ENTRY * entries) + _CHOOSING
+    if dense == columns:
+        each = _PAIR * n_samples
+    else:
+        squares = sum(width * density**2 for width, density in zip(widths, densities)) / columns
+        each = 0.5 * _SPARSE_PAIR * n_samples * squares
+    return max(_FEWEST_OF_SET, int(math.sqrt(choosing / (each + _SQUARE))))
+
+
+def of_columns_on_gram(n_samples: int, columns: float, dense: float, entries: float, squares: float) -> float:
+    """A Gram matrix of some columns, and minimising on it; nanoseconds for all rows.
+
+    Parameters
+    ----------
+    n_samples : int
+    columns, dense : float
+        Number of columns, and of dense ones among them.
+    entries, squares : float
+        Entries of the others, and the sum over rows of their squared number.
+    """
+    pairs = 0.5 * of_pair(int(columns - dense), dense=False) * squares
+    pairs += _CROSS_PAIR * dense * entries + _FUSED_PAIR * n_samples * dense**2
+    return pairs + _SQUARE * columns**2 + _CUBE * columns**3
+
+
+def of_passes(entries: float, dense: float, everything: float) -> float:
+    """Coordinate descent on some columns, and a copy of all by columns; nanoseconds for all rows.
+
+    Parameters
+    ----------
+    entries, dense : float
+        Entries of sparse and of dense ones among them.
+    everything : float
+        Entries of all columns.
+    """
+    return _PASSES * (_PASS_ENTRY * entries + _DENSE_PASS_ENTRY * dense) + _BY_COLUMNS * everything

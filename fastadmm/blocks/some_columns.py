@@ -1,0 +1,85 @@
+"""A copy of some columns of several blocks, each kind stored as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.blocks.mixed import Mixed, Rows
+from fastadmm.blocks.side_by_side import Beside
+from fastadmm.engine.engine import Engine
+
+__all__ = ["some_columns"]
+
+Array = np.ndarray
+
+
+def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) -> tuple[Rows, Array]:
+    """Some columns, and their numbers in the order in which they stand: sparse ones before dense ones.
+
+    Parameters
+    ----------
+    blocks : sequence of FeatureBlock, of shape (N, d_m)
+        Of which :func:`fastadmm.blocks.side_by_side.can_stand_side_by_side`.
+    chosen : ndarray of int64, shape (k,)
+        Numbers of columns, counted over all blocks, ascending.
+    engine : Engine
+
+    Returns
+    -------
+    rows : CSRBlock, Beside or Mixed, of shape (N, k)
+    numbers : ndarray of int64, shape (k,)
+    """
+    ends = np.cumsum([block.shape[1] for block in blocks])
+    starts = ends - [block.shape[1] for block in blocks]
+    own = [chosen[slice(*np.searchsorted(chosen, span))] - span[0] for span in zip(starts, ends)]
+    parts = [(block, numbers, start) for block, numbers, start in zip(blocks, own, starts) if len(numbers)]
+    sparse = [part for part in parts if isinstance(part[0], CSRBlock)]
+    dense = [part for part in parts if isinstance(part[0], DenseBlock)]
+    order = np.concatenate([numbers + start for _, numbers, start in [*sparse, *dense]])
+    if not sparse:
+        return _dense(dense, engine), order
+    if not dense:
+        return _sparse(sparse, engine), order
+    return Mixed(_sparse(sparse, engine), _dense(dense, engine)), order
+
+
+def _dense(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> Beside:
+    from fastadmm.kernels.some_columns import copy_some
+
+    n, first = parts[0][0].shape[0], 0
+    out = np.empty((n, sum(len(numbers) for _, numbers, _ in parts)))
+    for block, numbers, _ in parts:
+        assert isinstance(block, DenseBlock)
+        engine.over_rows(copy_some, engine.leaves(n), block.matrix, numbers, first, out)
+        first += len(numbers)
+    return Beside([out])
+
+
+def _sparse(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> CSRBlock:
+    from fastadmm.kernels.some_columns import append_some, count_some
+
+    n, first, arrays = parts[0][0].shape[0], 0, []
+    counts = np.zeros(n, dtype=np.int64)
+    for block, numbers, _ in parts:
+        assert isinstance(block, CSRBlock)
+        places = np.full(block.shape[1], -1, dtype=np.int32)
+        places[numbers] = np.arange(first, first + len(numbers))
+        arrays.append((block.indptr, block.indices, block.data, places))
+        engine.over_rows(count_some, engine.leaves(n), block.indptr, block.indices, places, counts)
+        first += len(numbers)
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    indices = np.empty(int(indptr[-1]), dtype=np.uint16 if first <= 2**16 else np.uint32)
+    data, ends = np.empty(len(indices)), indptr[:-1].copy()
+    for given in arrays:
+        engine.over_rows(append_some, engine.leaves(n), *given, ends, indices, data)
+    found = CSRBlock.of_sorted(indptr, indices, data, first)
+    if engine.shares_rows:  # the rows of all workers are cut the same
+        entries = engine.sums(
+            lambda rows: np.array([float(indptr[rows[1]] - indptr[rows[0]])]), engine.leaves(n), light=True
+        )
+        found.density = float(entries[0]) / (engine.all_rows(n) * first)
+    return found

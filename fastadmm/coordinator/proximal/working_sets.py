@@ -1,0 +1,204 @@
+r"""The best weights of many columns from few of them: Newton's method over growing working sets.
+
+Most weights of a model with a norm are zero, and a Hessian over all columns is work for nothing. A *working
+set* (Johnson and Guestrin 2015) has the columns with weights and as many again of those that pull most;
+:mod:`fastadmm.coordinator.proximal.narrow_newton` minimises over a copy of it, and one pass over all columns
+tells which are missing. The first set is so large that its Gram matrix costs about as much as that pass.
+Only what the columns left out can cost in the bound decides on the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, each_image
+from fastadmm.blocks.mixed import Mixed, Rows
+from fastadmm.blocks.some_columns import some_columns
+from fastadmm.coordinator.certificate import PrimalValue, primal_value
+from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns
+from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.coordinator.subspace.work_of_ways import of_columns_on_gram, of_first_set, of_passes
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["WorkingSets"]
+
+Array = np.ndarray
+
+_MAX_SETS = 30
+
+#: A set that may have more than this share of the columns has all that pull.
+_MOST = 0.5
+
+
+#: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up
+#: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
+_HESSIANS, _CLEARLY = 2.0, 0.5
+
+#: Where no weight moves although some pull by so many times the norm's factor, there is no curvature.
+_STUCK = 1.001
+
+#: Columns that pull by this share of the norm's factor may be in a set: with others in it some pull more.
+_NEARLY = 0.8
+
+#: Share of the columns that pull beyond the norm after the first set which will have weights.
+_LIKELY = 0.5
+
+#: Over a set that is not the last, of what the columns left out cost; at first, of the loss.
+_ROUGH = 1e-3
+
+
+class Found(NamedTuple):
+    """Where working sets have led.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (d,)
+        Weights of all columns.
+    primal : PrimalValue
+        Loss and gradient there.
+    slope : ndarray of shape (d,)
+        Products of the columns with the gradient.
+    total : ndarray of shape (N,), or None
+        Of the columns with their weights; None where these are those at the start.
+    ended : bool
+        False if coordinate descent is next: it costs less, or the loss has no curvature here.
+    """
+
+    coefficients: Array
+    primal: PrimalValue
+    slope: Array
+    total: Array | None
+    ended: bool
+
+
+class WorkingSets:
+    """Working sets of the columns of all parties of this process.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a smooth convex loss and one predictor per sample.
+    penalty : PartyPenalty
+        Of every party: a sum over weights, with a norm.
+    sizes : ndarray of shape (d,)
+        Lengths of the columns, up to a common factor; positive.
+    engine : Engine
+    """
+
+    def __init__(self, problem: Problem, penalty: PartyPenalty, sizes: Array, engine: Engine) -> None:
+        self.problem, self.party, self.sizes, self.engine = problem, penalty, sizes, engine
+        n = engine.all_rows(problem.n_samples)
+        widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
+        self._entries = n * entries_of_row(widths, densities)
+        self._first = of_first_set(n, widths, densities)
+
+    def minimise(self, c: Array, primal: PrimalValue, goal: float, enough: float, always: bool) -> Found:
+        """Grow sets from weights on; never returns worse ones.
+
+        Parameters
+        ----------
+        c : ndarray of shape (d,)
+            Weights of all parties in the set.
+        primal : PrimalValue
+            Loss and gradient there.
+        goal : float
+            As of :func:`minimise_over_all_columns`.
+        enough : float
+            What columns that are left out may cost in the bound. Summed scaling.
+        always : bool
+            Whether to go on however large sets become.
+        """
+        problem, engine, quadratic = self.problem, self.engine, self.problem.loss.name == "squared"
+        l1 = self.party.coefficients[0]
+        c, slope, total = c.copy(), self._slopes(primal.gradient), None
+        tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
+        span: StackedSpan | None = None
+        for _ in range(_MAX_SETS):
+            pull = self._pull(slope)
+            missing, chosen = self._missing(pull, c), self._chosen(pull, c)
+            complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
+            if complete and (span is None or aim <= goal):
+                break
+            aim = goal
+            if not complete:
+                if not quadratic:  # the parabola's minimiser is that of the loss
+                    aim = max(goal, _ROUGH * (abs(primal.loss) if span is None else missing))
+                rows, numbers = some_columns(problem.blocks, chosen, engine)
+                # About half of the columns that pull at first will have weights in the end.
+                likely = 1.0 if span is None else _LIKELY * float((pull > l1).sum()) / len(chosen)
+                if not (always or self._pays(rows, max(1.0, likely))):
+                    return Found(c, primal, slope, total, False)
+                span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
+                tried[:], own = False, c[numbers]
+                tried[chosen] = True
+                total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
+            assert span is not None
+            assert total is not None
+            point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
+            found = minimise_over_all_columns(problem, self.party, span, point, aim, hessian)
+            still = np.array_equal(c[numbers], found.coefficients)
+            c[numbers], total = found.coefficients, found.total
+            assert found.gradient is not None
+            sums = found.sums or engine.total_and_size(found.gradient)
+            known = found.loss, found.gradient, sums
+            primal = primal_value(problem, total, found.intercept, engine, known)
+            slope = self._slopes(primal.gradient)
+            if still and not engine.shares_rows and (pull[c == 0.0] > _STUCK * l1).any():
+                return Found(c, primal, slope, total, False)  # all rows are where the loss is linear
+        return Found(c, primal, slope, total, True)
+
+    def _span(self, rows: Rows) -> StackedSpan:
+        return StackedSpan(loss_alone(self.problem), rows, self.engine)
+
+    def _slopes(self, gradient: Array) -> Array:
+        images = each_image(self.problem.blocks, gradient, self.engine)
+        assert images is not None
+        return np.concatenate(images)
+
+    def _pull(self, slope: Array) -> Array:
+        """How much a weight at zero is pulled away from it."""
+        low, high = self.party.constraint.bounds
+        if low < 0.0 < high:
+            return np.abs(slope)
+        return np.maximum(slope if low < 0.0 else 0.0, -slope if high > 0.0 else 0.0)
+
+    def _missing(self, pull: Array, c: Array) -> float:
+        """What pulls beyond the norm's factor cost: the bound is that of a gradient scaled down to it."""
+        l1, l2 = self.party.coefficients
+        excess = np.where(c == 0.0, pull - l1, 0.0)
+        largest = float(excess.max(initial=0.0))
+        if not largest > 0.0:
+            return 0.0
+        scaled = largest / (l1 + largest) * (l1 * float(np.abs(c).sum()) + l2 * float(c @ c))
+        if l2 == 0.0:
+            return scaled
+        excess = np.maximum(excess, 0.0)
+        return min(scaled, 0.5 * float(excess @ excess) / l2)
+
+    def _chosen(self, pull: Array, c: Array) -> Array:
+        """Columns with weights, and up to as many of those that pull most for their sizes, ascending."""
+        used = c != 0.0
+        excess = (pull - (_NEARLY if used.any() else 1.0) * self.party.coefficients[0]) / self.sizes
+        excess[used] = np.inf
+        most = max(2 * int(np.count_nonzero(used)), self._first)
+        if most < _MOST * len(excess):
+            excess[np.argpartition(-excess, most)[most:]] = -np.inf
+        return np.flatnonzero(excess > 0.0)
+
+    def _pays(self, rows: Rows, more: float) -> bool:
+        """Whether Newton's method over so many times more columns costs clearly less than the alternative."""
+        sparse = rows if isinstance(rows, CSRBlock) else rows.sparse if isinstance(rows, Mixed) else None
+        dense = rows.shape[1] - (0 if sparse is None else sparse.shape[1])
+        lengths = np.zeros(1) if sparse is None else np.diff(sparse.indptr).astype(np.float64)
+        n, entries, dense = rows.shape[0], more * float(lengths.sum()), more * dense
+        cost = of_columns_on_gram(n, more * rows.shape[1], dense, entries, more**2 * float(lengths @ lengths))
+        cost *= 1.0 if self.problem.loss.name == "squared" else _HESSIANS
+        return cost <= _CLEARLY * of_passes(entries, n * dense, self._entries)
