@@ -53,6 +53,7 @@ def sampled_start(
         for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
             numbers = chosen_rows(n, stride, engine)
             own = SomeRowsEngine(engine, numbers, n)
+            part: Rows
             if isinstance(rows, CSRBlock):
                 part = some_rows(rows, numbers, own.later)
             else:
