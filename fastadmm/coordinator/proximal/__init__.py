@@ -16,9 +16,9 @@ Where the gap stands still
     method).
 
 All columns, in one process
-    ``narrow`` with ``narrow_newton`` (few: sent at once), ``stacked`` with ``working_sets`` and
-    ``coordinate_newton`` (read in place), ``wide`` with ``predictor_newton`` (few rows), ``kinked_columns``
-    with ``kinked_work`` and ``interior_point`` (losses with kinks); ``small_steps`` for all of them. Several
-    classes:
-    ``narrow_classes``, ``narrow_class_newton``, ``class_coordinate_newton``.
+    ``narrow`` with ``narrow_newton`` (few: sent at once), ``stacked`` with
+    ``sampled_columns``, ``working_sets`` and ``coordinate_newton`` (read in place), ``wide`` with
+    ``predictor_newton`` (few rows), ``kinked_columns`` with ``kinked_work`` and ``interior_point`` (losses
+    with kinks); ``small_steps`` for all of them. Several classes: ``narrow_classes``,
+    ``narrow_class_newton``, ``class_coordinate_newton``.
 """

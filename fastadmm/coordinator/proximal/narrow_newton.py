@@ -24,7 +24,7 @@ from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["loss_alone", "minimise_over_all_columns"]
+__all__ = ["loss_alone", "minimise_over_all_columns", "of_promise"]
 
 Array = np.ndarray
 
@@ -49,6 +49,11 @@ def loss_alone(problem: Problem) -> SomeRows:
     """What the span needs of a problem whose penalty is added elsewhere."""
     whole = problem.y, problem.weight, problem.offset, 0.0, problem.total_weight, problem.fit_intercept
     return SomeRows(problem.loss, *whole)
+
+
+def of_promise(promised: float, objective: float) -> float:
+    """The goal, as of :func:`minimise_over_all_columns`, that a last step reaches which promises so much."""
+    return math.sqrt(promised * abs(objective)) / _OF_GAP
 
 
 def minimise_over_all_columns(

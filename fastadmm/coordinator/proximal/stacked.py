@@ -31,6 +31,7 @@ from fastadmm.coordinator.proximal.narrow import (
 from fastadmm.coordinator.proximal.narrow_classes import NarrowClassesMethod
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.coordinator.proximal.sampled_columns import begins_with_samples, sampled_columns
 from fastadmm.coordinator.proximal.working_sets import WorkingSets
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
@@ -204,8 +205,11 @@ class StackedProximalMethod(NarrowProximalMethod):
         return self._move_to_all(found.coefficients.T, found.intercept, found.total)
 
     def minimise(self, point: SpanPoint, objective: float) -> float:
-        point.coefficients = np.concatenate(self.weights())
-        found = self.best(self._rows, point, objective, SpanHessian(self.problem.fit_intercept))
+        point.coefficients, hessian = np.concatenate(self.weights()), SpanHessian(self.problem.fit_intercept)
+        if self._begins_with_samples and not point.coefficients.any():
+            given = self.problem, self.parties[0].penalty, self._rows, point.intercept
+            point = sampled_columns(*given, hessian)
+        found = self.best(self._rows, point, objective, hessian)
         return self._move_to_all(found.coefficients, found.intercept, found.total)
 
     def _move_to_all(self, weights: Array, intercept: Any, total: Array) -> float:
@@ -236,8 +240,13 @@ class StackedProximalMethod(NarrowProximalMethod):
         return bool(np.all(move * size <= _UNSEEN * abs(primal.loss)))
 
     @cached_property
+    def _begins_with_samples(self) -> bool:
+        one = self.problem.n_outputs == 1
+        return one and self.way == "gram" and begins_with_samples(self.problem, self.engine)
+
+    @cached_property
     def _sets(self) -> WorkingSets | None:
-        if not goes_by_working_sets(self.problem):
+        if self._begins_with_samples or not goes_by_working_sets(self.problem):
             return None
         sizes = np.concatenate([party.span.scale for party in self.parties])
         return WorkingSets(self.problem, self.parties[0].penalty, sizes, self.engine)

@@ -19,10 +19,10 @@ from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["sampled_start"]
+__all__ = ["ACCURACY", "give_back_samples", "sampled_start", "samples_of"]
 
 #: Accuracy of a sample's minimiser, times the loss and columns per row: below its statistical error.
-_ACCURACY = 0.1
+ACCURACY = 0.1
 
 
 def sampled_start(
@@ -46,8 +46,24 @@ def sampled_start(
     SpanPoint
         The given point itself if there are no samples.
     """
-    n, d = rows.shape
-    samples = []
+    n, d = engine.all_rows(rows.shape[0]), rows.shape[1]
+    samples = samples_of(problem, rows, engine)
+    for stride, span in samples:
+        begin = span.unmeasured(point.coefficients, point.intercept)
+        point = descend(span, begin, 0.0, hessian, ACCURACY * stride * d / n)
+    give_back_samples(samples, engine)
+    return point
+
+
+def samples_of(problem: Problem | SomeRows, rows: Rows, engine: Engine) -> list[tuple[int, StackedSpan]]:
+    """Copies of growing samples of rows, as spans, and of how many rows each has one.
+
+    Parameters
+    ----------
+    problem, rows, engine
+        As for :func:`sampled_start`.
+    """
+    (n, d), samples = rows.shape, []
     # All samples are copied in one call, before passes over rows sweep the interpreter out of the caches.
     with engine.gathering():
         for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
@@ -60,10 +76,11 @@ def sampled_start(
                 part = rows.some_rows(numbers, own.later)
             some = SomeRows.of(problem, numbers, own.later, stride)
             samples.append((stride, StackedSpan(some, part, own)))
-    for stride, span in samples:
-        begin = span.unmeasured(point.coefficients, point.intercept)
-        point = descend(span, begin, 0.0, hessian, _ACCURACY * stride * d / engine.all_rows(n))
+    return samples
+
+
+def give_back_samples(samples: list[tuple[int, StackedSpan]], engine: Engine) -> None:
+    """Let go of samples' rows, of :func:`samples_of`: their memory is given back by all threads."""
     for _, span in samples:
         if isinstance(span.rows, Beside):
             span.rows.give_back(engine)
-    return point

@@ -128,7 +128,9 @@ class SomeRows:
     fit_intercept: bool
 
     @classmethod
-    def of(cls, problem: Problem, rows: np.ndarray, engine: Engine, heavier: float = 1.0) -> SomeRows:
+    def of(
+        cls, problem: Problem | SomeRows, rows: np.ndarray, engine: Engine, heavier: float = 1.0
+    ) -> SomeRows:
         """The rows with these numbers, of shape (n,), and their weights times ``heavier``.
 
         ``engine`` is that of the chosen rows.

@@ -1,0 +1,65 @@
+"""The start of proximal Newton steps over all columns of many rows: the minimiser for a sample of the rows.
+
+As :mod:`fastadmm.coordinator.subspace.sampled_start` has it for ridge. What is known of the sample's Hessian
+serves the steps over all rows, as long as these contract.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns, of_promise
+from fastadmm.coordinator.subspace.row_samples import strides
+from fastadmm.coordinator.subspace.sampled_start import ACCURACY, give_back_samples, samples_of
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["begins_with_samples", "sampled_columns"]
+
+#: With more columns working sets are less work, unless most weights are not zero.
+_MOST_COLUMNS = 128
+
+
+def begins_with_samples(problem: Problem, engine: Engine) -> bool:
+    """Whether there are so many rows, and so few columns, that samples save most of the work.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    """
+    n, columns = engine.all_rows(problem.n_samples), sum(block.shape[1] for block in problem.blocks)
+    return columns <= _MOST_COLUMNS and bool(strides(n, columns, problem.loss.name == "squared"))
+
+
+def sampled_columns(
+    problem: Problem, penalty: PartyPenalty, span: StackedSpan, intercept: float, hessian: SpanHessian
+) -> SpanPoint:
+    """The minimiser for the largest sample, from zero, as a point of all rows.
+
+    Parameters
+    ----------
+    problem, penalty
+        As for :func:`minimise_over_all_columns`.
+    span : StackedSpan
+        Of all rows.
+    intercept : float
+        To begin with.
+    hessian : SpanHessian
+        Becomes that of the sample.
+    """
+    (n, d), engine = span.rows.shape, span.engine
+    c = np.zeros(d)
+    samples = samples_of(loss_alone(problem), span.rows, engine)
+    for stride, some in samples:
+        point = some.at_weights(c, intercept).point
+        left = ACCURACY * stride * d / engine.all_rows(n) * abs(point.loss)
+        goal = of_promise(left, point.loss)
+        found = minimise_over_all_columns(problem, penalty, some, point, goal, hessian)
+        c, intercept = found.coefficients, found.intercept
+    give_back_samples(samples, engine)
+    return span.at_weights(c, intercept).point
