@@ -1,4 +1,4 @@
-"""A copy of some columns of several blocks, each kind stored as it is."""
+"""A copy of some columns of several blocks, each kind stored as it is; of all columns where one is needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.blocks.mixed import Mixed, Rows
+from fastadmm.blocks.mixed import Mixed, Rows, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.engine.engine import Engine
 
@@ -18,6 +18,8 @@ Array = np.ndarray
 
 def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) -> tuple[Rows, Array]:
     """Some columns, and their numbers in the order in which they stand: sparse ones before dense ones.
+
+    All columns are as of :func:`fastadmm.blocks.mixed.rows_of_all`.
 
     Parameters
     ----------
@@ -34,6 +36,9 @@ def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) 
     """
     ends = np.cumsum([block.shape[1] for block in blocks])
     starts = ends - [block.shape[1] for block in blocks]
+    if len(chosen) == ends[-1]:
+        order = np.concatenate([chosen[starts[m] : ends[m]] for m in in_order(blocks)])
+        return rows_of_all(blocks, engine), order
     own = [chosen[slice(*np.searchsorted(chosen, span))] - span[0] for span in zip(starts, ends)]
     parts = [(block, numbers, start) for block, numbers, start in zip(blocks, own, starts) if len(numbers)]
     sparse = [part for part in parts if isinstance(part[0], CSRBlock)]

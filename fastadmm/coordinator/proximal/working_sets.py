@@ -34,9 +34,9 @@ Array = np.ndarray
 
 _MAX_SETS = 30
 
-#: A set that may have more than this share of the columns has all that pull.
+#: A set that may have more than this share of the columns has all that pull; and if these are more than this
+#: share, all columns: a larger Gram matrix costs less than a second one.
 _MOST = 0.5
-
 
 #: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up
 #: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
@@ -189,9 +189,10 @@ class WorkingSets:
         excess = (pull - (_NEARLY if used.any() else 1.0) * self.party.coefficients[0]) / self.sizes
         excess[used] = np.inf
         most = max(2 * int(np.count_nonzero(used)), self._first)
-        if most < _MOST * len(excess):
-            excess[np.argpartition(-excess, most)[most:]] = -np.inf
-        return np.flatnonzero(excess > 0.0)
+        chosen = np.flatnonzero(excess > 0.0)
+        if most < min(_MOST * len(excess), len(chosen)):
+            return np.sort(chosen[np.argpartition(-excess[chosen], most)[:most]])
+        return chosen if len(chosen) < _MOST * len(excess) else np.arange(len(excess))
 
     def _pays(self, rows: Rows, more: float) -> bool:
         """Whether Newton's method over so many times more columns costs clearly less than the alternative."""
