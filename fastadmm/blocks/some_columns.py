@@ -64,27 +64,29 @@ def _dense(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> 
 
 
 def _sparse(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> CSRBlock:
-    from fastadmm.kernels.some_columns import append_some, count_some
+    from fastadmm.kernels.some_columns import append_some, find_some
 
     n, first, arrays = parts[0][0].shape[0], 0, []
-    counts = np.zeros(n, dtype=np.int64)
+    indptr = np.zeros(n + 1, dtype=np.int64)
     for block, numbers, _ in parts:
         assert isinstance(block, CSRBlock)
-        places = np.full(block.shape[1], -1, dtype=np.int32)
+        places, counts = np.full(block.shape[1], -1, dtype=np.int32), np.zeros(n, dtype=np.int64)
         places[numbers] = np.arange(first, first + len(numbers))
-        arrays.append((block.indptr, block.indices, block.data, places))
-        engine.over_rows(count_some, engine.leaves(n), block.indptr, block.indices, places, counts)
+        # Only as much of these as is found takes memory.
+        found = np.empty(len(block.data), dtype=np.int64), np.empty(len(block.data), dtype=np.int64), counts
+        engine.over_rows(find_some, engine.leaves(n), block.indptr, block.indices, places, *found)
+        arrays.append((block.indptr, block.indices, block.data, places, *found))
+        indptr[1:] += counts
         first += len(numbers)
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(counts, out=indptr[1:])
+    np.cumsum(indptr, out=indptr)
     indices = np.empty(int(indptr[-1]), dtype=np.uint16 if first <= 2**16 else np.uint32)
     data, ends = np.empty(len(indices)), indptr[:-1].copy()
     for given in arrays:
         engine.over_rows(append_some, engine.leaves(n), *given, ends, indices, data)
-    found = CSRBlock.of_sorted(indptr, indices, data, first)
+    rows = CSRBlock.of_sorted(indptr, indices, data, first)
     if engine.shares_rows:  # the rows of all workers are cut the same
         entries = engine.sums(
             lambda rows: np.array([float(indptr[rows[1]] - indptr[rows[0]])]), engine.leaves(n), light=True
         )
-        found.density = float(entries[0]) / (engine.all_rows(n) * first)
-    return found
+        rows.density = float(entries[0]) / (engine.all_rows(n) * first)
+    return rows

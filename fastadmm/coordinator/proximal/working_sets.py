@@ -139,7 +139,8 @@ class WorkingSets:
                 span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
                 tried[:], own = False, c[numbers]
                 tried[chosen] = True
-                total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
+                if total is None:
+                    total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
             assert span is not None
             assert total is not None
             point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
