@@ -88,7 +88,9 @@ def test_where_sets_become_large_coordinate_descent_follows(monkeypatch):
 def test_a_set_of_more_than_half_of_the_columns_has_all(with_weights, chosen):
     method = Solver(problem("dense")).method
     method.prepare_parties()
-    assert len(method._sets._chosen(np.zeros(70), 1.0 * (np.arange(70) < with_weights))) == chosen
+    weights = 1.0 * (np.arange(70) < with_weights)
+    assert len(method._sets._chosen(np.zeros(70), weights, True)) == chosen
+    assert len(method._sets._chosen(np.zeros(70), weights, False)) == with_weights
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])
