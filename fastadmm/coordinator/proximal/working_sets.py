@@ -34,9 +34,9 @@ Array = np.ndarray
 
 _MAX_SETS = 30
 
-#: A set that may have more than this share of the columns has all that pull; and if these are more than this
-#: share, all columns where these may be: a larger Gram matrix costs less than a second one.
-_MOST = 0.5
+#: A set that may have more than this share of the columns has all that pull; and if these are more than the
+#: second share, all columns where these may be: a larger Gram matrix costs less than a second one.
+_MOST, _NEARLY_ALL = 0.5, 0.8
 
 #: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up
 #: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
@@ -193,7 +193,7 @@ class WorkingSets:
         chosen = np.flatnonzero(excess > 0.0)
         if most < min(_MOST * len(excess), len(chosen)):
             return np.sort(chosen[np.argpartition(-excess[chosen], most)[:most]])
-        return np.arange(len(excess)) if all_may_be and len(chosen) > _MOST * len(excess) else chosen
+        return np.arange(len(excess)) if all_may_be and len(chosen) > _NEARLY_ALL * len(excess) else chosen
 
     def _pays(self, rows: Rows, more: float) -> bool:
         """Whether Newton's method over so many times more columns costs clearly less than the alternative."""
