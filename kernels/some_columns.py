@@ -20,7 +20,7 @@ def find_some(indptr, indices, places, entries, rows, counts, start, stop):
     indices : ndarray of unsigned int, shape (nnz,)
     places : ndarray of int32, shape (d,)
         Number that a column has among those that are wanted; -1 of others.
-    entries, rows : ndarray of int64, shape (nnz,)
+    entries, rows : ndarray of unsigned int, shape (nnz,)
         Numbers of the entries found, and their rows, from that of the range's first entry on.
     counts : ndarray of int64, shape (N,)
         How many each row has; zero before.

@@ -73,7 +73,8 @@ def _sparse(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) ->
         places, counts = np.full(block.shape[1], -1, dtype=np.int32), np.zeros(n, dtype=np.int64)
         places[numbers] = np.arange(first, first + len(numbers))
         # Only as much of these as is found takes memory.
-        found = np.empty(len(block.data), dtype=np.int64), np.empty(len(block.data), dtype=np.int64), counts
+        number = np.uint32 if max(n, len(block.data)) < 2**32 else np.uint64
+        found = np.empty(len(block.data), dtype=number), np.empty(len(block.data), dtype=number), counts
         engine.over_rows(find_some, engine.leaves(n), block.indptr, block.indices, places, *found)
         arrays.append((block.indptr, block.indices, block.data, places, *found))
         indptr[1:] += counts
