@@ -526,6 +526,9 @@ def test_command_line_and_model(cancer: tuple, tmp_path: Path) -> None:
     X, y = cancer
     data = write_blocks(tmp_path / "a.parts", split(X, 2), y)
     options = ("--regularizer", "elastic_net", "--l1-ratio", "0.3", "--constraint", "nonnegative")
+    config = tmp_path / "run.toml"
+    config.write_text("history = 20\n")  # by directions: more rounds than one
+    options += ("--config", config)
     assert run("train", data, "--lambda", "0.01", "--out", tmp_path / "run", *options) == 0
     model = open_model(tmp_path / "run")
     assert model.penalty == {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "nonnegative"}
