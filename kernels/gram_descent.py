@@ -14,8 +14,8 @@ from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["gram_descent", "group_descent"]
 
-#: No violation is asked for below this share of what rounds: ``G_jj |x_j|``, in units of the tolerance.
-_ROUNDED = 1e-3
+#: No violation is asked for below this share of ``G_jj |x_j|``, which rounds.
+_ROUNDED = 1e-15
 
 #: Passes over the moving weights between two passes over all.
 _INNER_PASSES = 50
@@ -77,21 +77,20 @@ def gram_descent(gram, slope, origin, l1, l2, low, high, x, gradient, tolerance,
         Whether the tolerance was reached.
     """
     d = len(x)
-    scale = 0.0
+    limit = 0.0
     for j in range(d):
         x[j] = min(max(x[j], low), high)
         curvature = gram[j, j] + l2
         if curvature > 0.0:
             size = abs(slope[j]) + gram[j, j] * abs(x[j] - origin[j]) + l1
-            size = max(size, _ROUNDED * gram[j, j] * abs(x[j]))
-            scale = max(scale, size / math.sqrt(curvature))
+            least = max(tolerance * size, _ROUNDED * gram[j, j] * abs(x[j]))
+            limit = max(limit, least / math.sqrt(curvature))
         gradient[j] = slope[j]
     for j in range(d):
         move = x[j] - origin[j]
         if move != 0.0:
             for k in range(d):
                 gradient[k] += move * gram[j, k]
-    limit = tolerance * scale
     passes = 0
     while passes < max_passes:
         worst = 0.0

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.policy import kernel
 
-__all__ = ["append_some", "copy_some", "count_some"]
-
-
-@inline
-def _kept(indptr, indices, places, entries, rows, start, stop):
-    """Write entries of a range of rows that are in some columns, and their rows; returns how many.
-
-    Entry by entry, and none of it branches: neither the lengths of short rows nor columns can be predicted.
-    """
-    begin, end = np.uint64(indptr[start]), np.uint64(indptr[stop])
-    begins = np.zeros(end - begin + np.uint64(1), dtype=np.int32)
-    for i in range(start + 1, stop):
-        begins[np.uint64(indptr[i]) - begin] += 1
-    row, count = start, np.uint64(0)
-    for k in range(begin, end):
-        row += begins[k - begin]
-        entries[count] = k
-        rows[count] = row
-        count += np.uint64(places[indices[k]] >= 0)
-    return count
+__all__ = ["append_some", "copy_some", "find_some"]
 
 
 @kernel
-def count_some(indptr, indices, places, counts, start, stop):
-    """Add to ``counts`` of shape (N,) how many entries of a range of sparse rows are in some columns.
+def find_some(indptr, indices, places, entries, rows, counts, start, stop):
+    """Find the entries of a range of sparse rows that are in some columns.
+
+    Entry by entry, and none of it branches: neither the lengths of short rows nor columns can be predicted.
 
     Parameters
     ----------
@@ -37,33 +20,47 @@ def count_some(indptr, indices, places, counts, start, stop):
     indices : ndarray of unsigned int, shape (nnz,)
     places : ndarray of int32, shape (d,)
         Number that a column has among those that are wanted; -1 of others.
+    entries, rows : ndarray of unsigned int, shape (nnz,)
+        Numbers of the entries found, and their rows, from that of the range's first entry on.
     counts : ndarray of int64, shape (N,)
+        How many each row has; zero before.
     start, stop : int
         Row range.
     """
-    most = indptr[stop] - indptr[start] + 1
-    entries, rows = np.empty(most, np.int64), np.empty(most, np.int64)
-    for place in range(_kept(indptr, indices, places, entries, rows, start, stop)):
-        counts[rows[place]] += 1
+    begin, end = np.uint64(indptr[start]), np.uint64(indptr[stop])
+    begins = np.zeros(end - begin + np.uint64(1), dtype=np.int32)
+    for i in range(start + 1, stop):
+        begins[np.uint64(indptr[i]) - begin] += 1
+    row, place = start, begin
+    for k in range(begin, end):
+        row += begins[k - begin]
+        entries[place] = k
+        rows[place] = row
+        place += np.uint64(places[indices[k]] >= 0)
+    for k in range(begin, place):
+        counts[rows[k]] += 1
 
 
 @kernel
-def append_some(indptr, indices, data, places, ends, out_indices, out_data, start, stop):
+def append_some(
+    indptr, indices, data, places, entries, rows, counts, ends, out_indices, out_data, start, stop
+):
     """Write the entries of a range of sparse rows that are in some columns behind those that the rows have.
 
     Parameters
     ----------
-    indptr, indices, places, start, stop
-        As of :func:`count_some`.
+    indptr, indices, places, entries, rows, counts, start, stop
+        As of :func:`find_some`, which has found the entries.
     data : ndarray of shape (nnz,)
     ends : ndarray of int64, shape (N,)
         Where each row's next entry goes; moved on.
     out_indices : ndarray of unsigned int
     out_data : ndarray
     """
-    most = indptr[stop] - indptr[start] + 1
-    entries, rows = np.empty(most, np.int64), np.empty(most, np.int64)
-    for place in range(_kept(indptr, indices, places, entries, rows, start, stop)):
+    begin, found = indptr[start], 0
+    for i in range(start, stop):
+        found += counts[i]
+    for place in range(np.uint64(begin), np.uint64(begin + found)):
         k, end = np.uint64(entries[place]), ends[rows[place]]
         out_indices[end] = places[indices[k]]
         out_data[end] = data[k]

@@ -171,6 +171,16 @@ def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: t
     assert np.allclose(gradient, gram @ x - right, atol=1e-9)
 
 
+def test_gram_descent_beside_a_large_weight_leaves_no_more_than_asked() -> None:
+    from fastadmm.kernels.gram_descent import gram_descent
+
+    gram = np.array([[1e12, 0.0, 0.0], [0.0, 1.0, 0.99], [0.0, 0.99, 1.0]])
+    slope, origin = np.array([0.0, -1.0, -1.0]), np.array([1.0, 0.0, 0.0])
+    x, gradient = origin.copy(), np.empty(3)
+    assert gram_descent(gram, slope, origin, 0.0, 0.0, -np.inf, np.inf, x, gradient, 1e-4, 10_000)
+    assert np.abs(gradient).max() < 2e-4
+
+
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_x_updates_reach_the_fixed_point(regularizer: Regularizer, constraint: Constraint) -> None:
@@ -516,6 +526,9 @@ def test_command_line_and_model(cancer: tuple, tmp_path: Path) -> None:
     X, y = cancer
     data = write_blocks(tmp_path / "a.parts", split(X, 2), y)
     options = ("--regularizer", "elastic_net", "--l1-ratio", "0.3", "--constraint", "nonnegative")
+    config = tmp_path / "run.toml"
+    config.write_text("history = 20\n")  # by directions: more rounds than one
+    options += ("--config", config)
     assert run("train", data, "--lambda", "0.01", "--out", tmp_path / "run", *options) == 0
     model = open_model(tmp_path / "run")
     assert model.penalty == {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "nonnegative"}

@@ -84,11 +84,21 @@ def test_where_sets_become_large_coordinate_descent_follows(monkeypatch):
     assert found.objective == pytest.approx(known.objective, rel=3e-8)
 
 
+@pytest.mark.parametrize(("with_weights", "chosen"), [(40, 40), (60, 70)])
+def test_a_set_of_nearly_all_columns_has_all(with_weights, chosen):
+    method = Solver(problem("dense")).method
+    method.prepare_parties()
+    weights = 1.0 * (np.arange(70) < with_weights)
+    assert len(method._sets._chosen(np.zeros(70), weights, True)) == chosen
+    assert len(method._sets._chosen(np.zeros(70), weights, False)) == with_weights
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])
-def test_some_columns_are_those_of_the_blocks(kind):
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_some_columns_are_those_of_the_blocks(kind, share):
     blocks, engine = problem(kind).blocks, Engine(1)
     rng = np.random.default_rng(0)
-    chosen = np.flatnonzero(rng.random(sum(block.shape[1] for block in blocks)) < 0.3)
+    chosen = np.flatnonzero(rng.random(sum(block.shape[1] for block in blocks)) < share)
     rows, numbers = some_columns(blocks, chosen, engine)
     whole = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in blocks])
     np.testing.assert_array_equal(np.sort(numbers), chosen)

@@ -1,4 +1,4 @@
-"""A copy of some columns of several blocks, each kind stored as it is."""
+"""A copy of some columns of several blocks, each kind stored as it is; of all columns where one is needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.blocks.mixed import Mixed, Rows
+from fastadmm.blocks.mixed import Mixed, Rows, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.engine.engine import Engine
 
@@ -18,6 +18,8 @@ Array = np.ndarray
 
 def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) -> tuple[Rows, Array]:
     """Some columns, and their numbers in the order in which they stand: sparse ones before dense ones.
+
+    All columns are as of :func:`fastadmm.blocks.mixed.rows_of_all`.
 
     Parameters
     ----------
@@ -34,6 +36,9 @@ def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) 
     """
     ends = np.cumsum([block.shape[1] for block in blocks])
     starts = ends - [block.shape[1] for block in blocks]
+    if len(chosen) == ends[-1]:
+        order = np.concatenate([chosen[starts[m] : ends[m]] for m in in_order(blocks)])
+        return rows_of_all(blocks, engine), order
     own = [chosen[slice(*np.searchsorted(chosen, span))] - span[0] for span in zip(starts, ends)]
     parts = [(block, numbers, start) for block, numbers, start in zip(blocks, own, starts) if len(numbers)]
     sparse = [part for part in parts if isinstance(part[0], CSRBlock)]
@@ -59,27 +64,30 @@ def _dense(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> 
 
 
 def _sparse(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> CSRBlock:
-    from fastadmm.kernels.some_columns import append_some, count_some
+    from fastadmm.kernels.some_columns import append_some, find_some
 
     n, first, arrays = parts[0][0].shape[0], 0, []
-    counts = np.zeros(n, dtype=np.int64)
+    indptr = np.zeros(n + 1, dtype=np.int64)
     for block, numbers, _ in parts:
         assert isinstance(block, CSRBlock)
-        places = np.full(block.shape[1], -1, dtype=np.int32)
+        places, counts = np.full(block.shape[1], -1, dtype=np.int32), np.zeros(n, dtype=np.int64)
         places[numbers] = np.arange(first, first + len(numbers))
-        arrays.append((block.indptr, block.indices, block.data, places))
-        engine.over_rows(count_some, engine.leaves(n), block.indptr, block.indices, places, counts)
+        # Only as much of these as is found takes memory.
+        number = np.uint32 if max(n, len(block.data)) < 2**32 else np.uint64
+        found = np.empty(len(block.data), dtype=number), np.empty(len(block.data), dtype=number), counts
+        engine.over_rows(find_some, engine.leaves(n), block.indptr, block.indices, places, *found)
+        arrays.append((block.indptr, block.indices, block.data, places, *found))
+        indptr[1:] += counts
         first += len(numbers)
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(counts, out=indptr[1:])
+    np.cumsum(indptr, out=indptr)
     indices = np.empty(int(indptr[-1]), dtype=np.uint16 if first <= 2**16 else np.uint32)
     data, ends = np.empty(len(indices)), indptr[:-1].copy()
     for given in arrays:
         engine.over_rows(append_some, engine.leaves(n), *given, ends, indices, data)
-    found = CSRBlock.of_sorted(indptr, indices, data, first)
+    rows = CSRBlock.of_sorted(indptr, indices, data, first)
     if engine.shares_rows:  # the rows of all workers are cut the same
         entries = engine.sums(
             lambda rows: np.array([float(indptr[rows[1]] - indptr[rows[0]])]), engine.leaves(n), light=True
         )
-        found.density = float(entries[0]) / (engine.all_rows(n) * first)
-    return found
+        rows.density = float(entries[0]) / (engine.all_rows(n) * first)
+    return rows

@@ -102,7 +102,7 @@ def minimise_over_all_columns(
         x = c = here.point.coefficients
         value = whole(here) or math.inf
         finest = max(goal / value, _FINEST)
-        tolerance = finest if exact else _COARSEST
+        tolerance = _AS_GOOD * finest if exact else _COARSEST
         while True:
             x, rise = _least(hessian.matrix, here.slope, c, x, scale, lead, problem.n_samples, tolerance)
             step = np.append(np.full(lead, rise), x - c)

@@ -41,9 +41,13 @@ def change_along(
     l1, l2 : float or ndarray of shape (d,)
     """
     lead = step.shape[-1] - c.shape[-1]
-    own = slope[..., lead:] * step[..., lead:] + l1 * (np.abs(x) - np.abs(c))
-    own += 0.5 * l2 * step[..., lead:] * (x + c)
-    return float(np.sum(slope[..., :lead] * step[..., :lead])) + float(own.sum())
+    moves = step[..., lead:]
+    own = slope[..., lead:] * moves
+    own += l1 * (np.abs(x) - np.abs(c))
+    if np.any(l2):
+        own += 0.5 * l2 * moves * (x + c)
+    change = float(own.sum())
+    return change + float(np.sum(slope[..., :lead] * step[..., :lead])) if lead else change
 
 
 def change_to(

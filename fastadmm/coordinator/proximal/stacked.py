@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,12 @@ class StackedProximalMethod(NarrowProximalMethod):
         #: A model that is one direction of each party, and the weights; whether messages are known.
         self._stand: tuple[HullPoint, list[Array]] | None = None
         self._messages_are_known = True
+
+    def _opened(self) -> float:
+        loss = super()._opened()
+        if self.whole and self.problem.n_outputs == 1:  # zero is in the set
+            self._stand = self.coordinator.model, [np.zeros(block.shape[1]) for block in self.problem.blocks]
+        return loss
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         if not self.whole or self.problem.n_outputs > 1:
@@ -222,7 +229,8 @@ class StackedProximalMethod(NarrowProximalMethod):
 
     def _parted(self, x: Array) -> list[Array]:
         """Each party's share of numbers for all columns."""
-        return np.split(x, np.cumsum([block.shape[1] for block in self.problem.blocks])[:-1])
+        ends = [0, *accumulate(block.shape[1] for block in self.problem.blocks)]
+        return [x[start:end] for start, end in pairwise(ends)]
 
     def _gap_to_reach(self, objective: float, goal: float) -> float:
         """Of coordinates: steps gain the squares of slopes, in which the gap may be linear."""

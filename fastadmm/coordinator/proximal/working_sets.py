@@ -34,9 +34,9 @@ Array = np.ndarray
 
 _MAX_SETS = 30
 
-#: A set that may have more than this share of the columns has all that pull.
-_MOST = 0.5
-
+#: A set that may have more than this share of the columns has all that pull; and if these are more than the
+#: second share, all columns where these may be: a larger Gram matrix costs less than a second one.
+_MOST, _NEARLY_ALL = 0.5, 0.8
 
 #: Hessians over a set, of a loss that is not quadratic; and cost, as a share of that of the alternative, up
 #: to which sets go on: smaller ones before have cost as much together, and the next may be too large.
@@ -114,7 +114,7 @@ class WorkingSets:
         enough : float
             What columns that are left out may cost in the bound. Summed scaling.
         always : bool
-            Whether to go on however large sets become.
+            Whether to go on however large sets become, to all columns.
         """
         problem, engine, quadratic = self.problem, self.engine, self.problem.loss.name == "squared"
         l1 = self.party.coefficients[0]
@@ -123,7 +123,7 @@ class WorkingSets:
         span: StackedSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
-            missing, chosen = self._missing(pull, c), self._chosen(pull, c)
+            missing, chosen = self._missing(pull, c), self._chosen(pull, c, always)
             complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
             if complete and (span is None or aim <= goal):
                 break
@@ -139,7 +139,8 @@ class WorkingSets:
                 span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
                 tried[:], own = False, c[numbers]
                 tried[chosen] = True
-                total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
+                if total is None:
+                    total = rows.product(own, engine) if own.any() else np.zeros(problem.n_samples)
             assert span is not None
             assert total is not None
             point = SpanPoint(c[numbers], primal.intercept, total, primal.loss, primal.gradient)
@@ -183,15 +184,16 @@ class WorkingSets:
         excess = np.maximum(excess, 0.0)
         return min(scaled, 0.5 * float(excess @ excess) / l2)
 
-    def _chosen(self, pull: Array, c: Array) -> Array:
+    def _chosen(self, pull: Array, c: Array, all_may_be: bool) -> Array:
         """Columns with weights, and up to as many of those that pull most for their sizes, ascending."""
         used = c != 0.0
         excess = (pull - (_NEARLY if used.any() else 1.0) * self.party.coefficients[0]) / self.sizes
         excess[used] = np.inf
         most = max(2 * int(np.count_nonzero(used)), self._first)
-        if most < _MOST * len(excess):
-            excess[np.argpartition(-excess, most)[most:]] = -np.inf
-        return np.flatnonzero(excess > 0.0)
+        chosen = np.flatnonzero(excess > 0.0)
+        if most < min(_MOST * len(excess), len(chosen)):
+            return np.sort(chosen[np.argpartition(-excess[chosen], most)[:most]])
+        return np.arange(len(excess)) if all_may_be and len(chosen) > _NEARLY_ALL * len(excess) else chosen
 
     def _pays(self, rows: Rows, more: float) -> bool:
         """Whether Newton's method over so many times more columns costs clearly less than the alternative."""
