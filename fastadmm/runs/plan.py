@@ -27,13 +27,13 @@ from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 
-__all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
+__all__ = ["PartyPlan", "Plan", "Worker", "check_limit", "format_bytes", "make_plan"]
 
 #: Seconds per sample and round at the coordinator: a handful of passes through loss and prox kernels.
 _SECONDS_PER_SAMPLE = 4e-7
 
 
-#: Of a checkpoint in memory a second time: a chunk, which may be twice as large as usual, and with its checksum.
+#: Of a checkpoint in memory a second time: a chunk, at most twice as large as usual, and with its checksum.
 _WRITTEN_BYTES = 4 * CHUNK_BYTES
 
 
@@ -74,6 +74,23 @@ class PartyPlan:
     pass_bytes: int
     passes: int
     lam: float | None = None
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of the workers that share a run's rows.
+
+    Attributes
+    ----------
+    rank, workers : int
+        Its number, and how many there are.
+    rows : int
+        That it has.
+    """
+
+    rank: int
+    workers: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -119,6 +136,8 @@ class Plan:
     compiler : int
         What compiling takes besides, where nothing is compiled yet. It is told, and decides nothing: what a
         run does must not depend on what ran before.
+    worker : Worker or None
+        Whose plan it is; None: of a run that no workers share.
     """
 
     scheme: str
@@ -141,6 +160,7 @@ class Plan:
     rare: int = 0
     rarely: str = ""
     compiler: int = 0
+    worker: Worker | None = None
 
     @property
     def usual(self) -> int:
@@ -179,6 +199,12 @@ class Plan:
     def lines(self) -> list[str]:
         """The whole plan, for people."""
         lines = [self.sentence()]
+        if self.worker is not None:
+            own = self.worker
+            lines.insert(
+                0,
+                f"the plan of rank {own.rank}, which needs most of {own.workers} worker(s): {own.rows} rows",
+            )
         for p in self.parties:
             place = "streamed" if p.streamed else "in memory"
             lines.append(
@@ -213,6 +239,8 @@ class Plan:
         document = asdict(self)
         for inside in ("streamed_tests", "kept", "span_work", "rare", "rarely"):
             del document[inside]
+        if self.worker is None:
+            del document["worker"]
         for party in document["parties"]:
             own = party.pop("lam")
             if own is not None:
