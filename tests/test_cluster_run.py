@@ -20,7 +20,7 @@ from fastadmm.settings.run import RunConfig
 from fastadmm.store.cutting import cut_partition
 from fastadmm.store.partition import create_partition
 
-from run_tools import run
+import run_tools
 from workers import mpi_command, on_workers
 
 N = 20_011
@@ -369,7 +369,7 @@ def test_processes_that_would_each_train_by_themselves_are_one_line(
     def ended(*command, rank=0, size="4"):
         monkeypatch.setenv(names[0], str(rank))
         monkeypatch.setenv(names[1], size)
-        code = run(*command)
+        code = run_tools.run(*command)
         return code, capsys.readouterr().err
 
     monkeypatch.chdir(tmp_path)
