@@ -25,6 +25,7 @@ from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
+from fastadmm.runs.environment import _group_memory
 from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles, peak_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
@@ -446,3 +447,47 @@ def test_what_acceleration_holds_is_planned() -> None:
 def test_peak_memory_is_known() -> None:
     peak = peak_memory()
     assert peak is None or peak > 10**7
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_control_groups_leave_what_is_not_used(tmp_path: Path, version: int) -> None:
+    """Of all that a process is in; files that were read before make way."""
+    root, own = tmp_path / "root", tmp_path / "cgroup"
+    place = root / "memory" if version == 1 else root
+
+    def group(path: str, most: str, used: int, cache: int) -> None:
+        (place / path).mkdir(parents=True, exist_ok=True)
+        limit, usage = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            if version == 1
+            else ("memory.max", "memory.current")
+        )
+        (place / path / limit).write_text(f"{most}\n")
+        (place / path / usage).write_text(f"{used}\n")
+        key = "total_inactive_file" if version == 1 else "inactive_file"
+        (place / path / "memory.stat").write_text(f"anon 1\n{key} {cache}\n")
+
+    own.write_text("3:cpu:/x\n" + ("4:memory:/a/b\n0::/\n" if version == 1 else "0::/a/b\n"))
+    assert _group_memory(root, own) is None
+    group("a/b", str(2**63 - 4096) if version == 1 else "max", 5, 0)
+    assert (_group_memory(root, own) or 2**62) >= 2**62
+    group("a", "1000", 900, 700)
+    assert _group_memory(root, own) == 800
+    group("", "300", 290, 0)  # as a container sees its own group
+    assert _group_memory(root, own) == 10
+    own.unlink()
+    assert _group_memory(root, own) == 10
+
+
+def test_a_limit_of_the_address_space_is_kept() -> None:
+    pytest.importorskip("resource")
+    program = (
+        "import resource, sys\n"
+        "from fastadmm.runs.environment import available_memory\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), resource.RLIM_INFINITY))\n"
+        "print(available_memory())\n"
+    )
+    most = 3 * 10**9
+    command = [sys.executable, "-P", "-c", program, str(most)]
+    left = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert 0 < left < most
