@@ -23,7 +23,7 @@ from fastadmm.data_tools.libsvm_parts import LibsvmParts
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
-from fastadmm.data_tools.parts import source_files
+from fastadmm.data_tools.parts import empty_parts, source_files, told_of_empty
 from fastadmm.data_tools.per_table import layouts, table_names
 from fastadmm.data_tools.progress import Progress
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
@@ -153,7 +153,7 @@ def convert(
         ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk (or
         cells, where a table has been read column by column).
     told : callable, optional
-        ``told(notes, columns)``, called for CSV tables before anything is written.
+        ``told(notes, columns)``, called before anything is written, for CSV tables and where a part is empty.
     shards : int, optional
         Cut the rows into so many partitions, one for each worker (:mod:`fastadmm.store.cutting`).
     **reading
@@ -213,7 +213,8 @@ def convert(
     by_column = model.encoded if model is not None else bool(_by_column(options))
     if kind == "parquet" or (kind == "csv" and (by_column or len(files) > 1)):
         return write(_plan(source, out, options, columns, parties, features))
-    notes: list[str] = []
+    empty = told_of_empty(source, empty_parts(source))
+    notes = empty
     split: list[PartyColumns] | None = None
     while True:
         try:
@@ -230,7 +231,7 @@ def convert(
             if file.encoding is not None:
                 raise
             file.encoding = one_byte_encoding(file)
-            notes = [read_as(file)]
+            notes = [*empty, read_as(file)]
             continue
         except NotNumbers:
             if model is not None:
@@ -249,6 +250,8 @@ def convert(
             notes + reader.notes + _doubts(reader, scan),
             {party.name: _number_columns(party, reader) for party in split},
         )
+    elif told is not None and empty:
+        told(empty, {})
     if model is not None:
         kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
     else:

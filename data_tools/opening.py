@@ -124,6 +124,16 @@ class SourceFile:
             if self.magic.startswith(magic) and not (parquet and magic == b"PAR1"):
                 raise InputError(f"{self.shown}: is {what}")
 
+    def holds_nothing(self) -> bool:
+        """Whether nothing is compressed in the file; what is damaged is for those to say who read it."""
+        if self._decompress is None:
+            return False
+        try:
+            with open(self.path, "rb") as raw, self._decompress(raw) as file:
+                return not file.read(1)
+        except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
+            return False
+
     @property
     def is_zip(self) -> bool:
         """Whether the file is a zip archive, as NPZ files are."""

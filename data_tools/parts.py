@@ -10,7 +10,13 @@ from fastadmm.data_tools.opening import SourceFile, guess_format
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["is_parts", "part_files", "source_files"]
+__all__ = ["empty_parts", "is_parts", "part_files", "source_files", "told_of_empty"]
+
+#: Bytes of a file in which nothing is compressed, with the name that gzip may add, at most.
+_COMPRESSED_NOTHING = 1024
+
+#: Names of parts that one line tells.
+_TOLD = 3
 
 
 def is_parts(path: str | Path) -> bool:
@@ -31,7 +37,7 @@ def part_files(path: str | Path) -> list[Path]:
     ----------
     path : path
         A file, a directory or a pattern. Hidden files and those that begin with an underscore, as writers of
-        parts leave behind, are no parts.
+        parts leave behind, are no parts, nor are empty files: see :func:`empty_parts`.
 
     Returns
     -------
@@ -45,14 +51,55 @@ def part_files(path: str | Path) -> list[Path]:
     if not is_parts(path):
         return [Path(path)]
     with storage_errors(path, "read"):
-        folder = Path(path).is_dir()
-        found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
-        parts = sorted(f for f in found if f.name[0] not in "._")
+        parts = _parts(path)
         _check_parts(parts)
-    if not parts:
-        what = "a directory without data files" if folder else "no file has such a name"
+        filled = [part for part in parts if not _is_empty(part)]
+    if not filled:
+        what = "a directory without data files" if Path(path).is_dir() else "no file has such a name"
+        what = "all parts are empty" if parts else what
         raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
-    return parts
+    return filled
+
+
+def empty_parts(path: str | Path) -> list[str]:
+    """Names of the empty files among parts, as tools write them for a share without rows.
+
+    Parameters
+    ----------
+    path : path
+        As of :func:`part_files`.
+    """
+    with storage_errors(path, "read"):
+        return [part.name for part in _parts(path) if _is_empty(part)] if is_parts(path) else []
+
+
+def told_of_empty(path: str | Path, names: Sequence[str]) -> list[str]:
+    """The line about parts without rows that have these names; none without names.
+
+    Parameters
+    ----------
+    path : path
+        Of all parts.
+    names : sequence of str
+    """
+    if not names:
+        return []
+    first = ", ".join(sorted(names)[:_TOLD]) + (" and others" if len(names) > _TOLD else "")
+    return [f"{shown(path)}: {len(names)} empty part{'s' * (len(names) > 1)} passed over: {first}"]
+
+
+def _parts(path: str | Path) -> list[Path]:
+    """What a directory or pattern stands for, with empty files."""
+    folder = Path(path).is_dir()
+    found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
+    return sorted(f for f in found if f.name[0] not in "._")
+
+
+def _is_empty(part: Path) -> bool:
+    """Whether a file holds nothing, compressed or not."""
+    if not part.is_file() or (size := part.stat().st_size) > _COMPRESSED_NOTHING:
+        return False
+    return size == 0 or SourceFile(part, parquet=True).holds_nothing()
 
 
 def _check_parts(parts: Sequence[Path]) -> None:

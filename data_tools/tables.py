@@ -14,7 +14,7 @@ from fastadmm.data_tools.csv_blocks import LARGE, csv_chunks
 from fastadmm.data_tools.csv_table import CsvFile
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
-from fastadmm.data_tools.parts import is_parts, part_files
+from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
 from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
@@ -185,7 +185,8 @@ def read_table(
             current.encoding = one_byte_encoding(current)
             notes.append(read_as(current))
             continue
-        return replace(table, notes=notes + table.notes)
+        empty = told_of_empty(path, [*empty_parts(path), *reading.without_rows])
+        return replace(table, notes=empty + notes + table.notes)
 
 
 def table_of_rows(
@@ -232,6 +233,7 @@ class _Reading:
     def __init__(self, path: str, many: bool, scratch: Scratch, on_read: OnBytes) -> None:
         self.path, self.many = path, many
         self.current: SourceFile | None = None
+        self.without_rows: set[str] = set()
         self._scratch, self._on_read = scratch, on_read
 
     def table(
@@ -322,7 +324,7 @@ class _Reading:
             count += rows.count
             yield replace(rows, before=before + rows.before)
         if self.many and not count:
-            raise InputError(f"{file.shown}: no data rows in this part: take it out")
+            self.without_rows.add(file.name)
 
     def _parquet(self, part: ParquetTable, wanted: dict[str, str]) -> Iterator[_Rows]:
         done = 0

@@ -20,6 +20,7 @@ from fastadmm.settings.run import RunConfig
 from fastadmm.store.cutting import cut_partition
 from fastadmm.store.partition import create_partition
 
+import run_tools
 from workers import mpi_command, on_workers
 
 N = 20_011
@@ -333,3 +334,95 @@ def test_what_is_said_before_a_run_is_said_once(data, tmp_path, command, code, t
         assert re.fullmatch(rf"fastadmm: error: .*{re.escape(told)}.*\n", done.stderr)
     else:
         assert done.stdout.count("a round, which reads") == 1
+
+
+MAIN = [sys.executable, "-c", "from fastadmm.cli.app import main; main()"]
+
+
+def test_a_dry_run_plans_the_worker_that_needs_most(data, tmp_path):
+    command = [*MAIN, "train", str(data), "--dry-run", "--threads", "1", "--json"]
+    whole = json.loads(mpi_command(1, command, cwd=tmp_path).stdout)
+    assert "worker" not in whole
+    done = mpi_command(2, [*command, "--cluster", "mpi"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["worker"]["workers"] == 2
+    assert abs(plan["worker"]["rows"] - N / 2) < 1
+    assert 0.45 * whole["data"] < plan["data"] < 0.55 * whole["data"]
+    assert plan["limit"] < 0.6 * whole["limit"]  # they share the machine's memory
+    (tmp_path / "mpi.toml").write_text(f'data = "{data}"\ncluster = "mpi"\n')
+    told = mpi_command(2, [*MAIN, "train", "--config", "mpi.toml", "--dry-run"], cwd=tmp_path).stdout
+    assert re.search(r"^the plan of rank \d, which needs most of 2 worker\(s\): 1000\d rows\n", told)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("PMI_RANK", "PMI_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ],
+)
+def test_processes_that_would_each_train_by_themselves_are_one_line(
+    data, tmp_path, monkeypatch, capsys, names
+):
+    def ended(*command, rank=0, size="4"):
+        monkeypatch.setenv(names[0], str(rank))
+        monkeypatch.setenv(names[1], size)
+        code = run_tools.run(*command)
+        return code, capsys.readouterr().err
+
+    monkeypatch.chdir(tmp_path)
+    train = ("train", data, "--rounds", 1, "--gap", 0, "--threads", 1, "--quiet")
+    told = (
+        "fastadmm: error: cluster: 4 processes were started together, and each would train by itself: add "
+        "--cluster mpi, or --cluster none if that is meant\n"
+    )
+    assert ended(*train) == (5, told)
+    assert ended(*train, rank=3) == (5, "")
+    assert ended(*train, "--dry-run", rank=3) == (5, "")
+    assert not (tmp_path / "run").exists()
+    assert ended(*train, "--cluster", "none")[0] == 7
+    assert ended("resume", "run", "--rounds", 2) == (5, told)
+    assert ended("resume", "run", "--rounds", 2, rank=1) == (5, "")
+    assert ended("resume", "run", "--rounds", 2, size="1")[0] == 7
+
+
+def test_mpiexec_without_cluster_mpi(data, tmp_path):
+    done = mpi_command(2, [*MAIN, "train", str(data)], cwd=tmp_path)
+    assert done.returncode == 5
+    assert done.stderr.count("fastadmm: error:") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.repeats
+def test_a_killed_rank_ends_the_job_and_the_run_goes_on(data, tmp_path):
+    """On another number of ranks, and to the same bits."""
+    config = RunConfig(str(data), threads=1, gap=0.0, rounds=60, checkpoint_rounds=2)
+    start_run(config, tmp_path / "whole")
+    (tmp_path / "own.toml").write_text(
+        f'data = "{data}"\nthreads = 1\ngap = 0.0\nrounds = 60\ncheckpoint_rounds = 2\ncluster = "mpi"\n'
+    )
+    killer = (  # rank 1 ends itself without a word, in the middle of a round
+        "import os, signal, sys\n"
+        "from fastadmm.cluster.solver import SharedSolver\n"
+        "from fastadmm.cluster.mpi import MpiComm\n"
+        "real = MpiComm.swap\n"
+        "def swap(self, v, other):\n"
+        "    self.count = getattr(self, 'count', 0) + 1\n"
+        "    if self.rank == 1 and self.count == 120:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(self, v, other)\n"
+        "MpiComm.swap = swap\n"
+        "from fastadmm.cli.app import main; main()"
+    )
+    done = mpi_command(2, [sys.executable, "-c", killer, "train", "--config", "own.toml", "-q"], cwd=tmp_path)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "fastadmm:" not in done.stderr  # mpiexec says what happened
+    assert list((tmp_path / "run" / "checkpoints").glob("round-*"))
+    assert not (tmp_path / "run" / "result.json").exists()
+    done = mpi_command(4, [*MAIN, "resume", "run", "-q"], cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
+    assert result_in(tmp_path / "run") == result_in(tmp_path / "whole")
+    np.testing.assert_array_equal(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from fastadmm.data_tools import opening
 from fastadmm.data_tools.convert import convert
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.store import open_partition
+
+from run_tools import run
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +168,36 @@ def test_truth_values_in_one_part_and_numbers_in_another(tmp_path: Path) -> None
             match=rf"b\.parquet: column '{column}' is bool, but int64 in .*a\.parquet: write it alike",
         ):
             convert(folder, tmp_path / "o", parties=1, label="y")
+
+
+@pytest.mark.parametrize("kind", ["svm", "csv", "parquet"])
+def test_empty_parts_are_passed_over_and_told(tmp_path: Path, kind: str, capsys: Any) -> None:
+    """As Spark writes them for a share without rows."""
+    folder, whole = tmp_path / "spark", tmp_path / "whole"
+    for place, counts in ((folder, (0, 3, 0, 4)), (whole, (3, 4))):
+        place.mkdir()
+        for k, count in enumerate(counts):
+            name, first = place / f"part-0000{k}.{kind}", 3 * (count == 4)
+            rows = range(first, first + count)
+            if kind == "parquet":
+                pq.write_table(pa.table({"a": [1.5 * i for i in rows], "y": [i % 2 for i in rows]}), name)
+            elif kind == "csv":
+                name.write_text("".join(["a,y\n"] + [f"{1.5 * i},{i % 2}\n" for i in rows]))
+            else:
+                name.write_text("".join(f"{i % 2} 1:{1.5 * i}\n" for i in rows))
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-00000.crc").write_bytes(b"crc")
+    (folder / f"part-00004.{kind}").touch()
+    Path(f"{folder}/part-00005.{kind}.gz").write_bytes(gzip.compress(b""))
+    label = [] if kind == "svm" else ["--label", "y"]
+    assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "a.parts") == 0
+    out = capsys.readouterr().out
+    assert len(re.findall(r"^\S*spark: 4 empty parts passed over: part-00000\S+, ", out, re.MULTILINE)) == 1
+    assert "_SUCCESS" not in out
+    assert run("convert", whole, "--parties", 1, *label, "-o", tmp_path / "b.parts") == 0
+    assert "passed over" not in capsys.readouterr().out
+    assert _bytes(tmp_path / "a.parts") == _bytes(tmp_path / "b.parts")
+    for part in folder.glob("part-*"):
+        part.write_bytes(b"")
+    assert run("convert", folder, "--parties", 1, *label, "-o", tmp_path / "c.parts") == 3
+    assert "spark: all parts are empty: give a data file" in capsys.readouterr().err

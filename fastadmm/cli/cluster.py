@@ -17,7 +17,16 @@ from fastadmm.cli.terminal import say
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError
 
-__all__ = ["agreed", "on_cluster", "refuse_logs", "resume_on_dask", "start_on_dask", "workers"]
+__all__ = [
+    "agreed",
+    "on_cluster",
+    "plan_of_workers",
+    "refuse_logs",
+    "refuse_many",
+    "resume_on_dask",
+    "start_on_dask",
+    "workers",
+]
 
 _T = TypeVar("_T")
 
@@ -126,6 +135,55 @@ def _ending_together(comm: Comm) -> Iterator[None]:
         sys.stderr.flush()
         comm.abort(int(code))
         os._exit(int(code))
+
+
+def plan_of_workers(config: Any, comm: Comm | None) -> Any:
+    """The plan of a worker of a run under ``mpiexec``; what is wrong rank 0 alone says.
+
+    Parameters
+    ----------
+    config : RunConfig
+    comm : Comm or None
+        None: its workers have not met yet.
+
+    Returns
+    -------
+    Plan
+    """
+    from fastadmm.runs.shared import plan_worker
+
+    if comm is None:
+        with workers(config.cluster) as met:
+            return plan_of_workers(config, met)
+    try:
+        return plan_worker(config, comm)
+    except FastadmmError as error:
+        if comm.apart or comm.rank == 0:
+            raise
+        raise typer.Exit(int(error.exit_code)) from None
+
+
+def refuse_many(given: str | None, cluster: str) -> None:
+    """Refuse processes that were started together and would each do the same; rank 0 alone says so.
+
+    Parameters
+    ----------
+    given : str or None
+        What the command line says of workers; ``none`` there means that each is to work by itself.
+    cluster : str
+        The setting.
+    """
+    from fastadmm.cluster.mpi import launched
+
+    rank, size = launched()
+    if size == 1 or given is not None or cluster != "none":
+        return
+    if rank:
+        raise typer.Exit(int(ExitCode.CONFIG))
+    raise ConfigError(
+        f"cluster: {size} processes were started together, and each would train by itself: add "
+        "--cluster mpi, or --cluster none if that is meant"
+    )
 
 
 def refuse_logs(log_to: list[str] | None) -> None:

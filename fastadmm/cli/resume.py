@@ -39,7 +39,7 @@ def resume(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
-    from fastadmm.cli.cluster import agreed, on_cluster, workers
+    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.train import report_result
     from fastadmm.runs.train import cluster_of, resume_run
@@ -47,6 +47,7 @@ def resume(
 
     with workers(options.get("cluster")) as comm:
         cluster = agreed(comm, lambda: cluster_of(run, options))
+        refuse_many(options.get("cluster"), cluster)
         if cluster.startswith("dask://"):
             from fastadmm.cli.cluster import refuse_logs, resume_on_dask
 

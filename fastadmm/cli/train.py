@@ -57,7 +57,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
-    from fastadmm.cli.cluster import agreed, on_cluster, workers
+    from fastadmm.cli.cluster import agreed, on_cluster, refuse_many, workers
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
@@ -75,9 +75,10 @@ def train(
     run = out if out is not None else Path("run")
     with workers(options.get("cluster")) as comm:
         settings = agreed(comm, given)
+        refuse_many(options.get("cluster"), settings.cluster)
         with settings_of(config):
             if dry_run:
-                return agreed(comm, lambda: 0 if comm and comm.rank else show_plan(settings, as_json))
+                return show_plan(settings, as_json, comm)
 
             if settings.cluster.startswith("dask://"):
                 from fastadmm.cli.cluster import refuse_logs, start_on_dask
@@ -106,17 +107,22 @@ def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:
     return make_config(base, shown(config) if config is not None else "command line", options)
 
 
-def show_plan(settings: Any, as_json: bool) -> int:
-    """Print what a run would do."""
+def show_plan(settings: Any, as_json: bool, comm: Any = None) -> int:
+    """Print what a run would do: under ``mpiexec``, on rank 0, what the worker that needs most would do."""
     import json
 
+    from fastadmm.cli.cluster import plan_of_workers
     from fastadmm.errors import ExitCode
     from fastadmm.runs.train import plan_run
 
-    plan = plan_run(settings)
+    plan = plan_of_workers(settings, comm) if settings.cluster == "mpi" else plan_run(settings)
+    if comm is not None and comm.rank:
+        return int(ExitCode.OK)
     if as_json:
         print(json.dumps(plan.to_json(), indent=2))
     else:
+        if settings.cluster.startswith("dask://"):
+            say("the plan of one process with all rows; each Dask worker plans its own when the run begins")
         say("\n".join(plan.lines()))
     return int(ExitCode.OK)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,24 @@ import numpy as np
 from fastadmm.cluster.comm import Comm
 from fastadmm.errors import ConfigError
 
-__all__ = ["MpiComm"]
+__all__ = ["MpiComm", "launched"]
+
+#: Where launchers tell a process its rank and how many there are: Hydra of MPICH and Intel MPI, `mpiexec` of
+#: Open MPI, and `srun`, which alone sets the latter (a batch script is one process whatever its job has).
+_LAUNCHERS = (
+    ("PMI_RANK", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def launched() -> tuple[int, int]:
+    """Rank of this process and how many were started with it, as its environment says; (0, 1) without."""
+    for rank, size in _LAUNCHERS:
+        told = os.environ.get(rank, ""), os.environ.get(size, "")
+        if all(text.isdecimal() for text in told) and int(told[1]) > 1:
+            return int(told[0]), int(told[1])
+    return 0, 1
 
 
 class MpiComm(Comm):

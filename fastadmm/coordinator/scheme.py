@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
+from fastadmm.engine.tree import leaves_of
 from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 
@@ -184,6 +185,12 @@ class Shape:
         """Directions that parties keep, and vectors of their columns that they work with, of each class."""
         kept = min(history, self.messages, max(self.widths)) + _WORK_OF_COLUMNS
         return 8 * self.n_outputs * kept * sum(self.widths)
+
+    def piece_bytes(self, kept: int) -> int:
+        """A leaf of so many messages times curvatures, for every thread that sums their Hessian."""
+        leaves = leaves_of(self.n_samples)
+        leaf = -(-self.n_samples // leaves)
+        return 8 * kept * min(self.n_threads, leaves) * leaf
 
     @property
     def blocks(self) -> list[tuple[int, int]]:

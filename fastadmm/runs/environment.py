@@ -48,19 +48,60 @@ def _processor() -> str:
 def available_memory() -> int | None:
     """Bytes of memory that a new allocation may take, where the system tells; else None.
 
-    Inside a control group with a limit (a container), what that leaves counts.
+    Inside control groups with a limit (a container, a unit of systemd), what each of them leaves counts; and
+    what a limit of the process's own address space (``ulimit -v``) does.
     """
-    known = [amount for amount in (_machine_memory(), _group_memory()) if amount is not None]
+    found = (_machine_memory(), _group_memory(), _address_space())
+    known = [amount for amount in found if amount is not None]
     return min(known, default=None)
 
 
-def _group_memory() -> int | None:
+def _group_memory(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """What the process's control group and those that it is in leave."""
     try:
-        most = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")
-        return None if most == "max" else max(0, int(most) - int(used))
+        lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        lines = []
+    paths = {kinds: path.strip("/") for _, kinds, path in filter(lambda line: len(line) == 3, lines)}
+    known = []
+    for version, place, kind in ((_SECOND, root, ""), (_FIRST, root / "memory", "memory")):
+        path = Path(paths.get(kind, ""))
+        # In a container of its own name space the group is the root itself.
+        groups = {place} if ".." in path.parts else {place, *(place / part for part in (path, *path.parents))}
+        known += [left for group in groups if (left := _left_in(group, *version)) is not None]
+    return min(known, default=None)
+
+
+#: Files of a control group of each version: its limit, what is used of it, and, in ``memory.stat``, what of
+#: that are files read before, which make way.
+_SECOND = "memory.max", "memory.current", "inactive_file"
+_FIRST = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+
+
+def _left_in(group: Path, limit: str, usage: str, cache: str) -> int | None:
+    try:
+        most, used = ((group / name).read_text(encoding="ascii").strip() for name in (limit, usage))
+        if most == "max":
+            return None
+        told = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
+        return max(0, int(most) - int(used) + int(told.get(cache, 0)))
     except (OSError, ValueError):
         return None
+
+
+def _address_space() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return None
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return most
+    return max(0, most - int(pages) * resource.getpagesize())
 
 
 def _machine_memory() -> int | None:

@@ -23,13 +23,18 @@ from fastadmm.runs.config import party_constraints, penalty_arguments
 from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles
 from fastadmm.settings.amounts import format_bytes
 from fastadmm.settings.run import RunConfig, is_convex
+from fastadmm.store.elements import CHUNK_BYTES
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 
-__all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
+__all__ = ["PartyPlan", "Plan", "Worker", "check_limit", "format_bytes", "make_plan"]
 
 #: Seconds per sample and round at the coordinator: a handful of passes through loss and prox kernels.
 _SECONDS_PER_SAMPLE = 4e-7
+
+
+#: Of a checkpoint in memory a second time: a chunk, at most twice as large as usual, and with its checksum.
+_WRITTEN_BYTES = 4 * CHUNK_BYTES
 
 
 #: Messages that a party sends until the gap is what is usually wanted: most runs take fewer. Of runs for no
@@ -72,6 +77,23 @@ class PartyPlan:
 
 
 @dataclass(frozen=True)
+class Worker:
+    """One of the workers that share a run's rows.
+
+    Attributes
+    ----------
+    rank, workers : int
+        Its number, and how many there are.
+    rows : int
+        That it has.
+    """
+
+    rank: int
+    workers: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """Estimated memory of a run, in bytes, and what follows from its limit.
 
@@ -82,7 +104,7 @@ class Plan:
     data : int
         Feature blocks in memory, of the training and the test partition.
     buffers : int
-        What is read ahead of the computation.
+        What is read ahead of the computation, and written of a checkpoint at a time.
     factorisation : int
         Preparing the x-updates.
     state : int
@@ -114,6 +136,8 @@ class Plan:
     compiler : int
         What compiling takes besides, where nothing is compiled yet. It is told, and decides nothing: what a
         run does must not depend on what ran before.
+    worker : Worker or None
+        Whose plan it is; None: of a run that no workers share.
     """
 
     scheme: str
@@ -136,6 +160,7 @@ class Plan:
     rare: int = 0
     rarely: str = ""
     compiler: int = 0
+    worker: Worker | None = None
 
     @property
     def usual(self) -> int:
@@ -174,6 +199,12 @@ class Plan:
     def lines(self) -> list[str]:
         """The whole plan, for people."""
         lines = [self.sentence()]
+        if self.worker is not None:
+            own = self.worker
+            lines.insert(
+                0,
+                f"the plan of rank {own.rank}, which needs most of {own.workers} worker(s): {own.rows} rows",
+            )
         for p in self.parties:
             place = "streamed" if p.streamed else "in memory"
             lines.append(
@@ -208,6 +239,8 @@ class Plan:
         document = asdict(self)
         for inside in ("streamed_tests", "kept", "span_work", "rare", "rarely"):
             del document[inside]
+        if self.worker is None:
+            del document["worker"]
         for party in document["parties"]:
             own = party.pop("lam")
             if own is not None:
@@ -382,14 +415,17 @@ class _Planner:
         spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
         if spilled:
             state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
-        if shape.usual and columns is not None:
-            state = factors = 0
         if shape.usual and scheme.accelerates_late:
             acceleration = 0
-        state = max(state, columns or 0)
-        made = replace(self.whole, state=state, acceleration=acceleration, factorisation=factors)
+        # A run that gives up columns where they are has let go of them before it holds anything else.
+        if columns is not None and (shape.usual or columns > state + acceleration + factors):
+            state, acceleration, factors = columns, 0, 0
+        buffers = min(_WRITTEN_BYTES, state + spilled)
+        made = replace(
+            self.whole, state=state, acceleration=acceleration, factorisation=factors, buffers=buffers
+        )
         made = replace(made, spilled=spilled, history=history)
-        return made, state + acceleration + factors
+        return made, state + acceleration + factors + buffers
 
 
 def _shape(
@@ -444,7 +480,7 @@ def _placed(
     if plan.limit is None or (plan.total <= plan.limit and away is None):
         return plan, [False] * len(blocks)
     pointers = [_pointer_bytes(p) for p in blocks]
-    data, buffers = sum(pointers), max(buffer_bytes(p, n_threads) for p in blocks)
+    data, buffers = sum(pointers), plan.buffers + max(buffer_bytes(p, n_threads) for p in blocks)
     streamed = [True] * len(blocks)
     more = [_memory_bytes(p) - own for p, own in zip(blocks, pointers)]
     room = plan.limit - replace(plan, data=data, buffers=buffers).total

@@ -20,12 +20,14 @@ from fastadmm.cluster.solver import SharedSolver, end, follow, new_solver
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
+from fastadmm.runs.calibration import calibrate
 from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
 from fastadmm.runs.load import LoadedRun, load_run
-from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.plan import Plan, Worker, check_limit, make_plan
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
@@ -37,7 +39,7 @@ from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import block_of, read_party
 from fastadmm.version import __version__
 
-__all__ = ["exit_code_of", "follow_run", "leading", "load_shared"]
+__all__ = ["exit_code_of", "follow_run", "leading", "load_shared", "plan_worker"]
 
 
 class _Elsewhere(CSRBlock):
@@ -141,6 +143,35 @@ def load_shared(config: RunConfig, comm: Comm, display: Display) -> tuple[RunCon
     return found
 
 
+def plan_worker(config: RunConfig, comm: Comm) -> Plan:
+    """What the worker that needs most memory would do in a run, with its seconds; called by all of them.
+
+    Parameters
+    ----------
+    config : RunConfig
+    comm : Comm
+
+    Returns
+    -------
+    Plan
+        The same on every worker.
+
+    Raises
+    ------
+    FastadmmError
+        As a run, for what the headers show.
+    """
+    found = _plan(config, comm, Silent(), config)
+    paths = [party.path for party in found.partition.parties]
+    rates = comm.agreed(lambda: calibrate(paths) if comm.rank == 0 else None)
+    plans = comm.share((found.plan, found.engine.rows, found.engine.n_threads))
+    largest = max(range(comm.size), key=lambda rank: plans[rank][0].total)
+    plan, (start, stop), threads = plans[largest]
+    own = Worker(largest, comm.size, stop - start)
+    plan = replace(plan, worker=own)
+    return plan if rates is None else plan.timed(rates, stop - start, threads)
+
+
 def follow_run(comm: Comm, config: RunConfig | None = None) -> str:
     """What every rank but 0 does in a run.
 
@@ -193,10 +224,19 @@ class _Follower:
         self.solver = self.loaded.own_solver(self.config, run)
 
 
-def _load(
-    config: RunConfig, comm: Comm, display: Display, given: RunConfig | None = None
-) -> tuple[RunConfig, _SharedRun]:
-    """This worker's rows of a run's problem; the settings with what memory decides."""
+@dataclass(frozen=True)
+class _Planned:
+    """What headers show, and the plan of this worker; ``opened`` on rank 0 alone."""
+
+    opened: tuple[Partition, Partition | None, Loss] | None
+    partition: Partition
+    engine: RowEngine
+    parts: list[PartyData]
+    plan: Plan
+
+
+def _plan(config: RunConfig, comm: Comm, display: Display, given: RunConfig | None) -> _Planned:
+    """Open this worker's rows of a run's data, and plan it."""
     here = comm.rank == 0
     comm.agreed(lambda: _refuse_settings(config))
     opened = comm.agreed(lambda: open_run(config) if here else None)
@@ -212,7 +252,23 @@ def _load(
         f"({', '.join(f'{p.name}: {p.n_features}' for p in parts)} features), {comm.size} worker(s)"
     )
     tests = opened[1].parties if opened and opened[1] else []
-    plan = _planned(config, parts, tests, n_outputs, engine, display)
+    if opened and config.loss == "auto":
+        config = replace(config, loss=opened[2].name)
+    config = replace(config, loss=comm.first(config.loss))
+    return _Planned(
+        opened, partition, engine, parts, _planned(config, parts, tests, n_outputs, engine, display)
+    )
+
+
+def _load(
+    config: RunConfig, comm: Comm, display: Display, given: RunConfig | None = None
+) -> tuple[RunConfig, _SharedRun]:
+    """This worker's rows of a run's problem; the settings with what memory decides."""
+    found = _plan(config, comm, display, given)
+    opened, partition, engine, parts, plan = (
+        found.opened, found.partition, found.engine, found.parts, found.plan
+    )  # fmt: skip
+    n = partition.n_samples
     spilled = plan.spilled > 0
     config = replace(config, history=plan.history) if plan.reduced else config
     elsewhere = [_Elsewhere((n, p.n_features)) for p in parts]

@@ -443,13 +443,14 @@ def read_party(party: PartyData, streamed: bool, pool: BufferPool | None = None)
     if not streamed:
         return party.load()
     if party.nnz is not None:
-        for _ in party.iter_rows():
-            pass
+        for piece in party.iter_rows():
+            del piece  # before the next one is read
         return StreamedCSR(party, party.row_pointers(), pool)
     entries = np.zeros(party.n_samples + 1, dtype=np.int64)
     for start, part in party.iter_rows():
         assert isinstance(part, np.ndarray)  # that is what dense means
         entries[start + 1 : start + 1 + len(part)] = np.count_nonzero(part, axis=1)
+        del part  # before the next one is read
     block = StreamedDense(party, pool)
     block.entries = np.cumsum(entries, out=entries)
     return block

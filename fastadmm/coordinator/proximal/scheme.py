@@ -88,7 +88,6 @@ class Proximal(Scheme):
         from fastadmm.coordinator.admm.coordinator import acceleration_memory
         from fastadmm.coordinator.metric_limits import MOST_IN_COMMON
         from fastadmm.coordinator.proximal.wide import MOST_COLUMNS, MOST_ROWS
-        from fastadmm.engine.tree import leaves_of
 
         if shape.usual and _narrow_classes(shape):
             columns = sum(shape.widths)
@@ -96,9 +95,8 @@ class Proximal(Scheme):
             return 8 * (columns + work) * shape.n_samples + 8 * (shape.n_outputs * columns) ** 2, 0
         kept = shape.n_outputs * _kept(shape, history)
         kept *= 2 if shape.traits.ball else 1  # of which combinations are formed
-        # A piece of messages times curvatures for every thread, and Hessians of steps and searches.
-        leaf = -(-shape.n_samples // leaves_of(shape.n_samples))
-        system = 8 * kept * (shape.n_threads * leaf + _HESSIANS * kept) if shape.n_outputs == 1 else 0
+        # Beside pieces of messages, Hessians of steps and searches.
+        system = shape.piece_bytes(kept) + 8 * _HESSIANS * kept**2 if shape.n_outputs == 1 else 0
         if shape.n_outputs == 1 and shape.n_samples <= min(MOST_ROWS, sum(shape.widths) - 1):
             # Columns as they are made and as they are joined, and those of a face with its weights.
             kept = max(kept, 4 * min(MOST_COLUMNS, sum(shape.widths)))
@@ -126,8 +124,9 @@ class Proximal(Scheme):
         from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns
         from fastadmm.coordinator.proximal.narrow import most_columns
         from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
+        from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM
         from fastadmm.coordinator.subspace.whole_span import bytes_side_by_side
-        from fastadmm.coordinator.subspace.work_of_ways import FACES
+        from fastadmm.coordinator.subspace.work_of_ways import FACES, of_first_set
 
         n, traits, width = shape.n_samples, shape.traits, sum(shape.widths)
         if not shape.as_they_are:
@@ -137,7 +136,11 @@ class Proximal(Scheme):
         taken = None
         if traits.smooth and shape.penalty_is_a_sum:
             most = most_columns(n, shape.widths)
-            taken = bytes_side_by_side(n, shape.widths, shape.densities, most, shape.quadratic, FACES)
+            # The Gram matrix of the columns in use is a last resort; few runs have more than chosen first.
+            on_gram = of_first_set(n, shape.widths, shape.densities) if shape.usual else MOST_ON_GRAM
+            taken = bytes_side_by_side(
+                n, shape.widths, shape.densities, most, shape.quadratic, FACES, min(on_gram, MOST_ON_GRAM)
+            )
         if taken is None and shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
             many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)
             taken = 8 * 4 * many * n

@@ -115,7 +115,11 @@ def fits_side_by_side(
 
 
 def bytes_of_columns(
-    n_samples: int, widths: Sequence[int], densities: Sequence[float], n_classes: int = 1
+    n_samples: int,
+    widths: Sequence[int],
+    densities: Sequence[float],
+    n_classes: int = 1,
+    on_gram: int = MOST_ON_GRAM,
 ) -> int:
     """Bytes of coordinate descent: the columns as they are and scaled by the curvature, and a Gram matrix.
 
@@ -124,11 +128,13 @@ def bytes_of_columns(
     n_samples, widths, densities
         As for :func:`fits_side_by_side`.
     n_classes : int
+    on_gram : int
+        Most weights of the Gram matrix.
     """
     columns, entries = sum(widths), entries_of_row(widths, densities)
     held = _DENSE_COLUMN_BYTES if min(densities) == 1.0 else _COLUMN_BYTES
     weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as there are rows are nonzero
-    hessian, blocks = _HESSIANS_HELD * min(weights, MOST_ON_GRAM) ** 2, 2.0 * columns * n_classes**2
+    hessian, blocks = _HESSIANS_HELD * min(weights, on_gram) ** 2, 2.0 * columns * n_classes**2
     return math.ceil(held * n_samples * entries + NUMBER_BYTES * (hessian + blocks))
 
 

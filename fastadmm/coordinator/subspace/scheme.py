@@ -187,7 +187,9 @@ class Subspace(Scheme):
             columns = kept + _WORK_OF_NARROW_CLASSES * shape.n_outputs
         if self.models_few_rows(shape):
             columns += _MODEL_OF_FEW_ROWS * shape.n_samples + 2 * history
-        return 8 * columns * shape.n_samples + shape.direction_bytes(history), 0
+        # Where rounding hides what is left of a gap, the gradient is repaired (repaired_gradient.py).
+        repairs = shape.piece_bytes(kept) if shape.n_outputs == 1 and not shape.usual else 0
+        return 8 * columns * shape.n_samples + shape.direction_bytes(history) + repairs, 0
 
     def columns_bytes(self, shape: Shape) -> int | None:
         """A copy of all rows, unless there is one sparse party, and a Hessian with its partial sums.

@@ -16,6 +16,7 @@ from fastadmm.coordinator.proximal.kinked_work import columns_fit, work_of_saddl
 from fastadmm.coordinator.subspace.few_rows import has_few_rows
 from fastadmm.coordinator.subspace.memory_of_ways import (
     MANY_BYTES,
+    MOST_ON_GRAM,
     bytes_of_columns,
     bytes_of_copy,
     bytes_of_hessian,
@@ -343,6 +344,7 @@ def bytes_side_by_side(
     most: int,
     quadratic: bool,
     rounds: Rounds = SPARSE_SPAN,
+    on_gram: int = MOST_ON_GRAM,
 ) -> int | None:
     """Bytes beyond the data if all columns are read in place: a copy, a Hessian; None if they are not.
 
@@ -350,6 +352,8 @@ def bytes_side_by_side(
     ----------
     n_samples, widths, densities, most, quadratic, rounds
         As for :func:`stacked_rows_pay`, taking the entries to be spread over rows at random.
+    on_gram : int
+        As of :func:`fastadmm.coordinator.subspace.memory_of_ways.bytes_of_columns`.
     """
     columns, entries = sum(widths), entries_of_row(widths, densities)
     apart = rounds is SPARSE_SPAN
@@ -372,7 +376,7 @@ def bytes_side_by_side(
     if not (way or ascends):
         return None
     if way == "coordinates":
-        return bytes_of_columns(n_samples, widths, densities)
+        return bytes_of_columns(n_samples, widths, densities, on_gram=on_gram)
     taken = bytes_of_copy(n_samples, widths, densities, apart)
     if ascends and sum(density == 1.0 for density in densities) > 1:
         taken += 8.0 * own * n_samples  # joined, for ascent
