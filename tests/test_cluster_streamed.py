@@ -48,7 +48,7 @@ def limit_of(config, workers, outputs=1):
     for rank in range(workers):
         rows = rows_of(N, rank, workers)
         own = [party.of_rows(*rows) for party in parties]
-        plans.append(make_plan(own, [], rows[1] - rows[0], config, outputs, n_threads=2))
+        plans.append(make_plan(own, [], rows[1] - rows[0], config, outputs, n_threads=config.threads or 2))
     return str(max(plan.total - plan.data // 2 for plan in plans))
 
 
@@ -73,8 +73,9 @@ def test_a_model_is_that_of_one_process_in_memory(data, tmp_path, workers, threa
 
 
 @pytest.mark.representatives(2)
+# With a history no process reads columns in place, which one with room for them does otherwise.
 @pytest.mark.parametrize(
-    "settings", [{"regularizer": "l1"}, {"loss": "multinomial"}, {"loss": "hinge"}], ids=str
+    "settings", [{"regularizer": "l1", "history": 64}, {"loss": "multinomial"}, {"loss": "hinge"}], ids=str
 )
 def test_a_run_goes_on_with_other_workers(data, classes, tmp_path, settings):
     multi = settings.get("loss") == "multinomial"
