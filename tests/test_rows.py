@@ -224,6 +224,19 @@ def test_threads_step_back_while_others_compute_and_come_again(clock, tmp_path):
     assert looks(clock, cores, path, 1, 4, 1, step=1.0) == [4]  # more than there are cores, who wishes so
 
 
+@pytest.mark.skipif(not COMPILED, reason="without the compiler threads of the pool do the jobs")
+def test_threads_are_ours_after_a_long_job(clock, tmp_path, monkeypatch):
+    path = tmp_path / "loadavg"
+    cores = FreeCores(path, cores=2)
+    monkeypatch.setattr("fastadmm.engine.rows.FREE_CORES", cores)
+
+    def job(share):
+        clock.now += 1.0
+
+    NUMBA_THREADS.run(2, job)
+    assert looks(clock, cores, path, 2, 2, 1) == [2]  # the second waits awake for another job
+
+
 def test_many_cores_are_shared_out(clock, tmp_path):
     path = tmp_path / "loadavg"
     cores = FreeCores(path, cores=16)

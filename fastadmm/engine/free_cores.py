@@ -56,7 +56,7 @@ class FreeCores:
         return n_threads if self._free >= self._cores else max(1, min(n_threads, self._free))
 
     def share(self, n_threads: int) -> None:
-        """Note that so many threads begin a job: afterwards they wait awake for a while."""
+        """Note that so many threads begin a job, or end it: afterwards they wait awake for a while."""
         self._shared, self._ours = time.monotonic(), min(n_threads, self._cores)
         self._awake = self._awake or _awake_for()
 

@@ -88,6 +88,7 @@ class _NumbaThreads:
             before = _limit(n_threads)
             return runner(self.share, *arguments)
         finally:
+            FREE_CORES.share(n_threads)  # after a long job they would seem to be others'
             if before:
                 _limit(before)
             self._busy.release()
