@@ -1,6 +1,6 @@
 """Runs of one and two workers, and without any, in turn: docs/scaling.md.
 
-    python -P bench/workers.py [--turns 12]
+    python -P bench/workers.py [--turns 12] [--rows 1000000]
 
 Needs ``fastadmm[mpi]`` and a quiet machine with two cores. Prints the seconds of every turn's rounds, and
 medians.

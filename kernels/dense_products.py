@@ -67,19 +67,22 @@ def dense_products(matrix, x, out, start, stop):
 
 @inline
 def add_rows(matrix, v, out, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` to ``out``, row after row; four of them for each time the sums are read."""
-    i = start
-    if 0 < len(out) <= NARROW:
+    """Add ``sum_i v[i] D[i, :]`` to ``out``, row after row; four of them for each time the sums are read.
+
+    ``out`` may be longer than a row.
+    """
+    i, columns = start, matrix.shape[1]
+    if 0 < columns <= NARROW:
         i = add_narrow_rows(matrix, v, out, start, stop)
     while i + 4 <= stop:
         a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
         p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]
-        for j in range(len(out)):
+        for j in range(columns):
             out[j] = fma(s, d[j], fma(r, c[j], fma(q, b[j], fma(p, a[j], out[j]))))
         i += 4
     while i < stop:
         a, p = matrix[i], v[i]
-        for j in range(len(out)):
+        for j in range(columns):
             out[j] = fma(p, a[j], out[j])
         i += 1
 
@@ -150,8 +153,8 @@ def dense_columns(matrix, out, start, stop):
 
 @kernel
 def dense_column_squares(matrix, out, start, stop):
-    """Add the squared norms of the columns of a range of rows to ``out`` of shape (d,), row after row."""
+    """Add the squared norms of the columns of a range of rows to ``out`` of shape (at least d,), row by row."""
     for i in range(start, stop):
         own = matrix[i]
-        for j in range(len(out)):
+        for j in range(matrix.shape[1]):
             out[j] = fma(own[j], own[j], out[j])

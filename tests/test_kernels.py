@@ -27,6 +27,7 @@ from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
 from fastadmm.kernels.dense_products import (
     dense_accumulate_images,
     dense_accumulate_transposed,
+    dense_column_squares,
     dense_product,
     dense_products,
 )
@@ -521,6 +522,22 @@ def test_dense_kernels(shape):  # (41, 600): products of several vectors in grou
         again = np.ones(d)
         dense_accumulate_transposed(matrix, own, again, start, stop)
         np.testing.assert_array_equal(image, again)
+
+
+@pytest.mark.parametrize("d", [3, 9, 61, 70])
+def test_dense_sums_read_nothing_behind_the_rows(d):
+    rng = np.random.default_rng(d)
+    memory = np.full(11 * d + 8, np.nan)  # sums of leaves have whole cache lines: their room is longer
+    matrix, v = memory[: 11 * d].reshape(11, d), rng.normal(size=11)
+    matrix[:] = rng.normal(size=(11, d))
+    for kernel, told, exact in (
+        (dense_column_squares, (), (matrix**2).sum(axis=0)),
+        (dense_accumulate_transposed, (v,), matrix.T @ v),
+    ):
+        out = np.zeros(-(-d // 8) * 8)
+        kernel(matrix, *told, out, 0, 11)
+        np.testing.assert_allclose(out[:d], exact, rtol=1e-13, atol=1e-13)
+        assert not out[d:].any()
 
 
 @pytest.mark.representatives(1)
