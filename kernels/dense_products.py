@@ -153,7 +153,7 @@ def dense_columns(matrix, out, start, stop):
 
 @kernel
 def dense_column_squares(matrix, out, start, stop):
-    """Add the squared norms of the columns of a range of rows to ``out`` of shape (at least d,), row by row."""
+    """Add the squared norms of the columns of a range of rows to ``out``, of shape (at least d,)."""
     for i in range(start, stop):
         own = matrix[i]
         for j in range(matrix.shape[1]):
