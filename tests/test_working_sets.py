@@ -89,8 +89,29 @@ def test_a_set_of_nearly_all_columns_has_all(with_weights, chosen):
     method = Solver(problem("dense")).method
     method.prepare_parties()
     weights = 1.0 * (np.arange(70) < with_weights)
-    assert len(method._sets._chosen(np.zeros(70), weights, True)) == chosen
-    assert len(method._sets._chosen(np.zeros(70), weights, False)) == with_weights
+    assert len(method._sets._chosen(np.zeros(70), weights, 0.0, True)) == chosen
+    assert len(method._sets._chosen(np.zeros(70), weights, 0.0, False)) == with_weights
+
+
+def test_sets_of_columns_that_are_alike_need_not_double_many_times(monkeypatch):
+    """Of 160 columns 90 or so have weights: from 10 on, doubling alone would take four sets to get there."""
+    sizes = []
+
+    def counting(blocks, chosen, engine):
+        sizes.append(len(chosen))
+        return some_columns(blocks, chosen, engine)
+
+    monkeypatch.setattr("fastadmm.coordinator.proximal.working_sets.of_first_set", lambda *shape: 10)
+    monkeypatch.setattr("fastadmm.coordinator.proximal.working_sets.some_columns", counting)
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(N, 160))
+    X[:, 1:] += 0.7 * X[:, :-1]
+    y = X @ (rng.normal(size=160) * (rng.random(160) < 0.5)) + rng.normal(size=N)
+    found = solve(make_problem([as_block(X)], y, loss="squared", regularizer="l1", lam=0.05))
+    assert found.certified
+    assert 60 <= np.count_nonzero(found.weights[0]) <= 120
+    assert len(sizes) <= 3
+    assert sizes[1] >= 60
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])

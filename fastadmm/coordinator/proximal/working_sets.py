@@ -1,10 +1,10 @@
 r"""The best weights of many columns from few of them: Newton's method over growing working sets.
 
 Most weights of a model with a norm are zero, and a Hessian over all columns is work for nothing. A *working
-set* (Johnson and Guestrin 2015) has the columns with weights and as many again of those that pull most;
-:mod:`fastadmm.coordinator.proximal.narrow_newton` minimises over a copy of it, and one pass over all columns
-tells which are missing. The first set is so large that its Gram matrix costs about as much as that pass.
-Only what the columns left out can cost in the bound decides on the end.
+set* (Johnson and Guestrin 2015) has the columns with weights and at least as many again of those that pull
+most; :mod:`fastadmm.coordinator.proximal.narrow_newton` minimises over a copy of it, and one pass over all
+columns tells which are missing. The first set is so large that its Gram matrix costs about as much as that
+pass. Only what the columns left out can cost in the bound decides on the end.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ _STUCK = 1.001
 #: Columns that pull by this share of the norm's factor may be in a set: with others in it some pull more.
 _NEARLY = 0.8
 
+#: A set has so many times as many columns as weights are expected: the right ones are not all known yet.
+_MORE = 1.5
+
 #: Share of the columns that pull beyond the norm after the first set which will have weights.
 _LIKELY = 0.5
 
@@ -77,6 +80,27 @@ class Found(NamedTuple):
     slope: Array
     total: Array | None
     ended: bool
+
+
+class _Forecast:
+    """Of the number of weights in the end, from what the last set did to the columns that pull.
+
+    Each weight of it has stopped some columns from pulling, itself and those like it; so will each to come.
+    """
+
+    def __init__(self, l1: float) -> None:
+        self.l1 = l1
+        self.last: tuple[int, int] | None = None
+
+    def weights(self, pull: Array, c: Array) -> float:
+        """Expected number, given columns' pulls and weights after the next set; 0 after none."""
+        used = int(np.count_nonzero(c))
+        pulling = int(np.count_nonzero((c == 0.0) & (pull > self.l1)))
+        last, self.last = self.last, (used, pulling)
+        if last is None or used <= last[0]:
+            return 0.0
+        stopped = (last[1] - pulling) / (used - last[0])
+        return used + pulling / max(1.0, stopped)
 
 
 class WorkingSets:
@@ -120,10 +144,13 @@ class WorkingSets:
         l1 = self.party.coefficients[0]
         c, slope, total = c.copy(), self._slopes(primal.gradient), None
         tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
+        # Weights over a set that is too small lead other losses' steps astray in one that is much larger.
+        forecast = _Forecast(l1) if quadratic else None
         span: StackedSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
-            missing, chosen = self._missing(pull, c), self._chosen(pull, c, always)
+            expected = forecast.weights(pull, c) if forecast else 0.0
+            missing, chosen = self._missing(pull, c), self._chosen(pull, c, expected, always)
             complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
             if complete and (span is None or aim <= goal):
                 break
@@ -184,12 +211,15 @@ class WorkingSets:
         excess = np.maximum(excess, 0.0)
         return min(scaled, 0.5 * float(excess @ excess) / l2)
 
-    def _chosen(self, pull: Array, c: Array, all_may_be: bool) -> Array:
-        """Columns with weights, and up to as many of those that pull most for their sizes, ascending."""
+    def _chosen(self, pull: Array, c: Array, expected: float, all_may_be: bool) -> Array:
+        """Columns with weights, and some of those that pull most for their sizes, ascending.
+
+        As many as have weights, or more where more are expected to have some in the end.
+        """
         used = c != 0.0
         excess = (pull - (_NEARLY if used.any() else 1.0) * self.party.coefficients[0]) / self.sizes
         excess[used] = np.inf
-        most = max(2 * int(np.count_nonzero(used)), self._first)
+        most = max(2 * int(np.count_nonzero(used)), int(_MORE * expected), self._first)
         chosen = np.flatnonzero(excess > 0.0)
         if most < min(_MOST * len(excess), len(chosen)):
             return np.sort(chosen[np.argpartition(-excess[chosen], most)[:most]])
