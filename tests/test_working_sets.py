@@ -93,16 +93,22 @@ def test_a_set_of_nearly_all_columns_has_all(with_weights, chosen):
     assert len(method._sets._chosen(np.zeros(70), weights, 0.0, False)) == with_weights
 
 
-def test_sets_of_columns_that_are_alike_need_not_double_many_times(monkeypatch):
-    """Of 160 columns 90 or so have weights: from 10 on, doubling alone would take four sets to get there."""
-    sizes = []
+@pytest.fixture
+def sizes(monkeypatch):
+    """Of the sets, of which the first has 10 columns."""
+    found = []
 
     def counting(blocks, chosen, engine):
-        sizes.append(len(chosen))
+        found.append(len(chosen))
         return some_columns(blocks, chosen, engine)
 
     monkeypatch.setattr("fastadmm.coordinator.proximal.working_sets.of_first_set", lambda *shape: 10)
     monkeypatch.setattr("fastadmm.coordinator.proximal.working_sets.some_columns", counting)
+    return found
+
+
+def test_sets_of_columns_that_are_alike_need_not_double_many_times(sizes):
+    """Of 160 columns 90 or so have weights: from 10 on, doubling alone would take four sets to get there."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(N, 160))
     X[:, 1:] += 0.7 * X[:, :-1]
@@ -112,6 +118,17 @@ def test_sets_of_columns_that_are_alike_need_not_double_many_times(monkeypatch):
     assert 60 <= np.count_nonzero(found.weights[0]) <= 120
     assert len(sizes) <= 3
     assert sizes[1] >= 60
+
+
+def test_where_nearly_all_columns_are_expected_to_have_weights_steps_begin_anew(sizes):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(3000, 150))
+    y = (X @ rng.normal(size=150) > 0.0) * 1.0
+    given = make_problem([as_block(X)], y, loss="logistic", regularizer="l1", lam=1e-4)
+    found, known = solve(given), solve(given, SolverOptions(history=20))
+    assert sizes[:2] == [10, 150]
+    assert found.certified
+    assert found.objective == pytest.approx(known.objective, rel=2e-6)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])

@@ -51,6 +51,10 @@ _NEARLY = 0.8
 #: A set has so many times as many columns as weights are expected: the right ones are not all known yet.
 _MORE = 1.5
 
+#: Where a loss is not quadratic and this share of all columns is expected to have weights, steps with all
+#: columns start from where the first set did.
+_START_AGAIN = 0.9
+
 #: Share of the columns that pull beyond the norm after the first set which will have weights.
 _LIKELY = 0.5
 
@@ -144,12 +148,20 @@ class WorkingSets:
         l1 = self.party.coefficients[0]
         c, slope, total = c.copy(), self._slopes(primal.gradient), None
         tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
-        # Weights over a set that is too small lead other losses' steps astray in one that is much larger.
-        forecast = _Forecast(l1) if quadratic else None
+        start: tuple[Array, PrimalValue, Array] | None = (c.copy(), primal, slope)
+        forecast = _Forecast(l1)
         span: StackedSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
-            expected = forecast.weights(pull, c) if forecast else 0.0
+            expected = forecast.weights(pull, c)
+            if (
+                not quadratic
+            ):  # weights over too small a set would lead steps astray in one that is much larger
+                again = always and expected > _START_AGAIN * len(c)
+                expected = 0.0
+                if again and start is not None:
+                    (c, primal, slope), start, total, span = start, None, None, None
+                    pull, expected = self._pull(slope), len(c)
             missing, chosen = self._missing(pull, c), self._chosen(pull, c, expected, always)
             complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
             if complete and (span is None or aim <= goal):
