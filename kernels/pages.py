@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["discard"]
+__all__ = ["discard", "piece_of_pages"]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -31,7 +31,39 @@ def _advise(typing_context, madvise, place, size, advice):
 
 
 @kernel
-def discard(madvise, advice, pieces, start, stop):
+def piece_of_pages(places, step, small, large, number):
+    """One of the pieces that whole pages of several memories are cut into.
+
+    Each has the large pages of a step; the first and the last of a memory have the small ones at its ends.
+
+    Parameters
+    ----------
+    places : ndarray of int64, shape (k, 2)
+        Address and bytes of each memory.
+    step : int
+        Bytes of a piece: of large pages.
+    small, large : int
+        Bytes of the system's pages.
+    number : int
+        Of the piece. A memory has one for each whole step, and one more.
+
+    Returns
+    -------
+    begin, end : int
+        Addresses; no more than the beginning where nothing is left.
+    """
+    k = 0
+    while number > places[k, 1] // step:
+        number -= places[k, 1] // step + 1
+        k += 1
+    address, size = places[k, 0], places[k, 1]
+    begin = -(-address // large) * large + number * step
+    end = min(begin + step, (address + size) // small * small)
+    return (-(-address // small) * small if number == 0 else begin), end
+
+
+@kernel
+def discard(madvise, advice, places, step, small, large, start, stop):
     """Let go of memory; what stood there is lost.
 
     Parameters
@@ -40,10 +72,12 @@ def discard(madvise, advice, pieces, start, stop):
         Address of the system's function.
     advice : int
         ``MADV_DONTNEED``.
-    pieces : ndarray of int64, shape (n, 2)
-        Address and bytes of whole pages.
+    places, step, small, large
+        As of :func:`piece_of_pages`.
     start, stop : int
         Range of pieces.
     """
-    for k in range(start, stop):
-        _advise(madvise, pieces[k, 0], pieces[k, 1], advice)
+    for number in range(start, stop):
+        begin, end = piece_of_pages(places, step, small, large, number)
+        if begin < end:
+            _advise(madvise, begin, end - begin, advice)

@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block, each_image
 from fastadmm.blocks.weighted import WeightedBlock
-from fastadmm.engine.engine import Engine, even_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import NUMBA_THREADS
+from fastadmm.engine.tree import even_ranges
 from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.policy import kernel
 from fastadmm.problem.problem import make_problem

@@ -10,7 +10,7 @@ from fastadmm.engine import pages
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.lent import Vectors
 from fastadmm.kernels.logistic import soft_labels
-from fastadmm.kernels.pages import discard
+from fastadmm.kernels.pages import discard, piece_of_pages
 from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.vectors import clear
 from fastadmm.problem.losses import LOSSES, get_loss
@@ -89,7 +89,7 @@ def test_fits_do_not_depend_on_memory_that_is_used_again(loss, monkeypatch):
 @pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
 def test_only_what_nobody_knows_is_dropped(monkeypatch):
     dropped = []
-    monkeypatch.setattr(Engine, "over_rows", lambda self, kernel, ranges, *told: dropped.append(told[-1]))
+    monkeypatch.setattr(Engine, "over_rows", lambda self, kernel, *told: dropped.append(told))
     with Engine(2) as engine:
         known, small = np.ones((5, 2_000_000)), np.ones(LARGE)
         mine = [np.ones(9_000_000), known, np.ones((2, 5_000_000)), small]
@@ -98,21 +98,25 @@ def test_only_what_nobody_knows_is_dropped(monkeypatch):
         assert not mine
         view = np.ones((5, 2_000_000))[1]  # of memory that has no other name
         pages.free([view.base], engine)
-    (pieces,) = dropped
-    ends = pieces.sum(axis=1)
+    ((numbers, _, _, *told),) = dropped
+    assert numbers[0][0] == 0
+    pieces = np.array([piece_of_pages(*told, number) for number in range(numbers[-1][1])])
+    pieces = pieces[pieces[:, 0] < pieces[:, 1]]
+    assert not (pieces % mmap.PAGESIZE).any()
     for begin, size in about:
-        own = (begin <= pieces[:, 0]) & (ends <= begin + size)
-        assert pieces[own, 1].sum() >= size - 2 * mmap.PAGESIZE
-        assert (ends[own][:-1] == pieces[own, 0][1:]).all()
-        assert not (pieces[own] % mmap.PAGESIZE).any()
-    assert pieces[:, 1].sum() <= sum(size for _, size in about)
+        own = pieces[(begin <= pieces[:, 0]) & (pieces[:, 1] <= begin + size)]
+        assert own[0, 0] < begin + mmap.PAGESIZE
+        assert own[-1, 1] > begin + size - mmap.PAGESIZE
+        assert (own[:-1, 1] == own[1:, 0]).all()
+    assert np.diff(pieces).sum() <= sum(size for _, size in about)
 
 
 @pytest.mark.skipif(not (COMPILED and pages._madvise()), reason="the system gives no pages back so")
 def test_what_is_dropped_is_gone():
     rows = np.ones(2_000_000)
-    pieces = pages._pieces(rows, pages._PAGE)
-    discard(pages._madvise(), int(mmap.MADV_DONTNEED), pieces, 0, len(pieces))
+    places, step = np.array([(rows.ctypes.data, rows.nbytes)]), 2 * pages._PAGE
+    told = int(mmap.MADV_DONTNEED), places, step, mmap.PAGESIZE, pages._PAGE
+    discard(pages._madvise(), *told, 0, rows.nbytes // step + 1)
     assert rows[512:-512].sum() == 0.0  # to the system, and back as zeros
     assert set(np.unique(rows)) <= {0.0, 1.0}
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.engine.engine import Engine, default_threads, even_ranges
+from fastadmm.engine.engine import Engine, default_threads
 from fastadmm.engine.free_cores import FreeCores
 from fastadmm.engine.process import BLAS
 from fastadmm.engine.rows import NUMBA_THREADS
-from fastadmm.engine.tree import halved
+from fastadmm.engine.tree import even_ranges, halved
 from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.policy import kernel
 from hypothesis import given, settings
@@ -142,7 +142,8 @@ LAYERS = """
 import os, sys, threading
 import numpy as np
 from numba.np.ufunc import parallel
-from fastadmm.engine.engine import Engine, even_ranges
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.tree import even_ranges
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.kernels.logistic import logistic_evaluate
 FREE_CORES._running = lambda: 0

@@ -29,7 +29,15 @@ from fastadmm.engine.pages import free
 from fastadmm.engine.process import OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
-from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, leaves_of, sum_leaves
+from fastadmm.engine.tree import (
+    SOME_LEAVES,
+    Ranges,
+    add_by_halves,
+    even_ranges,
+    halved,
+    leaves_of,
+    sum_leaves,
+)
 from fastadmm.engine.vectors import CACHE_LINES, VectorWork
 
 __all__ = [
@@ -37,7 +45,6 @@ __all__ = [
     "Stopped",
     "borders",
     "default_threads",
-    "even_ranges",
     "fold_ranges",
     "know_borders",
     "row_ranges",
@@ -94,20 +101,6 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> tuple[tuple[int, in
         Half-open ranges that cover ``0 ... n_rows`` in order.
     """
     return even_ranges(n_rows, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
-
-
-@lru_cache(maxsize=256)
-def even_ranges(n_rows: int, pieces: int) -> tuple[tuple[int, int], ...]:
-    """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer.
-
-    Returns
-    -------
-    tuple of (int, int)
-        Half-open; at least one.
-    """
-    pieces = max(1, min(n_rows, pieces))
-    bounds = [n_rows * k // pieces for k in range(pieces + 1)]
-    return tuple(itertools.pairwise(bounds))
 
 
 #: Borders of ranges that were asked for, by the tuple itself: to hash many takes longer than a short job.

@@ -16,6 +16,9 @@ from fastadmm.engine.tree import Ranges
 
 __all__ = ["Later", "do_together"]
 
+#: Room that an argument takes in machine code, in numbers of eight bytes: an array of three dimensions most.
+_MOST_NUMBERS = 11
+
 
 def do_together(
     n_threads: int, jobs: Sequence[tuple[Any, np.ndarray, np.ndarray | None, tuple[Any, ...]]]
@@ -50,8 +53,8 @@ def do_together(
 def _numbers(argument: Any) -> int:
     """Room that an argument takes in machine code, or several: in numbers of eight bytes, rather too many."""
     if isinstance(argument, tuple):
-        return 2 + sum(map(_numbers, argument))
-    return 5 + 2 * argument.ndim if isinstance(argument, np.ndarray) else 2
+        return 2 + sum([_numbers(part) if isinstance(part, tuple) else _MOST_NUMBERS for part in argument])
+    return _MOST_NUMBERS
 
 
 class Later:

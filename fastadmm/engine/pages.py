@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.rows import compiled
+from fastadmm.engine.tree import even_ranges
 
 __all__ = ["free"]
 
@@ -46,21 +47,8 @@ def free(memories: list[np.ndarray], engine: Any) -> None:
         from fastadmm.kernels.pages import discard
 
         step = -(-size // (_MOST * _PAGE)) * _PAGE
-        pieces = np.concatenate([_pieces(memory, step) for memory in owned])
-        engine.over_rows(
-            discard,
-            tuple((k, k + 1) for k in range(len(pieces))),
-            _madvise(),
-            int(mmap.MADV_DONTNEED),
-            pieces,
-        )
+        places = np.array([(memory.ctypes.data, memory.nbytes) for memory in owned])
+        numbers = even_ranges(*2 * [sum(memory.nbytes // step + 1 for memory in owned)])
+        told = _madvise(), int(mmap.MADV_DONTNEED), places, step, mmap.PAGESIZE, _PAGE
+        engine.over_rows(discard, numbers, *told)
     memories.clear()
-
-
-def _pieces(memory: np.ndarray, step: int) -> np.ndarray:
-    """Address and bytes of pieces of an array: whole small pages at its ends, large ones between."""
-    small, begin = mmap.PAGESIZE, memory.__array_interface__["data"][0]
-    first, end = -(-begin // small) * small, (begin + memory.nbytes) // small * small
-    large = -(-first // _PAGE) * _PAGE
-    borders = np.array([*([first] if first < large else []), *range(large, end, step), end])
-    return np.stack([borders[:-1], np.diff(borders)], axis=1)

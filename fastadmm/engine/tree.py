@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["Ranges", "add", "add_by_halves", "halved", "leaves_of", "node_range", "sum_leaves"]
+__all__ = ["Ranges", "add", "add_by_halves", "even_ranges", "halved", "leaves_of", "node_range", "sum_leaves"]
 
 #: Consecutive half-open ranges of rows.
 Ranges = tuple[tuple[int, int], ...]
@@ -52,6 +52,20 @@ def leaves_of(
     wanted = min(max(by_rows, entries / LEAF_ENTRIES), MOST_LEAVES, n_rows)
     wanted = min(wanted, max(work, min(by_rows, fewest)))
     return 1 << max(0, int(wanted).bit_length() - 1)
+
+
+@lru_cache(maxsize=256)
+def even_ranges(n_rows: int, pieces: int) -> Ranges:
+    """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer.
+
+    Returns
+    -------
+    tuple of (int, int)
+        Half-open; at least one.
+    """
+    pieces = max(1, min(n_rows, pieces))
+    bounds = [n_rows * k // pieces for k in range(pieces + 1)]
+    return tuple(itertools.pairwise(bounds))
 
 
 @lru_cache(maxsize=1024)
