@@ -48,6 +48,9 @@ LAUNCH = 2e-6
 #: Seconds of the interpreter, which only one thread has at a time, for an item of a job of Python functions.
 INTERPRETER = 15e-6
 
+#: Rows that are made at once.
+AT_ONCE = 1 << 18
+
 #: Of one call of a kernel that has several.
 MOST_JOBS = 1 << 12
 
@@ -209,10 +212,16 @@ def counting_share() -> tuple[int, Array]:
 def dense(rows: int, columns: int, parties: int) -> tuple[list[Array], Array]:
     """Normal features whose columns are correlated, and labels of a logistic model."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((rows, columns))
-    X[:, 1:] += 0.5 * X[:, :-1]
-    y = np.where(rng.random(rows) < 1.0 / (1.0 + np.exp(-X @ rng.standard_normal(columns) / 3.0)), 1.0, -1.0)
-    return [np.ascontiguousarray(part) for part in np.array_split(X, parties, axis=1)], y
+    own = np.array_split(np.arange(columns), parties)
+    blocks = [np.empty((rows, len(numbers))) for numbers in own]
+    for start in range(0, rows, AT_ONCE):
+        X = rng.standard_normal((min(AT_ONCE, rows - start), columns))
+        X[:, 1:] += 0.5 * X[:, :-1]
+        for block, numbers in zip(blocks, own):
+            block[start : start + len(X)] = X[:, numbers]
+    chance, weights = rng.random(rows), rng.standard_normal(columns) / 3.0
+    z = sum(block @ weights[numbers] for block, numbers in zip(blocks, own))
+    return blocks, np.where(chance < 1.0 / (1.0 + np.exp(-z)), 1.0, -1.0)
 
 
 def sparse(rows: int, columns: int, entries: int, parties: int) -> tuple[list[Any], Array]:
@@ -269,6 +278,7 @@ CASES: dict[str, Case] = {
     "sparse-50": ("the same, 50 parties", lambda: sparse(1_000_000, 100_000, 100, 50), {}, {}),
     "dense-large": ("5,000,000 × 54, dense, 2 parties", lambda: dense(5_000_000, 54, 2), {}, {}),
     "dense-huge": ("10,000,000 × 54, dense, 2 parties", lambda: dense(10_000_000, 54, 2), {}, {}),
+    "dense-giant": ("20,000,000 × 54, dense, 2 parties", lambda: dense(20_000_000, 54, 2), {}, {}),
     "sparse-large": (
         "2,000,000 × 100,000, 100 entries in strata, 2 parties",
         lambda: strata(2_000_000, 100_000, 100, 2),
