@@ -131,6 +131,16 @@ def test_where_nearly_all_columns_are_expected_to_have_weights_steps_begin_anew(
     assert found.objective == pytest.approx(known.objective, rel=2e-6)
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge"])
+def test_a_first_set_of_all_columns_is_the_last(loss):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(1000, 12))
+    y = (X @ rng.normal(size=12) > 0.0) * 1.0
+    found = solve(make_problem([as_block(X)], y, loss=loss, regularizer="l1", lam=1e-3))
+    assert found.certified
+    assert len(found.history) == 1
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_some_columns_are_those_of_the_blocks(kind, share):

@@ -157,7 +157,7 @@ class WorkingSets:
             if (
                 not quadratic
             ):  # weights over too small a set would lead steps astray in one that is much larger
-                again = always and expected > _START_AGAIN * len(c)
+                again = always and not tried.all() and expected > _START_AGAIN * len(c)
                 expected = 0.0
                 if again and start is not None:
                     (c, primal, slope), start, total, span = start, None, None, None
