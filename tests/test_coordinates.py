@@ -331,3 +331,16 @@ def test_what_is_the_least_work_with_classes() -> None:
     assert isinstance(Solver(problem("multinomial"), SolverOptions()).method, StackedClassesMethod)
     other = Solver(problem("multinomial"), SolverOptions(history=9)).method
     assert not isinstance(other, StackedClassesMethod)
+
+
+def test_columns_that_are_nearly_dependent_do_not_take_hundreds_of_steps(monkeypatch):
+    steps, least = [], CoordinateNewton.least
+    monkeypatch.setattr(CoordinateNewton, "least", lambda *given: steps.append(1) or least(*given))
+    rng = np.random.default_rng(4)
+    X = 0.3 * rng.normal(size=(550, 410)) + rng.normal(size=(550, 3)) @ rng.normal(size=(3, 410))
+    z = X @ rng.normal(size=410)
+    y = (3.0 * z / z.std() + rng.logistic(size=550) > 0.0) * 1.0
+    found = solve(make_problem([X], y, loss="squared_hinge", regularizer="l1", lam=5e-3))
+    assert found.certified
+    assert len(found.history) == 1
+    assert 0 < len(steps) <= 80
