@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fastadmm.engine.control_groups import core_limit
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.gathered import Later, do_together
 from fastadmm.engine.job import Job
@@ -150,6 +151,14 @@ def _pieces(leaves: Ranges, light: bool) -> int:
     return min(len(leaves), _power_of_two((leaves[-1][1] - leaves[0][0]) // LIGHT_ROWS_PER_PIECE))
 
 
+@lru_cache(maxsize=16)
+def _cores(affinity: frozenset[int] | None, most: str | None) -> int:
+    """Cores of the process; to count them takes as long as a small fit."""
+    import joblib
+
+    return int(min(joblib.cpu_count(), core_limit()))  # joblib knows the arguments
+
+
 def default_threads(processes: int = 1) -> int:
     """The cores that this process may use, by its affinity, cgroup and environment.
 
@@ -163,9 +172,8 @@ def default_threads(processes: int = 1) -> int:
     ``OMP_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` are limits too. With them joblib's processes
     share the cores, so that ``n_jobs=-1`` does not mean as many threads in each.
     """
-    import joblib
-
-    limits = [max(1, joblib.cpu_count() // processes)]
+    affinity = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    limits = [max(1, _cores(affinity, os.environ.get("LOKY_MAX_CPU_COUNT")) // processes)]
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         number = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP takes a list, by nesting
         if number.isdecimal() and int(number) > 0:

@@ -8,6 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from fastadmm.engine.control_groups import OWN, ROOT, control_groups
 from fastadmm.version import __version__
 
 __all__ = ["available_memory", "describe_environment"]
@@ -56,26 +57,19 @@ def available_memory() -> int | None:
     return min(known, default=None)
 
 
-def _group_memory(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
+def _group_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
     """What the process's control group and those that it is in leave."""
-    try:
-        lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        lines = []
-    paths = {kinds: path.strip("/") for _, kinds, path in filter(lambda line: len(line) == 3, lines)}
-    known = []
-    for version, place, kind in ((_SECOND, root, ""), (_FIRST, root / "memory", "memory")):
-        path = Path(paths.get(kind, ""))
-        # In a container of its own name space the group is the root itself.
-        groups = {place} if ".." in path.parts else {place, *(place / part for part in (path, *path.parents))}
-        known += [left for group in groups if (left := _left_in(group, *version)) is not None]
+    groups = control_groups("memory", root, own)
+    known = [left for version, group in groups if (left := _left_in(group, *_FILES[version])) is not None]
     return min(known, default=None)
 
 
 #: Files of a control group of each version: its limit, what is used of it, and, in ``memory.stat``, what of
 #: that are files read before, which make way.
-_SECOND = "memory.max", "memory.current", "inactive_file"
-_FIRST = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 
 
 def _left_in(group: Path, limit: str, usage: str, cache: str) -> int | None:
