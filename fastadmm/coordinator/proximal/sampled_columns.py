@@ -20,8 +20,9 @@ from fastadmm.problem.problem import Problem
 
 __all__ = ["begins_with_samples", "sampled_columns"]
 
-#: With more columns working sets are less work, unless most weights are not zero.
-_MOST_COLUMNS = 128
+#: With more columns working sets are less work, unless most weights are not zero; so they are with fewer than
+#: the second number where dense columns stand beside sparse ones, whose passes take several calls.
+_MOST_COLUMNS, _FEWEST_OF_BOTH_KINDS = 128, 16
 
 
 def begins_with_samples(problem: Problem, engine: Engine) -> bool:
@@ -33,7 +34,8 @@ def begins_with_samples(problem: Problem, engine: Engine) -> bool:
     engine : Engine
     """
     n, columns = engine.all_rows(problem.n_samples), sum(block.shape[1] for block in problem.blocks)
-    return columns <= _MOST_COLUMNS and bool(strides(n, columns, problem.loss.name == "squared"))
+    fewest = _FEWEST_OF_BOTH_KINDS if len({type(block) for block in problem.blocks}) > 1 else 1
+    return fewest <= columns <= _MOST_COLUMNS and bool(strides(n, columns, problem.loss.name == "squared"))
 
 
 def sampled_columns(

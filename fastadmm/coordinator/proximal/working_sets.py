@@ -52,7 +52,7 @@ _NEARLY = 0.8
 _MORE = 1.5
 
 #: Where a loss is not quadratic and this share of all columns is expected to have weights, steps with all
-#: columns start from where the first set did.
+#: columns start from where the first set did: weights over too small a set lead them astray.
 _START_AGAIN = 0.9
 
 #: Share of the columns that pull beyond the norm after the first set which will have weights.
@@ -154,18 +154,15 @@ class WorkingSets:
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
             expected = forecast.weights(pull, c)
-            if (
-                not quadratic
-            ):  # weights over too small a set would lead steps astray in one that is much larger
-                again = always and not tried.all() and expected > _START_AGAIN * len(c)
-                expected = 0.0
-                if again and start is not None:
-                    (c, primal, slope), start, total, span = start, None, None, None
-                    pull, expected = self._pull(slope), len(c)
-            missing, chosen = self._missing(pull, c), self._chosen(pull, c, expected, always)
+            missing = self._missing(pull, c)
+            chosen = self._chosen(pull, c, expected if quadratic else 0.0, always)
             complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
             if complete and (span is None or aim <= goal):
                 break
+            again = not complete and always and not quadratic and expected > _START_AGAIN * len(c)
+            if again and start is not None:
+                (c, primal, slope), start, total, span = start, None, None, None
+                pull, chosen = self._pull(slope), np.arange(len(c))
             aim = goal
             if not complete:
                 if not quadratic:  # the parabola's minimiser is that of the loss

@@ -19,11 +19,10 @@ _ROWS_PER_COLUMN, _FEWEST_ROWS = 32, 1 << 10
 #: Ratio of the sizes of successive samples.
 _GROWTH = 8
 
-#: The largest sample has at most one row in so many: larger ones save too little. So do samples with few
-#: columns, where Hessians are cheap.
-_LEAST_STRIDE, _FEWEST_COLUMNS = 8, 16
+#: The largest sample has at most one row in so many: larger ones save too little.
+_LEAST_STRIDE = 8
 
-#: Where the curvature is the same everywhere one Hessian is enough.
+#: Where the curvature is the same everywhere one Hessian is enough, unless it is large.
 _FEWEST_COLUMNS_OF_SQUARES = 256
 
 
@@ -38,7 +37,7 @@ def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
     quadratic : bool
         Whether the loss is.
     """
-    if columns < (_FEWEST_COLUMNS_OF_SQUARES if quadratic else _FEWEST_COLUMNS):
+    if quadratic and columns < _FEWEST_COLUMNS_OF_SQUARES:
         return []
     found, stride = [], n_rows // max(_ROWS_PER_COLUMN * columns, _FEWEST_ROWS)
     while stride >= _LEAST_STRIDE:
