@@ -113,11 +113,15 @@ def primal_value(
         value = loss.evaluate(engine.plus(problem.offset, total, intercept), y, weight, gradient, engine)
         return PrimalValue(value, gradient, intercept, dual_feasible=False)
     z, bend, slope = engine.vector(len(total)), engine.vector(len(total)), 0.0
+    constant = loss.name == "squared"
+    if constant:
+        slope = problem.total_weight
 
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value, sums, slope
         measured = [loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)]
-        if not (slope > 0.0 and sums is not None and abs(sums[0]) <= _SHORT_STEP * sums[1]):
+        known = constant or (slope > 0.0 and sums is not None and abs(sums[0]) <= _SHORT_STEP * sums[1])
+        if not known:
             measured.append(loss.curvature_parts(problem.offset, total, b, y, weight, bend, engine))
         found, *bent = engine.together(*measured)
         slope = float(bent[0][0]) if bent else slope

@@ -348,7 +348,10 @@ class CoordinateNewton(CoordinateSteps):
         """Weighted second derivatives of the loss; of flat rows what keeps them in reach."""
         h = self.span.curvature(point)
         mean = self.engine.mean(h) or self.whole.total_weight / len(h)
-        raised: Array = self.engine.each(lambda own: np.where(own > 0.0, own, _OF_FLAT_ROWS * mean), h, out=h)
+        room = self.engine.vector(len(h)) if h is self.whole.weight else h
+        raised: Array = self.engine.each(
+            lambda own: np.where(own > 0.0, own, _OF_FLAT_ROWS * mean), h, out=room
+        )
         return raised
 
     def _is_known(self, chosen: Array) -> bool:

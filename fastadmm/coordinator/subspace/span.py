@@ -394,8 +394,13 @@ class Span:
         return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, (total, size))
 
     def curvature(self, point: SpanPoint, root: np.ndarray | None = None) -> np.ndarray:
-        """Weighted second derivatives of the loss; their square roots go to ``root``, of shape (N,)."""
+        """Weighted second derivatives of the loss, not to be written to.
+
+        Their square roots go to ``root``, of shape (N,).
+        """
         problem, n = self.problem, len(point.total)
+        if root is None and problem.loss.name == "squared":
+            return problem.weight
         there = problem.offset, point.total, point.intercept, problem.y, problem.weight
         h = self.engine.vector(n)
         problem.loss.curvature_parts(*there, h, self.engine, root)  # nobody asks for its sum
