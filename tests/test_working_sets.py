@@ -120,17 +120,6 @@ def test_sets_of_columns_that_are_alike_need_not_double_many_times(sizes):
     assert sizes[1] >= 60
 
 
-def test_where_nearly_all_columns_are_expected_to_have_weights_steps_begin_anew(sizes):
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(3000, 150))
-    y = (X @ rng.normal(size=150) > 0.0) * 1.0
-    given = make_problem([as_block(X)], y, loss="logistic", regularizer="l1", lam=1e-4)
-    found, known = solve(given), solve(given, SolverOptions(history=20))
-    assert sizes[:2] == [10, 150]
-    assert found.certified
-    assert found.objective == pytest.approx(known.objective, rel=2e-6)
-
-
 @pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge", "huber"])
 def test_few_columns_take_a_round_or_two(loss):
     """Whether or not all of them pull at zero, and are in the first set."""

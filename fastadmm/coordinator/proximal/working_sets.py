@@ -51,10 +51,6 @@ _NEARLY = 0.8
 #: A set has so many times as many columns as weights are expected: the right ones are not all known yet.
 _MORE = 1.5
 
-#: Where a loss is not quadratic and this share of all columns is expected to have weights, steps with all
-#: columns start from where the first set did: weights over too small a set lead them astray.
-_START_AGAIN = 0.9
-
 #: Share of the columns that pull beyond the norm after the first set which will have weights.
 _LIKELY = 0.5
 
@@ -148,21 +144,16 @@ class WorkingSets:
         l1 = self.party.coefficients[0]
         c, slope, total = c.copy(), self._slopes(primal.gradient), None
         tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
-        start: tuple[Array, PrimalValue, Array] | None = (c.copy(), primal, slope)
-        forecast = _Forecast(l1)
+        # Weights over a set that is too small lead other losses' steps astray in one that is much larger.
+        forecast = _Forecast(l1) if quadratic else None
         span: StackedSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
-            expected = forecast.weights(pull, c)
-            missing = self._missing(pull, c)
-            chosen = self._chosen(pull, c, expected if quadratic else 0.0, always)
+            expected = 0.0 if forecast is None else forecast.weights(pull, c)
+            missing, chosen = self._missing(pull, c), self._chosen(pull, c, expected, always)
             complete = bool(tried[chosen].all()) or (span is not None and missing <= enough)
             if complete and (span is None or aim <= goal):
                 break
-            again = not complete and always and not quadratic and expected > _START_AGAIN * len(c)
-            if again and start is not None:
-                (c, primal, slope), start, total, span = start, None, None, None
-                pull, chosen = self._pull(slope), np.arange(len(c))
             aim = goal
             if not complete:
                 if not quadratic:  # the parabola's minimiser is that of the loss
