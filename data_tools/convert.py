@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
-from fastadmm.data_tools.csv_blocks import in_order
 from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.large_text import in_order
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.libsvm_parts import LibsvmParts
 from fastadmm.data_tools.npz import NpzSource

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.csv_blocks import LARGE, in_order, powers
+from fastadmm.data_tools.large_text import LARGE, in_order, powers
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr

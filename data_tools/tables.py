@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from fastadmm.data_tools.building import Builder, Cells, Chunk, IdBuilder, Places, words_of
 from fastadmm.data_tools.columns import Column, Scratch, canonical_text
-from fastadmm.data_tools.csv_blocks import LARGE, csv_chunks
+from fastadmm.data_tools.csv_blocks import csv_chunks
 from fastadmm.data_tools.csv_table import CsvFile
+from fastadmm.data_tools.large_text import LARGE
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
