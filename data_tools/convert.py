@@ -718,7 +718,8 @@ def _write(
             for party, kind, transform, writer in zip(split, kinds, transforms, writers):
                 for start, part in _pieces(party.take(X), kind):
                     with np.errstate(over="ignore", invalid="ignore"):
-                        part = transform.apply(part).astype(dtype, copy=False)
+                        part = part if transform.is_identity else transform.apply(part)
+                        part = part.astype(dtype, copy=False)
                     _check_finite(part, reader, rows + start, party, dtype)
                     writer.append(part)
             rows += X.shape[0]

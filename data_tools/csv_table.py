@@ -16,7 +16,7 @@ from contextlib import closing
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.large_text import LARGE, in_order, powers
+from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, find_separator
 from fastadmm.data_tools.suggest import nearest
@@ -301,7 +301,7 @@ class CsvSource(CsvFile):
             text += b"\n"
         feature = {name: place for place, name in enumerate(self.feature_names or [])}
         places = np.array([feature.get(name, -1 if name == self.label else -2) for name in self.columns])
-        rows = text.count(b"\n")
+        rows = line_ends(text)
         X, y = np.empty((rows, len(feature))), np.empty(rows)
         starts, stops = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int32)
         codes = np.frombuffer(text, dtype=np.uint8)

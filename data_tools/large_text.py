@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["LARGE", "in_order", "powers"]
+__all__ = ["LARGE", "in_order", "line_ends", "powers"]
 
 #: Bytes on disk from which compiled code is worth its loading.
 LARGE = 4 << 20
@@ -25,6 +25,16 @@ def powers() -> np.ndarray:
     from fastadmm.kernels.decimals import powers_of_five
 
     return powers_of_five()
+
+
+def line_ends(text: bytes) -> int:
+    """How often a line ends in a text; ``bytes.count`` takes as long as reading the numbers.
+
+    Parameters
+    ----------
+    text : bytes
+    """
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:

@@ -6,6 +6,7 @@ Only what is plain is taken; everything else is left to the readers in Python, w
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.bare import bare
 from fastadmm.kernels.decimals import read_number, read_token
 from fastadmm.kernels.policy import inline, kernel
 
@@ -133,11 +134,12 @@ def parse_numbers(text, starts, stops, powers, bits, found):
         Number of the first cell that is neither a number nor missing; -1: none. Those after it are not read.
     """
     flags, zero, absent = 0, -1, 0
+    own, fives = bare(text), bare(powers)
     for i in range(len(starts)):
-        start, stop = _stripped(text, starts[i], stops[i])
-        kind, number = read_number(text, start, stop, powers)
+        start, stop = _stripped(own, starts[i], stops[i])
+        kind, number = read_number(own, start, stop, fives)
         if kind == 0:
-            if not _absent(text, start, stop):
+            if not _absent(own, start, stop):
                 return i
             bits[i] = np.uint64(0x7FF8000000000000)
             absent += 1
@@ -181,6 +183,7 @@ def parse_table(text, separator, places, powers, bits, labels, starts, stops):
     """
     at, n, width = np.uint64(0), np.uint64(len(text)), len(places)
     row, numbers = 0, True
+    own, fives = bare(text), bare(powers)
     if n == 0 or text[n - _ONE] != 10:
         return -1, False
     while at < n:
@@ -194,7 +197,7 @@ def parse_table(text, separator, places, powers, bits, labels, starts, stops):
             if place >= 0:
                 while text[at] == 32:
                     at += _ONE
-                at, number, right = read_token(text, at, powers)
+                at, number, right = read_token(own, at, fives)
                 if not right:
                     return -1, False
                 bits[row, place] = number
@@ -207,10 +210,10 @@ def parse_table(text, separator, places, powers, bits, labels, starts, stops):
                         return -1, False
                     at += _ONE
                 if place == -1:
-                    start, stop = _stripped(text, np.int64(begin), np.int64(at))
+                    start, stop = _stripped(own, np.int64(begin), np.int64(at))
                     starts[row], stops[row] = start, stop
                     if numbers:
-                        after, number, right = read_token(text, np.uint64(start), powers)
+                        after, number, right = read_token(own, np.uint64(start), fives)
                         numbers = right and after == np.uint64(stop)
                         labels[row] = number
             if column < width - 1:
@@ -243,8 +246,9 @@ def parse_whole_numbers(text, starts, stops, numbers):
     bool
         Whether all cells are such numbers.
     """
+    own = bare(text)
     for i in range(len(starts)):
-        start, stop = _stripped(text, starts[i], stops[i])
+        start, stop = _stripped(own, starts[i], stops[i])
         negative = start < stop and text[start] == 45
         first = start + 1 if negative else start
         size = stop - first
@@ -349,19 +353,20 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
     """
     row, lines, filled = 0, 0, 0
     at, n = np.uint64(0), np.uint64(len(text))
+    own, fives = bare(text), bare(powers)
     indptr[0] = 0
     if len(text) == 0 or text[len(text) - 1] != 10:
         return -1, 0
     while at < n:
-        at = _behind_spaces(text, at)
+        at = _behind_spaces(own, at)
         if text[at] != 10 and text[at] != 35:
-            at, number, right = read_token(text, at, powers)
+            at, number, right = read_token(own, at, fives)
             if not right or (text[at] > 32 and text[at] != 35):
                 return -1, lines
             labels[row] = number
             last = np.int64(-1)
             while True:
-                at = _behind_spaces(text, at)
+                at = _behind_spaces(own, at)
                 if text[at] == 10 or text[at] == 35:
                     break
                 index, start = np.int64(0), at
@@ -373,7 +378,7 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
                 index -= shift
                 if index <= last or index > limit:
                     return -1, lines
-                at, number, right = read_token(text, at + _ONE, powers)
+                at, number, right = read_token(own, at + _ONE, fives)
                 if not right or (text[at] > 32 and text[at] != 35):
                     return -1, lines
                 indices[filled], bits[filled] = index, number

@@ -77,9 +77,9 @@ def _nearest(w, q, powers):
     while not (w >> np.uint64(63)):
         w <<= _ONE
         shift += 1
-    high, low = _product(w, powers[q - LEAST_POWER, 0])
+    high, low = _product(w, powers[2 * (q - LEAST_POWER)])
     if (high & np.uint64(0x1FF)) == np.uint64(0x1FF):
-        more, _ = _product(w, powers[q - LEAST_POWER, 1])
+        more, _ = _product(w, powers[2 * (q - LEAST_POWER) + 1])
         low += more
         if more > low:
             high += _ONE
@@ -115,11 +115,12 @@ def read_number(text, start, stop, powers):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : pointer to uint8
+        Of :func:`fastadmm.kernels.bare.bare`.
     start, stop : int
         Without spaces around.
-    powers : ndarray of uint64
-        Of :func:`powers_of_five`.
+    powers : pointer to uint64
+        To those of :func:`powers_of_five`.
 
     Returns
     -------
@@ -192,11 +193,11 @@ def _read_rare(text, start, stop, powers):
 @inline
 def _digits(text, at, w):
     """Behind the digits that begin here, and w with them at its end."""
-    digit = np.uint8(text[at] - _ZERO_DIGIT)
+    digit = text[at] ^ _ZERO_DIGIT
     while digit <= 9:
         w = w * np.uint64(10) + np.uint64(digit)
         at += _ONE
-        digit = np.uint8(text[at] - _ZERO_DIGIT)
+        digit = text[at] ^ _ZERO_DIGIT
     return at, w
 
 
@@ -209,12 +210,12 @@ def read_token(text, at, powers):
 
     Parameters
     ----------
-    text : ndarray of uint8
-        With a byte that belongs to no number at its end.
+    text : pointer to uint8
+        Of :func:`fastadmm.kernels.bare.bare`, with a byte that belongs to no number at its end.
     at : uint64
         Unsigned, so that no index counts from the end.
-    powers : ndarray of uint64
-        Of :func:`powers_of_five`.
+    powers : pointer to uint64
+        To those of :func:`powers_of_five`.
 
     Returns
     -------
