@@ -9,7 +9,7 @@ import numpy as np
 from fastadmm.data_tools.blocks import OnRead
 from fastadmm.data_tools.building import Chunk, Numbers, Whole, Words
 from fastadmm.data_tools.csv_table import CsvFile
-from fastadmm.data_tools.large_text import in_order, powers
+from fastadmm.data_tools.large_text import in_order, line_ends, powers
 
 __all__ = ["csv_chunks"]
 
@@ -62,7 +62,7 @@ def _take_apart(
         if b"\r" in line.removesuffix(b"\r"):
             return None  # a lone carriage return ends a line, too
     text = np.frombuffer(raw, dtype=np.uint8)
-    rows = raw.count(b"\n") + 1
+    rows = line_ends(raw) + 1
     starts = np.empty((rows, len(source.columns)), dtype=np.int32)
     stops, lines = np.empty_like(starts), np.empty(rows, dtype=np.int32)
     count = split_cells(text, ord(source.separator), starts, stops, lines)
