@@ -1,16 +1,18 @@
-"""What readers of large texts share: threads that keep the order, and tables of their kernels."""
+"""What the conversion of large texts shares: threads that keep the order, and tables of kernels."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["LARGE", "in_order", "line_ends", "powers"]
+__all__ = ["LARGE", "in_order", "line_ends", "on_threads", "powers"]
 
 #: Bytes on disk from which compiled code is worth its loading.
 LARGE = 4 << 20
@@ -45,9 +47,15 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> It
     function : callable
     items : iterable
     """
-    from fastadmm.engine.engine import default_threads
+    remaining = iter(items)
+    begin = list(islice(remaining, 2))
+    if len(begin) == 2:
+        from fastadmm.engine.engine import default_threads
 
-    threads = default_threads()
+        threads = default_threads()
+    else:  # nothing to share
+        threads = 1
+    items = chain(begin, remaining)
     if threads == 1:
         yield from map(function, items)
         return
@@ -63,3 +71,30 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> It
         finally:
             for future in waiting:
                 future.cancel()
+
+
+@contextmanager
+def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterable[_Item]], None]]:
+    """Lend a function that calls another one on every item and waits for all of them.
+
+    Parameters
+    ----------
+    most : int
+        Calls at once.
+
+    Yields
+    ------
+    callable
+        ``every(function, items)``; of several errors the first item's is raised.
+    """
+    from fastadmm.engine.engine import default_threads
+
+    threads = min(most, default_threads())
+    with ThreadPoolExecutor(threads) as pool:
+
+        def every(function: Callable[[_Item], None], items: Iterable[_Item]) -> None:
+            calls = map if threads == 1 else pool.map
+            for _ in calls(function, items):
+                pass
+
+        yield every
