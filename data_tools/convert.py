@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from fastadmm.data_tools.blocks import OnRead, Source
@@ -728,10 +728,10 @@ def _write(
 
 
 #: Some rows of a party, as they are stored.
-_Piece = np.ndarray | sparse.csr_array
+_Piece: TypeAlias = "np.ndarray | sparse.csr_array"
 
 #: A party's columns, the kind in which they are stored, and their transform.
-_Target = tuple[PartyColumns, str, "Transform"]
+_Target: TypeAlias = "tuple[PartyColumns, str, Transform]"
 
 
 def _append(target: tuple[Any, Iterable[_Piece]]) -> None:
