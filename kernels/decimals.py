@@ -110,6 +110,32 @@ def _nearest(w, q, powers):
 
 
 @inline
+def _rounded(w, q, powers):
+    """Bits of the float64 nearest to w 10^q; False where they are not decided.
+
+    A whole number below 2^53 times or divided by a power of ten that is exact is rounded once, as it must be
+    (Clinger, "How to read floating point numbers accurately", 1990).
+    """
+    if w < np.uint64(1 << 53) and -23 < q < 23:
+        value = np.float64(w)
+        if q < 0:
+            value /= _EXACT_POWERS[-q]
+        elif q > 0:
+            value *= _EXACT_POWERS[q]
+        return True, np.float64(value).view(np.uint64)
+    return _nearest(w, q, powers)
+
+
+@inline
+def _significant(text, start, stop):
+    """How many digits there are from the first that is not zero."""
+    digits = 0
+    for at in range(start, stop):
+        digits += text[at] != 46 and (digits > 0 or text[at] != 48)
+    return digits
+
+
+@inline
 def read_number(text, start, stop, powers):
     """What ``text[start:stop]`` is, and the bits of its number.
 
@@ -134,10 +160,9 @@ def read_number(text, start, stop, powers):
             sign = _ONE << np.uint64(63)
         at += 1
     whole = at
-    w, digits = _ZERO, 0  # digits from the first that is not zero
+    w = _ZERO
     while at < stop and 48 <= text[at] <= 57:
         w = w * np.uint64(10) + np.uint64(text[at] - 48)
-        digits += digits > 0 or text[at] != 48
         at += 1
     n_whole = at - whole
     flags, q, n_fraction = NUMBER, np.int64(0), 0
@@ -146,7 +171,6 @@ def read_number(text, start, stop, powers):
         fraction = at
         while at < stop and 48 <= text[at] <= 57:
             w = w * np.uint64(10) + np.uint64(text[at] - 48)
-            digits += digits > 0 or text[at] != 48
             at += 1
         n_fraction = at - fraction
         q = np.int64(-n_fraction)
@@ -161,7 +185,7 @@ def read_number(text, start, stop, powers):
             flags |= UNGROUPED
     elif at == stop and n_whole > 1 and text[whole] == 48:
         flags |= LEADING_ZERO
-    if n_whole + n_fraction == 0 or digits > 19:
+    if n_whole + n_fraction == 0 or (n_whole + n_fraction > 19 and _significant(text, whole, at) > 19):
         return UNDECIDED, _ZERO
     if at < stop:
         if text[at] != 101 and text[at] != 69:
@@ -179,7 +203,7 @@ def read_number(text, start, stop, powers):
             power = power * 10 + np.int64(text[at] - 48)
             at += 1
         q = q - power if negative else q + power
-    decided, bits = _nearest(w, q, powers)
+    decided, bits = _rounded(w, q, powers)
     if not decided:
         return UNDECIDED, _ZERO
     return flags, bits | sign
@@ -204,9 +228,6 @@ def _digits(text, at, w):
 @inline
 def read_token(text, at, powers):
     """The number that begins here, read once where it has at most 19 digits.
-
-    A whole number below 2^53 times or divided by a power of ten that is exact is rounded once, as it must be
-    (Clinger, "How to read floating point numbers accurately", 1990).
 
     Parameters
     ----------
@@ -252,12 +273,5 @@ def read_token(text, at, powers):
         kind, bits = _read_rare(text, np.int64(start), np.int64(at), powers)
         return at, bits, kind != 0
     sign = np.uint64(negative) << np.uint64(63)
-    if w < np.uint64(1 << 53) and -23 < q < 23:
-        value = np.float64(w)
-        if q < 0:
-            value /= _EXACT_POWERS[-q]
-        elif q > 0:
-            value *= _EXACT_POWERS[q]
-        return at, np.float64(value).view(np.uint64) | sign, True
-    decided, bits = _nearest(w, q, powers)
+    decided, bits = _rounded(w, q, powers)
     return at, bits | sign, decided
