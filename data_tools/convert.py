@@ -709,21 +709,22 @@ def _write(
         ]
         rows = 0
         cut = partial(_cut, reader, width, targets, dtype)
-        # Each party has a file of its own; files of shards are begun one after another.
-        side_by_side = len(writers) if shards in (None, 1) else 1
-        with on_threads(side_by_side) as every, closing(in_order(cut, _numbered(blocks))) as cuts:
-            for n_rows, parts in cuts:
-                every(_append, zip(writers, parts))
-                rows += n_rows
-                if told is not None:
-                    told(rows)
-        if rows != len(labels.y):
-            raise InputError(
-                f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
-            )
-        target = partition.labels(classes=labels.classes)
-        for start in range(0, rows, DENSE_VALUES):
-            target.append(labels.y[start : start + DENSE_VALUES])
+        # Each party has a file of its own; files of shards are begun one after another. No file is written by
+        # the main thread: an interrupt, which is raised there alone, would pass through HDF5.
+        whole = shards in (None, 1)
+        with on_threads(len(writers) if whole else 1) as every:
+            with closing(in_order(cut, _numbered(blocks))) as cuts:
+                for n_rows, parts in cuts:
+                    every(_append, zip(writers, parts))
+                    rows += n_rows
+                    if told is not None:
+                        told(rows)
+            if rows != len(labels.y):
+                raise InputError(
+                    f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
+                )
+            ends = [partial(_append_labels, partition.labels(classes=labels.classes), labels.y)]
+            every(_call, [*(writer.close for writer in writers if whole), *ends])
     return open_partition(out)
 
 
@@ -739,6 +740,16 @@ def _append(target: tuple[Any, Iterable[_Piece]]) -> None:
     writer, pieces = target
     for piece in pieces:
         writer.append(piece)
+
+
+def _append_labels(writer: Any, y: np.ndarray) -> None:
+    """Add all labels to their file."""
+    for start in range(0, len(y), DENSE_VALUES):
+        writer.append(y[start : start + DENSE_VALUES])
+
+
+def _call(function: Callable[[], None]) -> None:
+    function()
 
 
 def _numbered(blocks: Iterable[Held]) -> Iterator[tuple[int, Held]]:

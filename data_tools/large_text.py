@@ -75,7 +75,7 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Ge
 
 @contextmanager
 def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterable[_Item]], None]]:
-    """Lend a function that calls another one on every item and waits for all of them.
+    """Lend a function that calls another one on every item, on other threads, and waits for all of them.
 
     Parameters
     ----------
@@ -89,12 +89,10 @@ def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterabl
     """
     from fastadmm.engine.engine import default_threads
 
-    threads = min(most, default_threads())
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(min(most, default_threads())) as pool:
 
         def every(function: Callable[[_Item], None], items: Iterable[_Item]) -> None:
-            calls = map if threads == 1 else pool.map
-            for _ in calls(function, items):
+            for _ in pool.map(function, items):
                 pass
 
         yield every
