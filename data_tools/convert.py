@@ -723,8 +723,10 @@ def _write(
                 raise InputError(
                     f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
                 )
-            ends = [partial(_append_labels, partition.labels(classes=labels.classes), labels.y)]
-            every(_call, [*(writer.close for writer in writers if whole), *ends])
+            target = partition.labels(classes=labels.classes)
+            every(_call, [partial(_append_labels, target, labels.y)])
+            if whole:
+                every(_call, [writer.close for writer in (*writers, target)])
     return open_partition(out)
 
 
