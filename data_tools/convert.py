@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from fastadmm.data_tools.blocks import Block, OnRead, Source
+from fastadmm.data_tools.blocks import OnRead, Source
 from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
-from fastadmm.data_tools.csv_blocks import in_order
 from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
 from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.large_text import in_order, on_threads
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.libsvm_parts import LibsvmParts
 from fastadmm.data_tools.npz import NpzSource
@@ -38,7 +39,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
-from fastadmm.data_tools.spool import Kept, Spool
+from fastadmm.data_tools.spool import Held, Kept, Spool
 from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
@@ -264,13 +265,14 @@ def convert(
         except InputError as error:
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
     blocks = scan.blocks()
+    told_rows = None
     if blocks is None:
-        blocks = reader.blocks(on_read("writing"))
+        blocks = map(Held.of, reader.blocks(on_read("writing")))
     elif progress is not None:
-        blocks = _told(blocks, scan.n_rows, size, progress)
+        told_rows = partial(_tell, size, scan.n_rows, progress)
     return _write(
-        reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression,
-        shards,
+        reader, out, blocks, labels, list(zip(split, kinds, transforms)), dtype or "float64", model, force,
+        compression, shards, told_rows,
     )  # fmt: skip
 
 
@@ -560,7 +562,7 @@ class _Scan:
     statistics: ColumnStatistics | None
     kept: list[Kept]  # of each file
 
-    def blocks(self) -> Iterator[Block] | None:
+    def blocks(self) -> Iterator[Held] | None:
         """All rows, if they were kept; those of a file count from its beginning."""
         parts = [kept.blocks() for kept in self.kept]
         return None if None in parts else chain.from_iterable(part for part in parts if part is not None)
@@ -658,13 +660,9 @@ def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:
     return "dense" if filled > DENSE_ABOVE * scan.n_rows * party.width else "csr"
 
 
-def _told(blocks: Iterable[Block], n_rows: int, size: int, progress: Progress) -> Iterator[Block]:
-    """Blocks that were kept, and how far writing them is, in bytes of the source."""
-    done = 0
-    for block in blocks:
-        yield block
-        done += len(block.labels)
-        progress("writing", size * done // n_rows, size)
+def _tell(size: int, n_rows: int, progress: Progress, rows: int) -> None:
+    """Tell how far writing is, in bytes of the source."""
+    progress("writing", size * rows // n_rows, size)
 
 
 # --- second pass -----------------------------------------------------------------------------------------
@@ -673,21 +671,20 @@ def _told(blocks: Iterable[Block], n_rows: int, size: int, progress: Progress) -
 def _write(
     reader: Source,
     out: str | Path,
-    blocks: Iterable[Block],
+    blocks: Iterable[Held],
     labels: Labels,
-    split: list[PartyColumns],
-    kinds: list[str],
-    transforms: list[Transform],
+    targets: list[_Target],
     dtype: str,
     model: _Like | None,
     force: bool,
     compression: str,
     shards: int | None,
+    told: Callable[[int], None] | None,
 ) -> Partition:
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import new_partition
 
-    width = sum(party.width for party in split)
+    width = sum(party.width for party, _, _ in targets)
     with new_partition(
         out,
         task=labels.task,
@@ -708,28 +705,99 @@ def _write(
                 transform=transform,
                 compression=compression,
             )
-            for i, (party, kind, transform) in enumerate(zip(split, kinds, transforms))
+            for i, (party, kind, transform) in enumerate(targets)
         ]
         rows = 0
-        for block in blocks:
-            X = block.X
-            if not isinstance(X, np.ndarray) and X.shape[1] < width:
-                X = make_csr(X.data, X.indices, X.indptr, (X.shape[0], width))
-            for party, kind, transform, writer in zip(split, kinds, transforms, writers):
-                for start, part in _pieces(party.take(X), kind):
-                    with np.errstate(over="ignore", invalid="ignore"):
-                        part = transform.apply(part).astype(dtype, copy=False)
-                    _check_finite(part, reader, rows + start, party, dtype)
-                    writer.append(part)
-            rows += X.shape[0]
-        if rows != len(labels.y):
-            raise InputError(
-                f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
-            )
-        target = partition.labels(classes=labels.classes)
-        for start in range(0, rows, DENSE_VALUES):
-            target.append(labels.y[start : start + DENSE_VALUES])
+        cut = partial(_cut, reader, width, targets, dtype)
+        # Each party has a file of its own; files of shards are begun one after another. No file is written by
+        # the main thread: an interrupt, which is raised there alone, would pass through HDF5.
+        whole = shards in (None, 1)
+        with on_threads(len(writers) if whole else 1) as every:
+            with closing(in_order(cut, _numbered(blocks))) as cuts:
+                for n_rows, parts in cuts:
+                    every(_append, zip(writers, parts))
+                    rows += n_rows
+                    if told is not None:
+                        told(rows)
+            if rows != len(labels.y):
+                raise InputError(
+                    f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
+                )
+            target = partition.labels(classes=labels.classes)
+            every(_call, [partial(_append_labels, target, labels.y)])
+            if whole:
+                every(_call, [writer.close for writer in (*writers, target)])
     return open_partition(out)
+
+
+#: Some rows of a party, as they are stored.
+_Piece: TypeAlias = "np.ndarray | sparse.csr_array"
+
+#: A party's columns, the kind in which they are stored, and their transform.
+_Target: TypeAlias = "tuple[PartyColumns, str, Transform]"
+
+
+def _append(target: tuple[Any, Iterable[_Piece]]) -> None:
+    """Add a block's pieces to a party's file."""
+    writer, pieces = target
+    for piece in pieces:
+        writer.append(piece)
+
+
+def _append_labels(writer: Any, y: np.ndarray) -> None:
+    """Add all labels to their file."""
+    for start in range(0, len(y), DENSE_VALUES):
+        writer.append(y[start : start + DENSE_VALUES])
+
+
+def _call(function: Callable[[], None]) -> None:
+    function()
+
+
+def _numbered(blocks: Iterable[Held]) -> Iterator[tuple[int, Held]]:
+    """Each block behind the number of its first row."""
+    rows = 0
+    for held in blocks:
+        yield rows, held
+        rows += held.n_rows
+
+
+def _cut(
+    reader: Source,
+    width: int,
+    targets: list[_Target],
+    dtype: str,
+    numbered: tuple[int, Held],
+) -> tuple[int, list[Iterable[_Piece]]]:
+    """How many rows a block has, and each party's pieces of it."""
+    first_row, held = numbered
+    X = held.get().X
+    if not isinstance(X, np.ndarray) and X.shape[1] < width:
+        X = make_csr(X.data, X.indices, X.indptr, (X.shape[0], width))
+    parts: list[Iterable[_Piece]] = []
+    for party, kind, transform in targets:
+        pieces = _stored(reader, first_row, X, party, kind, transform, dtype)
+        # What becomes dense only now may be much larger than the block: it is made a piece at a time.
+        parts.append(pieces if kind == "dense" and not isinstance(X, np.ndarray) else list(pieces))
+    return X.shape[0], parts
+
+
+def _stored(
+    reader: Source,
+    first_row: int,
+    X: _Piece,
+    party: PartyColumns,
+    kind: str,
+    transform: Transform,
+    dtype: str,
+) -> Iterator[_Piece]:
+    """A party's rows of a block as they are stored."""
+    for start, part in _pieces(party.take(X), kind):
+        with np.errstate(over="ignore", invalid="ignore"):
+            piece = part if transform.is_identity else transform.apply(part)
+            piece = piece.astype(dtype, copy=False)
+        _check_finite(piece, reader, first_row + start, party, dtype)
+        yield piece
 
 
 def _feature_names(party: PartyColumns, names: list[str] | None) -> list[str]:

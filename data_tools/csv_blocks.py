@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.blocks import OnRead
 from fastadmm.data_tools.building import Chunk, Numbers, Whole, Words
 from fastadmm.data_tools.csv_table import CsvFile
+from fastadmm.data_tools.large_text import in_order, line_ends, powers
 
-__all__ = ["LARGE", "csv_chunks", "in_order", "powers"]
-
-#: Bytes on disk from which compiled code is worth its loading.
-LARGE = 4 << 20
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-@cache
-def powers() -> np.ndarray:
-    """Powers of five for the reading of numbers."""
-    from fastadmm.kernels.decimals import powers_of_five
-
-    return powers_of_five()
-
-
-def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """Results in the order of the items, computed by threads a little ahead.
-
-    Parameters
-    ----------
-    function : callable
-    items : iterable
-    """
-    from fastadmm.engine.engine import default_threads
-
-    threads = default_threads()
-    if threads == 1:
-        yield from map(function, items)
-        return
-    waiting: deque[Future[_Result]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+__all__ = ["csv_chunks"]
 
 
 def csv_chunks(
@@ -106,7 +62,7 @@ def _take_apart(
         if b"\r" in line.removesuffix(b"\r"):
             return None  # a lone carriage return ends a line, too
     text = np.frombuffer(raw, dtype=np.uint8)
-    rows = raw.count(b"\n") + 1
+    rows = line_ends(raw) + 1
     starts = np.empty((rows, len(source.columns)), dtype=np.int32)
     stops, lines = np.empty_like(starts), np.empty(rows, dtype=np.int32)
     count = split_cells(text, ord(source.separator), starts, stops, lines)

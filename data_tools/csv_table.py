@@ -1,7 +1,8 @@
 """CSV tables, read in blocks of complete lines.
 
-A block of plain lines goes through pandas. pandas forgives too much (it drops surplus cells, and fills in
-missing ones), so the number of cells of every line is checked first. Blocks that are not plain (quotes), and
+A block of plain numbers goes through a compiled reader of our own, if the file is large. Other plain lines go
+through pandas. pandas forgives too much (it drops surplus cells, and fills in missing ones), so the number of
+cells of every line is checked first. Blocks that are not plain (quotes), and
 blocks with a fault, are read by the standard library's ``csv``, row by row, which names the line and column.
 """
 
@@ -11,11 +12,13 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.large_text import LARGE, in_order, line_ends, powers
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
-from fastadmm.data_tools.sniffing import HEAD_BYTES, find_encoding, find_separator
+from fastadmm.data_tools.sniffing import HEAD_BYTES, SEPARATORS, find_encoding, find_separator
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
@@ -248,28 +251,73 @@ class CsvSource(CsvFile):
         InputError
             Naming line and column: cell empty, not a number, NaN or infinite; ragged rows; no rows.
         """
-        row = 0
-        for first_line, text in self.source.line_blocks(self.block_bytes, on_read):
-            if first_line == 1:
-                text = text.removeprefix(b"\xef\xbb\xbf")
-            plain = b"\r" not in text.replace(b"\r\n", b"\n")  # a lone carriage return ends a line, too
-            if plain:
-                for _ in range(first_line, self.header_end + 1):
-                    text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
-                if not text.strip():
-                    continue
-                if row == 0:
-                    self._note_zeros(text[:HEAD_BYTES])
-            parsed = self._parse_plain(text) if plain else None
-            if parsed is None:
-                for block in self._read_slowly(row, on_read):
-                    row = block.first_row + len(block.labels)
-                    yield block
-                break
-            yield Block(*parsed, row)
-            row += len(parsed[1])
+        row, slow = 0, False
+        texts = self.source.line_blocks(self.block_bytes, on_read)
+        large = self.source.size >= LARGE and self.separator in SEPARATORS
+        with closing(in_order(self._try, texts) if large else ((*text, None) for text in texts)) as tried:
+            for first_line, text, parsed in tried:
+                if parsed is None or row == 0:
+                    body = self._body(first_line, text)
+                    if body is not None and not body.strip():
+                        continue
+                    if body is not None and row == 0:
+                        self._note_zeros(body[:HEAD_BYTES])
+                    if parsed is None and body is not None:
+                        parsed = self._parse_plain(body)
+                if parsed is None:
+                    slow = True
+                    break
+                if len(parsed[1]):
+                    yield Block(*parsed, row)
+                    row += len(parsed[1])
+        if slow:
+            for block in self._read_slowly(row, on_read):
+                row = block.first_row + len(block.labels)
+                yield block
         if row == 0:
             raise InputError(f"{self.path}: no data rows, only the header")
+
+    def _body(self, first_line: int, text: bytes) -> bytes | None:
+        """A block without byte order mark and header; None if a lone carriage return ends a line, too."""
+        if first_line == 1:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+        if b"\r" in text.replace(b"\r\n", b"\n"):
+            return None
+        for _ in range(first_line, self.header_end + 1):
+            text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
+        return text
+
+    def _try(self, block: tuple[int, bytes]) -> tuple[int, bytes, tuple[np.ndarray, np.ndarray] | None]:
+        """A block of a large file, parsed by compiled code if it is plain."""
+        first_line, text = block
+        body = self._body(first_line, text) if first_line <= max(1, self.header_end) else text
+        return first_line, text, self._parse_compiled(body) if body else None
+
+    def _parse_compiled(self, text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
+        """Parse lines of plain numbers; None where anything is not."""
+        from fastadmm.kernels.cells import code_words, parse_table
+
+        if not text.endswith(b"\n"):
+            text += b"\n"
+        feature = {name: place for place, name in enumerate(self.feature_names or [])}
+        places = np.array([feature.get(name, -1 if name == self.label else -2) for name in self.columns])
+        rows = line_ends(text)
+        X, y = np.empty((rows, len(feature))), np.empty(rows)
+        starts, stops = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int32)
+        codes = np.frombuffer(text, dtype=np.uint8)
+        rows, numbers = parse_table(
+            codes, ord(self.separator), places, powers(), X.view(np.uint64), y.view(np.uint64), starts, stops
+        )
+        if rows < 0:
+            return None
+        if numbers:
+            return X[:rows], y[:rows]
+        number, first = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int32)
+        table = np.full(1 << (2 * rows).bit_length(), -1, dtype=np.int32)
+        count = code_words(codes, starts[:rows], stops[:rows], table, number, first)
+        at = zip(starts[first[:count]].tolist(), stops[first[:count]].tolist())
+        labels = self._labels(np.array([text[start:stop].decode() for start, stop in at], dtype=object))
+        return (X[:rows], labels[number]) if labels is not None else None
 
     def _parse_plain(self, text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
         """Parse plain lines; None where anything is unusual or wrong."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.csv_blocks import LARGE, in_order, powers
+from fastadmm.data_tools.large_text import LARGE, in_order, powers
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from fastadmm.store.elements import make_csr
@@ -49,6 +49,8 @@ class LibsvmSource:
         Bytes of text per block; memory is a small multiple of it, whatever the file's size.
     threads : bool
         Whether blocks of a large file are parsed on all cores.
+    large : bool or None
+        Whether compiled code is worth its loading; None: if the file is large.
     """
 
     kind, quick = "csr", False
@@ -62,8 +64,10 @@ class LibsvmSource:
         zero_based: bool = False,
         block_bytes: int | None = None,
         threads: bool = True,
+        large: bool | None = None,
     ) -> None:
-        self.threads = threads and source.size >= LARGE
+        self.large = source.size >= LARGE if large is None else large
+        self.threads = threads and self.large
         self.source = source
         self.path = source.shown
         self.n_features = n_features
@@ -113,7 +117,7 @@ class LibsvmSource:
 
     def _try(self, text: bytes) -> tuple[bytes, _Parsed | None]:
         """A block of a large file, parsed if it is plain; the text is needed only if it is not."""
-        parsed = self._parse_compiled(text) if self.source.size >= LARGE else None
+        parsed = self._parse_compiled(text) if self.large else None
         return text if parsed is None else b"", parsed
 
     def _parse(self, text: bytes, first_line: int) -> _Parsed:

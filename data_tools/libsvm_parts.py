@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.large_text import LARGE
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.opening import SourceFile
 
@@ -39,8 +40,10 @@ class LibsvmParts:
         self, path: str, files: Sequence[SourceFile], *, n_features: int | None, zero_based: bool
     ) -> None:
         self.path, self.n_features = path, n_features
+        large = sum(file.size for file in files) >= LARGE
         self.parts = [
-            LibsvmSource(file, n_features=n_features, zero_based=zero_based, threads=False) for file in files
+            LibsvmSource(file, n_features=n_features, zero_based=zero_based, threads=False, large=large)
+            for file in files
         ]
         self.rows: list[int] = []
 

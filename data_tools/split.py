@@ -50,7 +50,7 @@ class PartyColumns:
         Parameters
         ----------
         X : ndarray or csr_array
-            ``(k, d)``.
+            ``(k, d)``; CSR with sorted, distinct indices.
 
         Returns
         -------
@@ -59,8 +59,11 @@ class PartyColumns:
         """
         if isinstance(X, np.ndarray):
             return X[:, self.columns]
-        part = sparse.csr_array(X[:, self.columns])
-        part.sort_indices()
+        part = X[:, self.columns]
+        if isinstance(self.columns, slice):  # sorted as X is
+            part.has_sorted_indices = part.has_canonical_format = True
+        else:
+            part.sort_indices()
         return part
 
 

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,33 @@ from fastadmm.errors import StorageError
 from fastadmm.files.atomic import storage_errors
 from fastadmm.store.elements import make_csr
 
-__all__ = ["Kept", "Spool", "SpooledBlock"]
+__all__ = ["Held", "Kept", "Spool", "SpooledBlock"]
+
+#: Numbers that are looked at before all of them are.
+_LOOK = 1000
 
 
 @dataclass(frozen=True)
 class SpooledBlock:
-    """Where a block's arrays are: place in the file, shape and type of each."""
+    """Where a block's arrays are: place in the file, shape, type there and type of each."""
 
-    parts: tuple[tuple[int, tuple[int, ...], np.dtype], ...]
+    parts: tuple[tuple[int, tuple[int, ...], np.dtype, np.dtype], ...]
     shape: tuple[int, int]
     labels: np.ndarray
     first_row: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """A block that was kept: how many rows, and what gives it, in any thread."""
+
+    n_rows: int
+    get: Callable[[], Block]
+
+    @classmethod
+    def of(cls, block: Block) -> Held:
+        """A block in memory."""
+        return cls(len(block.labels), lambda: block)
 
 
 class Spool:
@@ -50,12 +67,12 @@ class Spool:
         """Write a block; None if the disk is full, so that the source has to be read again."""
         X = block.X
         whole: Any = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
-        arrays = [np.ascontiguousarray(array) for array in whole]
+        arrays = [_narrowed(np.ascontiguousarray(array)) for array in whole]
         parts = []
         try:
             with storage_errors(self.folder, "write"), self._lock:
-                for array in arrays:
-                    parts.append((self._end, array.shape, array.dtype))
+                for array, given in zip(arrays, whole):
+                    parts.append((self._end, array.shape, array.dtype, given.dtype))
                     view = array.data.cast("B") if array.size else memoryview(b"")
                     self._file.seek(self._end)
                     while len(view):
@@ -71,17 +88,35 @@ class Spool:
         """Read a block."""
         arrays = []
         with storage_errors(self.folder, "read"), self._lock:
-            for place, shape, dtype in block.parts:
+            for place, shape, dtype, _ in block.parts:
                 array = np.empty(shape, dtype=dtype)
                 view = array.data.cast("B") if array.size else memoryview(b"")
                 self._file.seek(place)
                 while len(view):
                     view = view[self._file.readinto(view) :]
                 arrays.append(array)
+        arrays = [array.astype(part[3], copy=False) for array, part in zip(arrays, block.parts)]
         X: Any = arrays[0]
         if len(arrays) > 1:
             X = make_csr(arrays[0], arrays[1], arrays[2], block.shape)
         return Block(X, block.labels, block.first_row)
+
+
+def _narrowed(array: np.ndarray) -> np.ndarray:
+    """The same numbers to the last bit in fewer bytes, where there is such a type."""
+    if array.size == 0:
+        return array
+    if array.dtype.kind in "iu":
+        return array.astype(np.min_scalar_type(array.max()), copy=False) if array.min() >= 0 else array
+    for kind in (np.int8, np.int16, np.float32):
+        for some in (array.reshape(-1)[:_LOOK], array):  # a few tell nearly always
+            with np.errstate(invalid="ignore", over="ignore"):
+                narrow = some.astype(kind)
+            if not np.array_equal(narrow.astype(array.dtype).view(np.int64), some.view(np.int64)):
+                break
+        else:
+            return narrow
+    return array
 
 
 class Kept:
@@ -122,10 +157,11 @@ class Kept:
                 return
             self._spooled.append(written)
 
-    def blocks(self) -> Iterator[Block] | None:
+    def blocks(self) -> Iterator[Held] | None:
         """All blocks in turn; None if they were not kept."""
         if self.in_memory is not None:
-            return iter(self.in_memory)
+            return map(Held.of, self.in_memory)
         if self._spool is None or self._spooled is None:
             return None
-        return map(self._spool.get, self._spooled)
+        get = self._spool.get
+        return (Held(len(block.labels), partial(get, block)) for block in self._spooled)

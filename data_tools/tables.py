@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from fastadmm.data_tools.building import Builder, Cells, Chunk, IdBuilder, Places, words_of
 from fastadmm.data_tools.columns import Column, Scratch, canonical_text
-from fastadmm.data_tools.csv_blocks import LARGE, csv_chunks
+from fastadmm.data_tools.csv_blocks import csv_chunks
 from fastadmm.data_tools.csv_table import CsvFile
+from fastadmm.data_tools.large_text import LARGE
 from fastadmm.data_tools.opening import NotUtf8, SourceFile
 from fastadmm.data_tools.parquet import ParquetTable
 from fastadmm.data_tools.parts import empty_parts, is_parts, part_files, told_of_empty
@@ -234,6 +235,7 @@ class _Reading:
         self.path, self.many = path, many
         self.current: SourceFile | None = None
         self.without_rows: set[str] = set()
+        self._large = False
         self._scratch, self._on_read = scratch, on_read
 
     def table(
@@ -245,6 +247,7 @@ class _Reading:
         only: str | None,
     ) -> Table:
         opened: list[CsvFile | ParquetTable] = []
+        self._large = sum(file.size for file in parts) >= LARGE
         for file in parts:
             self.current = file
             opened.append(
@@ -316,7 +319,7 @@ class _Reading:
         self.current = file
         before, count = f"{file.name}: " if self.many else "", 0
         own = (
-            _csv_part(part, wanted, self._steps())
+            _csv_part(part, wanted, self._steps(), self._large)
             if isinstance(part, CsvFile)
             else self._parquet(part, wanted)
         )
@@ -376,10 +379,12 @@ def _check_truth(parts: Sequence[ParquetTable], names: Sequence[str]) -> None:
                 )
 
 
-def _csv_part(part: CsvFile, wanted: dict[str, str], on_read: Callable[[int], None]) -> Iterator[_Rows]:
-    """Chunks of a CSV file: compiled where it is large and plain, otherwise in Python."""
+def _csv_part(
+    part: CsvFile, wanted: dict[str, str], on_read: Callable[[int], None], large: bool
+) -> Iterator[_Rows]:
+    """Chunks of a CSV file: compiled where its table is large and it is plain, otherwise in Python."""
     done = 0
-    if part.source.size >= LARGE and part.separator.isascii():
+    if large and part.separator.isascii():
         for found in csv_chunks(part, wanted, on_read):
             if found is None:
                 break

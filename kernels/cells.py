@@ -6,10 +6,11 @@ Only what is plain is taken; everything else is left to the readers in Python, w
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.decimals import read_number, read_short
+from fastadmm.kernels.bare import bare
+from fastadmm.kernels.decimals import read_number, read_token
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["code_words", "parse_libsvm", "parse_numbers", "parse_whole_numbers", "split_cells"]
+__all__ = ["code_words", "parse_libsvm", "parse_numbers", "parse_table", "parse_whole_numbers", "split_cells"]
 
 _ONE = np.uint64(1)
 
@@ -133,11 +134,12 @@ def parse_numbers(text, starts, stops, powers, bits, found):
         Number of the first cell that is neither a number nor missing; -1: none. Those after it are not read.
     """
     flags, zero, absent = 0, -1, 0
+    own, fives = bare(text), bare(powers)
     for i in range(len(starts)):
-        start, stop = _stripped(text, starts[i], stops[i])
-        kind, number = read_number(text, start, stop, powers)
+        start, stop = _stripped(own, starts[i], stops[i])
+        kind, number = read_number(own, start, stop, fives)
         if kind == 0:
-            if not _absent(text, start, stop):
+            if not _absent(own, start, stop):
                 return i
             bits[i] = np.uint64(0x7FF8000000000000)
             absent += 1
@@ -148,6 +150,83 @@ def parse_numbers(text, starts, stops, powers, bits, found):
             zero = i
     found[0], found[1], found[2] = flags, zero, absent
     return -1
+
+
+@kernel
+def parse_table(text, separator, places, powers, bits, labels, starts, stops):
+    """Read the lines of a table of numbers with a column of labels; blank lines are skipped.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+        Complete lines, also the last.
+    separator : int
+        Code of the character between cells.
+    places : ndarray of int64
+        By column of the text: which feature it is; -1: the label; -2: left out.
+    powers : ndarray of uint64
+        Of :func:`fastadmm.kernels.decimals.powers_of_five`.
+    bits : ndarray of uint64
+        ``(k, d)``, written: bits of float64.
+    labels : ndarray of uint64
+        ``(k,)``, written, where all labels are numbers: bits of float64.
+    starts, stops : ndarray of int32
+        ``(k,)``, written: where each label begins and ends, without spaces around it.
+
+    Returns
+    -------
+    int
+        Rows; -1 if the text is not plain: a feature that is no number, a row of another width, a quote, a
+        lone carriage return, anything but ASCII.
+    bool
+        Whether all labels are numbers.
+    """
+    at, n, width = np.uint64(0), np.uint64(len(text)), len(places)
+    row, numbers = 0, True
+    own, fives = bare(text), bare(powers)
+    if n == 0 or text[n - _ONE] != 10:
+        return -1, False
+    while at < n:
+        if text[at] == 10 or (text[at] == 13 and text[at + _ONE] == 10):
+            at += _ONE if text[at] == 10 else np.uint64(2)
+            continue
+        if row == len(bits):
+            return -1, False
+        for column in range(width):
+            place = places[column]
+            if place >= 0:
+                while text[at] == 32:
+                    at += _ONE
+                at, number, right = read_token(own, at, fives)
+                if not right:
+                    return -1, False
+                bits[row, place] = number
+                while text[at] == 32:
+                    at += _ONE
+            else:
+                begin = at
+                while text[at] != separator and text[at] != 10 and text[at] != 13:
+                    if text[at] == 0 or text[at] == 34 or text[at] > 127:
+                        return -1, False
+                    at += _ONE
+                if place == -1:
+                    start, stop = _stripped(own, np.int64(begin), np.int64(at))
+                    starts[row], stops[row] = start, stop
+                    if numbers:
+                        after, number, right = read_token(own, np.uint64(start), fives)
+                        numbers = right and after == np.uint64(stop)
+                        labels[row] = number
+            if column < width - 1:
+                if text[at] != separator:
+                    return -1, False
+                at += _ONE
+        if text[at] == 13:
+            at += _ONE
+        if text[at] != 10:
+            return -1, False
+        at += _ONE
+        row += 1
+    return row, numbers
 
 
 @kernel
@@ -167,8 +246,9 @@ def parse_whole_numbers(text, starts, stops, numbers):
     bool
         Whether all cells are such numbers.
     """
+    own = bare(text)
     for i in range(len(starts)):
-        start, stop = _stripped(text, starts[i], stops[i])
+        start, stop = _stripped(own, starts[i], stops[i])
         negative = start < stop and text[start] == 45
         first = start + 1 if negative else start
         size = stop - first
@@ -235,19 +315,6 @@ def code_words(text, starts, stops, table, codes, first):
 
 
 @inline
-def _any_number(text, at, powers):
-    """Behind a token, the bits of its number, and whether it is one."""
-    after, value, short = read_short(text, at)
-    if short:
-        return after, np.float64(value).view(np.uint64), True
-    after = at
-    while text[after] > 32 and text[after] != 35:
-        after += _ONE
-    kind, bits = read_number(text, np.int64(at), np.int64(after), powers)
-    return after, bits, kind != 0
-
-
-@inline
 def _behind_spaces(text, at):
     while text[at] == 32 or text[at] == 9 or text[at] == 13:
         at += _ONE
@@ -286,19 +353,20 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
     """
     row, lines, filled = 0, 0, 0
     at, n = np.uint64(0), np.uint64(len(text))
+    own, fives = bare(text), bare(powers)
     indptr[0] = 0
     if len(text) == 0 or text[len(text) - 1] != 10:
         return -1, 0
     while at < n:
-        at = _behind_spaces(text, at)
+        at = _behind_spaces(own, at)
         if text[at] != 10 and text[at] != 35:
-            at, number, right = _any_number(text, at, powers)
-            if not right:
+            at, number, right = read_token(own, at, fives)
+            if not right or (text[at] > 32 and text[at] != 35):
                 return -1, lines
             labels[row] = number
             last = np.int64(-1)
             while True:
-                at = _behind_spaces(text, at)
+                at = _behind_spaces(own, at)
                 if text[at] == 10 or text[at] == 35:
                     break
                 index, start = np.int64(0), at
@@ -310,8 +378,8 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
                 index -= shift
                 if index <= last or index > limit:
                     return -1, lines
-                at, number, right = _any_number(text, at + _ONE, powers)
-                if not right:
+                at, number, right = read_token(own, at + _ONE, fives)
+                if not right or (text[at] > 32 and text[at] != 35):
                     return -1, lines
                 indices[filled], bits[filled] = index, number
                 filled += 1

@@ -8,9 +8,9 @@ are more digits, or where the number is subnormal or infinite, the cell is left 
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.policy import inline
+from fastadmm.kernels.policy import apart, inline
 
-__all__ = ["LEAST_POWER", "powers_of_five", "read_number", "read_short"]
+__all__ = ["LEAST_POWER", "powers_of_five", "read_number", "read_token"]
 
 #: Smallest and largest decimal exponent that is decided here.
 LEAST_POWER, MOST_POWER = -342, 308
@@ -30,7 +30,7 @@ _ZERO = np.uint64(0)
 #: Powers of ten that a float64 holds exactly.
 _EXACT_POWERS = np.array([10.0**k for k in range(23)])
 
-_ZERO_DIGIT, _POINT = np.uint8(48), np.uint8(254)  # the point after 48 is taken off
+_ZERO_DIGIT = np.uint8(48)
 
 
 def powers_of_five() -> np.ndarray:
@@ -77,9 +77,9 @@ def _nearest(w, q, powers):
     while not (w >> np.uint64(63)):
         w <<= _ONE
         shift += 1
-    high, low = _product(w, powers[q - LEAST_POWER, 0])
+    high, low = _product(w, powers[2 * (q - LEAST_POWER)])
     if (high & np.uint64(0x1FF)) == np.uint64(0x1FF):
-        more, _ = _product(w, powers[q - LEAST_POWER, 1])
+        more, _ = _product(w, powers[2 * (q - LEAST_POWER) + 1])
         low += more
         if more > low:
             high += _ONE
@@ -110,16 +110,43 @@ def _nearest(w, q, powers):
 
 
 @inline
+def _rounded(w, q, powers):
+    """Bits of the float64 nearest to w 10^q; False where they are not decided.
+
+    A whole number below 2^53 times or divided by a power of ten that is exact is rounded once, as it must be
+    (Clinger, "How to read floating point numbers accurately", 1990).
+    """
+    if w < np.uint64(1 << 53) and -23 < q < 23:
+        value = np.float64(w)
+        if q < 0:
+            value /= _EXACT_POWERS[-q]
+        elif q > 0:
+            value *= _EXACT_POWERS[q]
+        return True, np.float64(value).view(np.uint64)
+    return _nearest(w, q, powers)
+
+
+@inline
+def _significant(text, start, stop):
+    """How many digits there are from the first that is not zero."""
+    digits = 0
+    for at in range(start, stop):
+        digits += text[at] != 46 and (digits > 0 or text[at] != 48)
+    return digits
+
+
+@inline
 def read_number(text, start, stop, powers):
     """What ``text[start:stop]`` is, and the bits of its number.
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : pointer to uint8
+        Of :func:`fastadmm.kernels.bare.bare`.
     start, stop : int
         Without spaces around.
-    powers : ndarray of uint64
-        Of :func:`powers_of_five`.
+    powers : pointer to uint64
+        To those of :func:`powers_of_five`.
 
     Returns
     -------
@@ -133,10 +160,9 @@ def read_number(text, start, stop, powers):
             sign = _ONE << np.uint64(63)
         at += 1
     whole = at
-    w, digits = _ZERO, 0  # digits from the first that is not zero
+    w = _ZERO
     while at < stop and 48 <= text[at] <= 57:
         w = w * np.uint64(10) + np.uint64(text[at] - 48)
-        digits += digits > 0 or text[at] != 48
         at += 1
     n_whole = at - whole
     flags, q, n_fraction = NUMBER, np.int64(0), 0
@@ -145,7 +171,6 @@ def read_number(text, start, stop, powers):
         fraction = at
         while at < stop and 48 <= text[at] <= 57:
             w = w * np.uint64(10) + np.uint64(text[at] - 48)
-            digits += digits > 0 or text[at] != 48
             at += 1
         n_fraction = at - fraction
         q = np.int64(-n_fraction)
@@ -160,7 +185,7 @@ def read_number(text, start, stop, powers):
             flags |= UNGROUPED
     elif at == stop and n_whole > 1 and text[whole] == 48:
         flags |= LEADING_ZERO
-    if n_whole + n_fraction == 0 or digits > 19:
+    if n_whole + n_fraction == 0 or (n_whole + n_fraction > 19 and _significant(text, whole, at) > 19):
         return UNDECIDED, _ZERO
     if at < stop:
         if text[at] != 101 and text[at] != 69:
@@ -178,59 +203,75 @@ def read_number(text, start, stop, powers):
             power = power * 10 + np.int64(text[at] - 48)
             at += 1
         q = q - power if negative else q + power
-    decided, bits = _nearest(w, q, powers)
+    decided, bits = _rounded(w, q, powers)
     if not decided:
         return UNDECIDED, _ZERO
     return flags, bits | sign
 
 
-@inline
-def read_short(text, at):
-    """The number that begins here, where it is short: most are.
+@apart
+def _read_rare(text, start, stop, powers):
+    return read_number(text, start, stop, powers)
 
-    A whole number below 2^53 divided by a power of ten that is exact is rounded once, as it must be
-    (Clinger, "How to read floating point numbers accurately", 1990).
+
+@inline
+def _digits(text, at, w):
+    """Behind the digits that begin here, and w with them at its end."""
+    digit = text[at] ^ _ZERO_DIGIT
+    while digit <= 9:
+        w = w * np.uint64(10) + np.uint64(digit)
+        at += _ONE
+        digit = text[at] ^ _ZERO_DIGIT
+    return at, w
+
+
+@inline
+def read_token(text, at, powers):
+    """The number that begins here, read once where it has at most 19 digits.
 
     Parameters
     ----------
-    text : ndarray of uint8
-        Anything but a digit at its end.
+    text : pointer to uint8
+        Of :func:`fastadmm.kernels.bare.bare`, with a byte that belongs to no number at its end.
     at : uint64
         Unsigned, so that no index counts from the end.
+    powers : pointer to uint64
+        To those of :func:`powers_of_five`.
 
     Returns
     -------
     uint64
-        Behind the number.
-    float
+        Behind the number; what follows is for the caller to judge.
+    uint64
+        Bits of the float64.
     bool
-        Whether it is such a number, and white space or ``#`` follows.
+        Whether it is a number that is decided here.
     """
+    start = at
     negative = text[at] == 45
-    if negative:
+    if negative or text[at] == 43:
         at += _ONE
-    begin, w = at, _ZERO
-    digit = np.uint8(text[at] - _ZERO_DIGIT)
-    while digit <= 9:
-        w = w * np.uint64(10) + np.uint64(digit)
+    begin = at
+    at, w = _digits(text, at, _ZERO)
+    size, q = at - begin, np.int64(0)
+    if text[at] == 46:
+        begin = at + _ONE
+        at, w = _digits(text, begin, w)
+        q = -np.int64(at - begin)
+        size += at - begin
+    if (text[at] | 32) == 101:
         at += _ONE
-        digit = np.uint8(text[at] - _ZERO_DIGIT)
-    size, places = at - begin, _ZERO
-    if digit == _POINT:
-        at += _ONE
-        begin = at
-        digit = np.uint8(text[at] - _ZERO_DIGIT)
-        while digit <= 9:
-            w = w * np.uint64(10) + np.uint64(digit)
+        below = text[at] == 45
+        if below or text[at] == 43:
             at += _ONE
-            digit = np.uint8(text[at] - _ZERO_DIGIT)
-        places = at - begin
-        size += places
-    after = text[at]
-    ends = after in (32, 35) or (after >= 9 and after <= 13)
-    short = ends and size > _ZERO and size < np.uint64(20) and places < np.uint64(23)
-    short = short and w < np.uint64(1 << 53)
-    value = np.float64(w)
-    if places and short:
-        value /= _EXACT_POWERS[places]
-    return at, (-value if negative else value), short
+        begin = at
+        at, power = _digits(text, at, _ZERO)
+        if at == begin or at - begin > np.uint64(4):
+            return at, _ZERO, False
+        q += -np.int64(power) if below else np.int64(power)
+    if size - _ONE >= np.uint64(19):  # none, or so many that w may have overflowed
+        kind, bits = _read_rare(text, np.int64(start), np.int64(at), powers)
+        return at, bits, kind != 0
+    sign = np.uint64(negative) << np.uint64(63)
+    decided, bits = _rounded(w, q, powers)
+    return at, bits | sign, decided

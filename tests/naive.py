@@ -7,6 +7,7 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -569,3 +570,32 @@ def shuffled_groups(count: int, size: int, seed: int) -> list[int]:
         other = (state >> 33) % (place + 1)
         groups[place], groups[other] = groups[other], groups[place]
     return [i for group in groups for i in range(group * size, min((group + 1) * size, count))]
+
+
+def plain_number(cell: str) -> float | None:
+    """The number of a cell that is a plain one: decided without ``float`` by compiled readers of text."""
+    cell = cell.strip(" ")
+    match = re.fullmatch(r"[+-]?(\d*)\.?(\d*)(?:[eE][+-]?\d{1,4})?", cell, re.ASCII)
+    if match is None or not match[1] + match[2] or len((match[1] + match[2]).lstrip("0")) > 19:
+        return None
+    number = float(cell)
+    # Infinite and subnormal ones are left to float.
+    tiny = abs(number) < 2.2250738585072014e-308 and (match[1] + match[2]).strip("0") != ""
+    return None if tiny or number in (float("inf"), float("-inf")) else number
+
+
+def table_rows(text: str, separator: str, places: list[int]) -> tuple[list[list[float]], list[str]] | None:
+    """Features and labels of lines of a table; None where a cell is not plain."""
+    features, labels = [], []
+    for line in text.split("\n")[:-1]:
+        cells = line.removesuffix("\r").split(separator)
+        if not line.removesuffix("\r"):
+            continue
+        if len(cells) != len(places) or not line.isascii() or any(c in line for c in '\0"'):
+            return None
+        numbers = {place: plain_number(cell) for place, cell in zip(places, cells, strict=True) if place >= 0}
+        if None in numbers.values():
+            return None
+        features.append([numbers[place] for place in sorted(numbers)])
+        labels.append(cells[places.index(-1)].strip(" \t"))
+    return features, labels

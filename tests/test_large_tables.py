@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import columns, csv_blocks, libsvm, tables
+from fastadmm.data_tools import columns, large_text, libsvm, tables
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.building import Cells
 from fastadmm.data_tools.convert_tables import convert_tables
-from fastadmm.data_tools.csv_blocks import powers
+from fastadmm.data_tools.large_text import powers
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.tables import read_table
 from fastadmm.errors import InputError
@@ -200,9 +200,9 @@ def test_ids_are_joined_as_sets_are(tmp_path: Path, texts: bool) -> None:
 
 
 def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path: Path) -> None:
-    assert list(csv_blocks.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
+    assert list(large_text.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
-        list(csv_blocks.in_order(lambda i: 1 // (i - 7), range(50)))
+        list(large_text.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
 def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: Any) -> None:

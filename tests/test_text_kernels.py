@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.csv_blocks import powers
+from fastadmm.data_tools.large_text import powers
 from fastadmm.kernels.cells import code_words, parse_libsvm, parse_whole_numbers, split_cells
 
 import naive

@@ -149,7 +149,7 @@ def _tables(folder: Path) -> None:
     """Kernels that take text apart; large tables alone are read by them."""
     from fastadmm.data_tools.building import Numbers
     from fastadmm.data_tools.csv_blocks import csv_chunks
-    from fastadmm.data_tools.csv_table import CsvFile
+    from fastadmm.data_tools.csv_table import CsvFile, CsvSource
     from fastadmm.data_tools.libsvm import LibsvmSource
     from fastadmm.data_tools.opening import SourceFile
 
@@ -159,6 +159,7 @@ def _tables(folder: Path) -> None:
     ((_, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found is not None)
     assert isinstance(cells["age"], Numbers)
     LibsvmSource(SourceFile(path))._parse_compiled(b"1 1:2.5\n")
+    CsvSource(SourceFile(path), label="city")._parse_compiled(b"1,30,Rome\n")
 
 
 def _settings() -> Iterator[dict[str, Any]]:

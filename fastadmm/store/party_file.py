@@ -256,7 +256,7 @@ class PartyWriter(Writer):
         if self.kind == "dense":
             self._append_dense(X.toarray() if issparse(X) else X)
         else:
-            self._append_csr(csr_array(X))
+            self._append_csr(X if issparse(X) else csr_array(X))
         self._ids.append(ids, X.shape[0])
         self.n_samples += X.shape[0]
         self._sink.check()

@@ -1,0 +1,98 @@
+"""What the conversion of large texts shares: threads that keep the order, and tables of kernels."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice
+from typing import TypeVar
+
+import numpy as np
+
+__all__ = ["LARGE", "in_order", "line_ends", "on_threads", "powers"]
+
+#: Bytes on disk from which compiled code is worth its loading.
+LARGE = 4 << 20
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@cache
+def powers() -> np.ndarray:
+    """Powers of five for the reading of numbers."""
+    from fastadmm.kernels.decimals import powers_of_five
+
+    return powers_of_five()
+
+
+def line_ends(text: bytes) -> int:
+    """How often a line ends in a text; ``bytes.count`` takes as long as reading the numbers.
+
+    Parameters
+    ----------
+    text : bytes
+    """
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
+
+
+def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
+    """Results in the order of the items, computed by threads a little ahead.
+
+    Parameters
+    ----------
+    function : callable
+    items : iterable
+    """
+    remaining = iter(items)
+    begin = list(islice(remaining, 2))
+    if len(begin) == 2:
+        from fastadmm.engine.engine import default_threads
+
+        threads = default_threads()
+    else:  # nothing to share
+        threads = 1
+    items = chain(begin, remaining)
+    if threads == 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+@contextmanager
+def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterable[_Item]], None]]:
+    """Lend a function that calls another one on every item, on other threads, and waits for all of them.
+
+    Parameters
+    ----------
+    most : int
+        Calls at once.
+
+    Yields
+    ------
+    callable
+        ``every(function, items)``; of several errors the first item's is raised.
+    """
+    from fastadmm.engine.engine import default_threads
+
+    with ThreadPoolExecutor(min(most, default_threads())) as pool:
+
+        def every(function: Callable[[_Item], None], items: Iterable[_Item]) -> None:
+            for _ in pool.map(function, items):
+                pass
+
+        yield every
