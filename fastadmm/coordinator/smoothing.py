@@ -119,7 +119,8 @@ class Smoothing:
         """Of the smoothed loss, summed scaling, at a linear predictor of the problem itself."""
         smoothed, u = self.smoothed(), np.empty(len(z))
         there = z + (smoothed.offset - self.problem.offset)
-        smoothed.loss.evaluate(there, smoothed.y, smoothed.weight, u, self.engine)
+        # Nobody asks for the loss.
+        smoothed.loss.value_parts(there, smoothed.y, smoothed.weight, u, self.engine)
         return u
 
     def move(self, u: Array, narrower: float) -> None:

@@ -1,0 +1,106 @@
+"""How many reductions workers make: a block of ``docs/scaling.md``.
+
+    mpiexec -n 2 python -P bench/reductions.py
+
+Needs ``fastadmm[mpi]``. Every problem is trained by all workers that share its rows; rank 0 counts the sums over
+rows and the numbers that they carry, and writes the block. A number by its place in an order also gathers
+what is left of the rows once; such exchanges are counted with the sums.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from page import replace_block  # noqa: E402
+
+PAGE, ROWS = ROOT / "docs" / "scaling.md", 20_011
+
+#: Beside lambda 1e-3 and squared l2.
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "logistic": {"loss": "logistic"},
+    "logistic, directions": {"loss": "logistic", "history": 64},
+    "logistic, `l1`": {"loss": "logistic", "regularizer": "l1"},
+    "logistic, `l1`, directions": {"loss": "logistic", "regularizer": "l1", "history": 64},
+    "logistic, box": {"loss": "logistic", "constraint": "box:-0.1,0.1"},
+    "squared, `group_lasso`": {"loss": "squared", "regularizer": "group_lasso"},
+    "huber, ball": {"loss": "huber", "constraint": "ball:0.5"},
+    "hinge": {"loss": "hinge"},
+    "quantile": {"loss": "quantile"},
+    "hinge, `l1`, directions": {"loss": "hinge", "regularizer": "l1", "history": 64},
+    "multinomial": {"loss": "multinomial"},
+    "multinomial, `l1`": {"loss": "multinomial", "regularizer": "l1"},
+    "multinomial, ball": {"loss": "multinomial", "constraint": "ball:0.5"},
+}
+
+KINDS = ("dense", "sparse", "mixed")
+
+
+def generate(kind: str, about: dict[str, Any]) -> tuple[Any, int | None]:
+    """A problem of three parties, and its history."""
+    import scipy.sparse as sp
+    from fastadmm.problem.problem import make_problem
+
+    rng = np.random.default_rng(1)
+    dense = [rng.normal(size=(ROWS, 3)) for _ in range(3)]
+    sparse = [sp.random(ROWS, 12, density=0.2, format="csr", random_state=k) for k in range(3)]
+    blocks = {"dense": dense, "sparse": sparse, "mixed": [dense[0], sparse[0], sparse[1]]}[kind]
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks)
+    given = dict(about)
+    history, loss = given.pop("history", None), given["loss"]
+    y = z + rng.logistic(size=ROWS)
+    if loss == "multinomial":
+        y = np.argmax(np.c_[z, -z, 0.5 * z * z] + rng.gumbel(size=(ROWS, 3)), axis=1) * 1.0
+    elif loss in ("hinge", "logistic"):
+        y = (y > 0.0) * 1.0
+    return make_problem(blocks, y, lam=1e-3, **given), history
+
+
+def counted(comm: Any, kind: str, about: dict[str, Any]) -> tuple[int, int, int]:
+    """Rounds, reductions, and numbers that these carry, of a fit by all workers."""
+    from fastadmm.cluster.rows import solve_rows
+    from fastadmm.solver.options import SolverOptions
+
+    numbers, add_up, before = 0, comm.sum, comm.n_sums
+
+    def add(nodes: dict[Any, np.ndarray]) -> np.ndarray:
+        nonlocal numbers
+        total = add_up(nodes)
+        numbers += len(total)
+        return total
+
+    problem, history = generate(kind, about)
+    comm.sum = add
+    try:
+        options = SolverOptions(gap=1e-6, max_rounds=50, n_threads=1, history=history)
+        found = solve_rows(problem, comm, options)
+    finally:
+        comm.sum = add_up
+    return len(found.history), comm.n_sums - before, numbers
+
+
+def main() -> None:
+    """Command line."""
+    from fastadmm.cluster.mpi import MpiComm
+
+    comm = MpiComm()
+    if comm.size < 2:
+        raise SystemExit("bench/reductions.py: start it under mpiexec with 2 workers or more")
+    lines = ["| problem | " + " | ".join(KINDS) + " | bytes in one |", "|---|" + "---:|" * (len(KINDS) + 1)]
+    for name, about in PROBLEMS.items():
+        found = [counted(comm, kind, about) for kind in KINDS]
+        cells = [f"{sums / rounds:.0f} × {rounds}" for rounds, sums, _ in found]
+        mean = 8 * sum(own[2] for own in found) // sum(own[1] for own in found)
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {mean} |")
+    if comm.rank == 0:
+        replace_block("reductions", "\n".join(lines) + "\n", PAGE)
+
+
+if __name__ == "__main__":
+    main()
