@@ -2,9 +2,8 @@
 
     mpiexec -n 2 python -P bench/reductions.py
 
-Needs ``fastadmm[mpi]``. Every problem is trained by all workers that share its rows; rank 0 counts the sums over
-rows and the numbers that they carry, and writes the block. A number by its place in an order also gathers
-what is left of the rows once; such exchanges are counted with the sums.
+Needs ``fastadmm[mpi]``, and as many workers as a power of two, which share the rows of every problem. Rank 0
+counts the sums, largest numbers and gathered vectors, and the numbers that these carry, and writes the block.
 """
 
 from __future__ import annotations
@@ -67,22 +66,25 @@ def counted(comm: Any, kind: str, about: dict[str, Any]) -> tuple[int, int, int]
     from fastadmm.cluster.rows import solve_rows
     from fastadmm.solver.options import SolverOptions
 
-    numbers, add_up, before = 0, comm.sum, comm.n_sums
+    sizes: list[int] = []
+    add_up, gather = comm.sum, comm.gather
 
     def add(nodes: dict[Any, np.ndarray]) -> np.ndarray:
-        nonlocal numbers
-        total = add_up(nodes)
-        numbers += len(total)
-        return total
+        sizes.append(len(next(iter(nodes.values()))))
+        return add_up(nodes)
+
+    def gathered(v: np.ndarray) -> list[np.ndarray]:
+        sizes.append(len(v))
+        return gather(v)
 
     problem, history = generate(kind, about)
-    comm.sum = add
+    comm.sum, comm.gather = add, gathered
     try:
         options = SolverOptions(gap=1e-6, max_rounds=50, n_threads=1, history=history)
         found = solve_rows(problem, comm, options)
     finally:
-        comm.sum = add_up
-    return len(found.history), comm.n_sums - before, numbers
+        comm.sum, comm.gather = add_up, gather
+    return len(found.history), len(sizes), sum(sizes)
 
 
 def main() -> None:
