@@ -323,7 +323,18 @@ def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> f
 
 
 def inner_parts(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> list[list[Any]]:
-    """What :func:`inner` adds up, each for :meth:`Engine.together`; all as there."""
+    """What :func:`inner` adds up, for :meth:`Engine.together`.
+
+    Parameters
+    ----------
+    u, v, engine, n_outputs
+        As of :func:`inner`.
+
+    Returns
+    -------
+    list
+        One for each output.
+    """
     pairs = zip(u.reshape(n_outputs, -1), v.reshape(n_outputs, -1))
     return [engine.dot_parts(a, b) for a, b in pairs]
 
