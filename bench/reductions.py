@@ -24,15 +24,15 @@ PAGE, ROWS = ROOT / "docs" / "scaling.md", 20_011
 #: Beside lambda 1e-3 and squared l2.
 PROBLEMS: dict[str, dict[str, Any]] = {
     "logistic": {"loss": "logistic"},
-    "logistic, directions": {"loss": "logistic", "history": 64},
+    "logistic, `history` 64": {"loss": "logistic", "history": 64},
     "logistic, `l1`": {"loss": "logistic", "regularizer": "l1"},
-    "logistic, `l1`, directions": {"loss": "logistic", "regularizer": "l1", "history": 64},
+    "logistic, `l1`, `history` 64": {"loss": "logistic", "regularizer": "l1", "history": 64},
     "logistic, box": {"loss": "logistic", "constraint": "box:-0.1,0.1"},
     "squared, `group_lasso`": {"loss": "squared", "regularizer": "group_lasso"},
     "huber, ball": {"loss": "huber", "constraint": "ball:0.5"},
     "hinge": {"loss": "hinge"},
     "quantile": {"loss": "quantile"},
-    "hinge, `l1`, directions": {"loss": "hinge", "regularizer": "l1", "history": 64},
+    "hinge, `l1`, `history` 64": {"loss": "hinge", "regularizer": "l1", "history": 64},
     "multinomial": {"loss": "multinomial"},
     "multinomial, `l1`": {"loss": "multinomial", "regularizer": "l1"},
     "multinomial, ball": {"loss": "multinomial", "constraint": "ball:0.5"},
