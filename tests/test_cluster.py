@@ -162,6 +162,31 @@ def options_of(name, threads=1):
     return SolverOptions(gap=1e-6, max_rounds=8, n_threads=threads, history=history)
 
 
+#: Reductions a round: what is added to a step must not ask for another sum without need.
+MOST_SUMS = {
+    "hinge": 40,
+    "quantile": 44,
+    "classes by products": 28,
+    "l1": 48,
+    "groups": 16,
+    "box": 21,
+    "ball": 40,
+    "kinks and l1": 30,
+    "classes and l1": 40,
+    "classes in balls": 56,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_reductions_of_a_round(name):
+    def work(comm):
+        found = solve_rows(other_problem(name), comm, options_of(name))
+        return comm.n_sums / len(found.history)
+
+    for sums in on_workers(2, work):
+        assert sums <= MOST_SUMS[name]
+
+
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("stalled", [False, True])
 @pytest.mark.parametrize("name", OTHERS)

@@ -25,7 +25,10 @@ _R = TypeVar("_R")
 _NODES_PER_WORKER = 4
 
 #: Bits of a number that are looked at together where it is looked for by its place in the order of all.
-_DIGIT = 8
+_DIGIT = 11
+
+#: So many numbers that are left are sent, as many bytes as the counts of a digit.
+_FEW_LEFT = 1 << _DIGIT
 
 #: The bit of a float64 that is its sign.
 _SIGN = 1 << 63
@@ -158,18 +161,24 @@ class RowEngine(Engine):
         return self._alone(lambda: self.comm.maximum(numbers))
 
     def smallest(self, v: np.ndarray, k: int) -> float:
-        """As :meth:`Engine.smallest`, digit by digit: only how many numbers have which is sent."""
+        """As :meth:`Engine.smallest`, digit by digit until few numbers are left, which are sent."""
         if self.comm.size == 1:
             return super().smallest(v, k)
-        keys, found, rank = _ordered(v), 0, float(k)
-        for shift in range(64 - _DIGIT, -1, -_DIGIT):
-            digits = (keys >> np.uint64(shift) & np.uint64((1 << _DIGIT) - 1)).astype(np.int64)
-            counts = np.bincount(digits, minlength=1 << _DIGIT) * 1.0
+        keys, found, rank, left = _ordered(v), 0, float(k), 64
+        while left:
+            width = min(_DIGIT, left)
+            left -= width
+            digits = (keys >> np.uint64(left) & np.uint64((1 << width) - 1)).astype(np.int64)
+            counts = np.bincount(digits, minlength=1 << width) * 1.0
             nothing = [np.zeros_like(counts) for _ in self.nodes[1:]]
-            before = np.cumsum(self._across([counts, *nothing]))
+            total = self._across([counts, *nothing])
+            before = np.cumsum(total)
             digit = int(np.searchsorted(before, rank, side="right"))
             rank -= float(before[digit - 1]) if digit else 0.0
-            keys, found = keys[digits == digit], found << _DIGIT | digit
+            keys, found = keys[digits == digit], found << width | digit
+            if left and total[digit] <= _FEW_LEFT:
+                (keys_left,) = self.gather(keys.view(np.float64))
+                found, left = int(np.sort(keys_left.view(np.uint64))[int(rank)]), 0
         bits = found ^ _SIGN if found & _SIGN else found ^ (2 * _SIGN - 1)
         return float(np.uint64(bits).view(np.float64))
 

@@ -31,6 +31,7 @@ __all__ = [
     "PrimalValue",
     "dual_bound",
     "inner",
+    "inner_parts",
     "make_feasible",
     "penalty_unit",
     "primal_value",
@@ -322,8 +323,24 @@ def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> f
     n_outputs : int
         C.
     """
+    return float(np.sum(engine.together(*inner_parts(u, v, engine, n_outputs))))
+
+
+def inner_parts(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> list[list[Any]]:
+    """What :func:`inner` adds up, for :meth:`Engine.together`.
+
+    Parameters
+    ----------
+    u, v, engine, n_outputs
+        As of :func:`inner`.
+
+    Returns
+    -------
+    list
+        One for each output.
+    """
     pairs = zip(u.reshape(n_outputs, -1), v.reshape(n_outputs, -1))
-    return float(np.sum(engine.together(*(engine.dot_parts(a, b) for a, b in pairs))))
+    return [engine.dot_parts(a, b) for a, b in pairs]
 
 
 class LowerBound:

@@ -8,6 +8,7 @@ intercepts, over the samples of each class once these are minimised out.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -55,12 +56,21 @@ def hessian_sums(likely: Array, weight: Array, engine: Engine) -> Array:
     weight : ndarray of shape (N,)
     engine : Engine
     """
+    ((products,),) = engine.together(_hessian_parts(likely, weight, engine))
+    return _hessian_of(products)
+
+
+def _hessian_parts(likely: Array, weight: Array, engine: Engine) -> list[Any]:
+    """What :func:`hessian_sums` adds up, for :meth:`Engine.together`: products of the probabilities."""
 
     def piece(rows: tuple[int, int]) -> tuple[Array]:
         own = likely[:, slice(*rows)]
         return ((own * weight[slice(*rows)]) @ own.T,)
 
-    (products,) = engine.sums(piece, engine.leaves(len(weight)), light=True)
+    return engine.parts(piece, engine.leaves(len(weight)), light=True)
+
+
+def _hessian_of(products: Array) -> Array:
     hessian: Array = -0.5 * (products + products.T)
     # 1 - p is the sum of the others: without its rounding, where a class has next to no doubt left.
     np.fill_diagonal(hessian, 0.0)
@@ -112,9 +122,14 @@ def class_primal_value(problem: Problem, total: Array, intercept: Array, engine:
     def evaluate(b: Array) -> tuple[Array, Array]:
         nonlocal value
         z = shifted(base, b)
-        value = loss.evaluate(z, y, weight, gradient, engine)
-        sums = engine.total(gradient.reshape(len(b), -1))
-        return sums, hessian_sums(loss.probabilities(z, y, weight, engine), weight, engine)
+        parts = loss.value_parts(z, y, weight, gradient, engine)
+        likely = loss.probabilities(z, y, weight, engine)
+        value, (sums, _), (products,) = engine.together(
+            parts,
+            engine.size_parts(gradient.reshape(len(b), -1)),
+            _hessian_parts(likely, weight, engine),
+        )
+        return sums, _hessian_of(products)
 
     if problem.fit_intercept:
         intercept = class_root(evaluate, intercept)

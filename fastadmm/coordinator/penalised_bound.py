@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.coordinator.certificate import inner, sums_to_zero
+from fastadmm.coordinator.certificate import inner_parts, sums_to_zero
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
@@ -130,6 +130,9 @@ def _dual_value(problem: Problem, u: np.ndarray, scale: float, parts: float, eng
     scaled = engine.vector(len(u))
     for own, out in zip(*(v.reshape(problem.n_outputs, -1) for v in (u, scaled))):
         engine.plus(own, own, factor=0.0, scale=scale, out=out)
-    conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
-    bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts
+    conjugate, *products = engine.together(
+        problem.loss.conjugate_parts(scaled, problem.y, problem.weight, engine),
+        *inner_parts(scaled, problem.offset, engine, problem.n_outputs),
+    )
+    bound = float(np.sum(products)) - float(conjugate) - parts
     return bound if math.isfinite(bound) else -math.inf

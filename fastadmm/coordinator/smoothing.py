@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import inner
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -103,9 +102,12 @@ class Smoothing:
             Gradient of the smoothed loss there, summed scaling.
         """
         problem, engine = self.problem, self.engine
-        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(len(z)), engine)
-        conjugate = problem.loss.conjugate(u, problem.y, problem.weight, engine)
-        return loss + conjugate - inner(u, z, engine)
+        loss, conjugate, (product,) = engine.together(
+            problem.loss.value_parts(z, problem.y, problem.weight, np.empty(len(z)), engine),
+            problem.loss.conjugate_parts(u, problem.y, problem.weight, engine),
+            engine.dot_parts(u, z),
+        )
+        return float(loss) + float(conjugate) - float(product)
 
     def excess(self, z: Array, u: Array, gap: float) -> float:
         """What smoothing causes of a gap, over what it may; infinite where nothing is proved. Summed gap."""
@@ -117,7 +119,8 @@ class Smoothing:
         """Of the smoothed loss, summed scaling, at a linear predictor of the problem itself."""
         smoothed, u = self.smoothed(), np.empty(len(z))
         there = z + (smoothed.offset - self.problem.offset)
-        smoothed.loss.evaluate(there, smoothed.y, smoothed.weight, u, self.engine)
+        # Nobody asks for the loss.
+        smoothed.loss.value_parts(there, smoothed.y, smoothed.weight, u, self.engine)
         return u
 
     def move(self, u: Array, narrower: float) -> None:

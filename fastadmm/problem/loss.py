@@ -438,8 +438,16 @@ class Loss(ABC):
         engine : Engine
             Runs the row ranges.
         """
-        kernel, extra = self.kernels().conjugate, self.kernel_arguments()
-        (value,) = engine.together(
-            engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, *extra)
-        )
+        (value,) = engine.together(self.conjugate_parts(u, y, weight, engine))
         return float(value)
+
+    def conjugate_parts(self, u: Array, y: Array, weight: Array, engine: Engine) -> list[Any]:
+        """What :meth:`conjugate` adds up, for :meth:`Engine.together`.
+
+        Parameters
+        ----------
+        u, y, weight, engine
+            As of :meth:`conjugate`.
+        """
+        kernel, extra = self.kernels().conjugate, self.kernel_arguments()
+        return engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, *extra)

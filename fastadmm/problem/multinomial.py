@@ -256,6 +256,6 @@ class Multinomial(Loss):
         sums, slope = self.prox_classes(v, shift, y, weight, penalty, z, gradient, engine)
         return float(sums.sum()), float(slope.trace())
 
-    def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+    def conjugate_parts(self, u: Array, y: Array, weight: Array, engine: Engine) -> list[Any]:
         kernel, dual = self.kernels().conjugate, u.reshape(-1, len(y))
-        return float(engine.sums(lambda r: kernel(dual, y, weight, *r), engine.leaves(len(y))))
+        return engine.parts(lambda r: kernel(dual, y, weight, *r), engine.leaves(len(y)))

@@ -124,15 +124,18 @@ def minimise_on_face(
     k, n = len(model.linear), problem.n_samples
     gradient = np.empty(problem.message_size)
 
-    def value(point: FacePoint) -> float:
+    def loss_parts(point: FacePoint) -> list[Any]:
         z = problem.offset + lifted(point.intercept, n) + point.total
-        found = loss.evaluate(z, y, weight, gradient, engine) + model.penalty(point.w)
+        return loss.value_parts(z, y, weight, gradient, engine)
+
+    def value(point: FacePoint, summed: float) -> float:
+        found = float(summed) + model.penalty(point.w)
         return found if math.isfinite(found) else math.inf
 
-    for point in starts:
-        point.value = value(point)
+    for point, summed in zip(starts, engine.together(*map(loss_parts, starts))):
+        point.value = value(point, summed)
     current = min(starts, key=lambda point: point.value)
-    value(current)  # its gradient
+    loss_parts(current)  # its gradient
     ridge, kept, promised = _RIDGE, None, math.inf
     for _ in range(_MAX_STEPS):
         if kept is None:
@@ -158,7 +161,7 @@ def minimise_on_face(
         if not (decrease > 0.0 and math.isfinite(decrease)):
             break
         trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
-        trial.value = value(trial)
+        trial.value = value(trial, *engine.together(loss_parts(trial)))
         at_rounding = decrease <= _ROUNDING * abs(current.value)
         if at_rounding and trial.value <= current.value + _ROUNDING * abs(current.value):
             return trial
@@ -166,14 +169,14 @@ def minimise_on_face(
             length = _length(problem, model, current, trial, decrease, engine)
             step *= length
             trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
-            trial.value = value(trial)
+            trial.value = value(trial, *engine.together(loss_parts(trial)))
         if not trial.value < current.value:
             if not (decrease > tolerance and ridge < _MOST_RIDGE):
                 break
             if kept is None:
                 ridge *= _MORE_RIDGE
             kept = None
-            value(current)  # its gradient
+            loss_parts(current)  # its gradient
             continue
         current, ridge = trial, max(_RIDGE, ridge / _MORE_RIDGE)
         if 0.5 * decrease <= tolerance:

@@ -51,7 +51,7 @@ class Lines(NamedTuple):
 
         def slope(z: Array) -> Array:
             out = np.empty(len(z))
-            loss.evaluate(z, y, weight, out, engine)
+            loss.value_parts(z, y, weight, out, engine)  # nobody asks for its sum
             return out
 
         below, above = np.isfinite(low), np.isfinite(high)
@@ -108,9 +108,12 @@ def minimise_over_bends(
     for _ in range(most):
         g = lines.at(z)
         slope = tilt + own * unknowns
-        slope[lead:] += engine.dot(messages, g)
         if lead:
-            slope[0] += engine.total(g)
+            products, (rise, _) = engine.together(engine.dot_parts(messages, g), engine.size_parts(g))
+            slope[0] += rise
+        else:
+            products = engine.dot(messages, g)
+        slope[lead:] += products
         if float(slope[lead:] @ slope[lead:]) <= 2.0 * scale * tolerance:
             break
         system.move_to((g > lines.least) & (g < lines.most))
@@ -162,16 +165,23 @@ def best_length_of_lines(
 
     leaves = engine.leaves(len(z))
 
-    def derivatives(t: float) -> tuple[float, float]:
-        first, second = engine.sum_over_rows(clamped_slopes, leaves, (2,), z, along, *lines, t).tolist()
-        return first + linear + square * t, second + square
+    def derivatives(*lengths: float) -> list[tuple[float, float]]:
+        given = z, along, *lines
+        sums = engine.together(
+            *(engine.kernel_parts(clamped_slopes, leaves, (2,), *given, t) for t in lengths)
+        )
+        return [
+            (float(first) + linear + square * t, float(second) + square)
+            for (first, second), t in zip(sums, lengths)
+        ]
 
-    enough = -_ENOUGH * derivatives(0.0)[0]
+    start, whole = derivatives(0.0, 1.0)
+    enough = -_ENOUGH * start[0]
     if not enough > 0.0:
         return 0.0
     t, low, high = 1.0, 0.0, math.inf
     for _ in range(_MOST_LENGTHS):
-        first, second = derivatives(t)
+        first, second = whole if t == 1.0 else derivatives(t)[0]
         if abs(first) <= enough or (first < 0.0 and t >= most):
             return t
         if first < 0.0:
