@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.coordinator.proximal import stacked
 from fastadmm.coordinator.proximal.sampled_columns import begins_with_samples
-from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 from resumed import assert_resumed_is_the_same
@@ -77,13 +75,9 @@ def test_a_resumed_run_is_the_same() -> None:
 
 
 def test_samples_are_for_many_rows_and_few_columns() -> None:
-    rng, y = np.random.default_rng(2), np.arange(N) % 2.0
-    with Engine(1) as engine:
-        assert begins_with_samples(problem(), engine)
-        few = [rng.normal(size=(N, 3)), rng.normal(size=(N, 2))]
-        assert begins_with_samples(make_problem(few, y, regularizer="l1"), engine)
-        both = [few[0], sp.random(N, 9, 0.2, "csr")]
-        assert not begins_with_samples(make_problem(both, y, regularizer="l1"), engine)
-        for widths, rows in (((70, 70), N), ((10, 10), 5000)):
-            blocks = [rng.normal(size=(rows, d)) for d in widths]
-            assert not begins_with_samples(make_problem(blocks, y[:rows], regularizer="l1"), engine)
+    assert begins_with_samples(N, [20, 20], [1.0, 1.0], False)
+    assert begins_with_samples(N, [3, 2], [1.0, 1.0], False)
+    assert not begins_with_samples(N, [3, 9], [1.0, 0.2], False)  # both kinds
+    assert not begins_with_samples(N, [70, 70], [1.0, 1.0], False)
+    assert not begins_with_samples(5000, [10, 10], [1.0, 1.0], False)
+    assert not begins_with_samples(N, [20, 20], [1.0, 1.0], True)  # one Hessian is enough

@@ -6,6 +6,9 @@ serves the steps over all rows, as long as these contract.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns, of_promise
@@ -14,28 +17,56 @@ from fastadmm.coordinator.subspace.sampled_start import ACCURACY, give_back_samp
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
-from fastadmm.engine.engine import Engine
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["begins_with_samples", "sampled_columns"]
+__all__ = ["begins_with_samples", "bytes_of_sets", "sampled_columns"]
 
 #: With more columns working sets are less work, unless most weights are not zero; so they are with fewer than
 #: the second number where dense columns stand beside sparse ones, whose passes take several calls.
 _MOST_COLUMNS, _FEWEST_OF_BOTH_KINDS = 128, 16
 
+#: Of the columns that a working set has: of most runs, and of a set that is not of all.
+_USUAL_SHARE, _LARGEST_SHARE = 1.0 / 3.0, 0.8
 
-def begins_with_samples(problem: Problem, engine: Engine) -> bool:
+
+def begins_with_samples(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], quadratic: bool
+) -> bool:
     """Whether there are so many rows, and so few columns, that samples save most of the work.
 
     Parameters
     ----------
-    problem : Problem
-    engine : Engine
+    n_samples : int
+        N, of all workers.
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored; 1 for dense blocks.
+    quadratic : bool
+        Whether the loss is.
     """
-    n, columns = engine.all_rows(problem.n_samples), sum(block.shape[1] for block in problem.blocks)
-    fewest = _FEWEST_OF_BOTH_KINDS if len({type(block) for block in problem.blocks}) > 1 else 1
-    return fewest <= columns <= _MOST_COLUMNS and bool(strides(n, columns, problem.loss.name == "squared"))
+    columns, kinds = sum(widths), len({density == 1.0 for density in densities})
+    fewest = _FEWEST_OF_BOTH_KINDS if kinds > 1 else 1
+    return fewest <= columns <= _MOST_COLUMNS and bool(strides(n_samples, columns, quadratic))
+
+
+def bytes_of_sets(
+    n_samples: int, widths: Sequence[int], densities: Sequence[float], quadratic: bool, usual: bool
+) -> int:
+    """Bytes of a working set's dense columns, where the steps go by sets.
+
+    Parameters
+    ----------
+    n_samples, widths, densities, quadratic
+        As of :func:`begins_with_samples`.
+    usual : bool
+        Of a set as most runs have it, not of the largest that is not all columns.
+    """
+    if begins_with_samples(n_samples, widths, densities, quadratic):
+        return 0
+    dense = sum(width for width, density in zip(widths, densities) if density == 1.0)
+    return math.ceil(8.0 * n_samples * dense * (_USUAL_SHARE if usual else _LARGEST_SHARE))
 
 
 def sampled_columns(

@@ -123,6 +123,7 @@ class Proximal(Scheme):
         """
         from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns
         from fastadmm.coordinator.proximal.narrow import most_columns
+        from fastadmm.coordinator.proximal.sampled_columns import bytes_of_sets
         from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
         from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM
         from fastadmm.coordinator.subspace.whole_span import bytes_side_by_side
@@ -141,6 +142,10 @@ class Proximal(Scheme):
             taken = bytes_side_by_side(
                 n, shape.widths, shape.densities, most, shape.quadratic, FACES, min(on_gram, MOST_ON_GRAM)
             )
+            if taken is not None and shape.kinks_at_zero:
+                # Let go of before columns are taken one by one; their Hessian is smaller than that of all.
+                own = bytes_of_sets(n, shape.widths, shape.densities, shape.quadratic, shape.usual)
+                taken = max(taken, own)
         if taken is None and shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
             many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)
             taken = 8 * 4 * many * n

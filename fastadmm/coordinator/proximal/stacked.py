@@ -249,8 +249,12 @@ class StackedProximalMethod(NarrowProximalMethod):
 
     @cached_property
     def _begins_with_samples(self) -> bool:
-        one = self.problem.n_outputs == 1
-        return one and self.way == "gram" and begins_with_samples(self.problem, self.engine)
+        problem = self.problem
+        if problem.n_outputs > 1 or self.way != "gram":
+            return False
+        widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
+        n, quadratic = self.engine.all_rows(problem.n_samples), problem.loss.name == "squared"
+        return begins_with_samples(n, widths, densities, quadratic)
 
     @cached_property
     def _sets(self) -> WorkingSets | None:

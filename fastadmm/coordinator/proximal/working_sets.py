@@ -158,9 +158,10 @@ class WorkingSets:
             if not complete:
                 if not quadratic:  # the parabola's minimiser is that of the loss
                     aim = max(goal, _ROUGH * (abs(primal.loss) if span is None else missing))
-                rows, numbers = some_columns(problem.blocks, chosen, engine)
                 # About half of the columns that pull at first will have weights in the end.
                 likely = 1.0 if span is None else _LIKELY * float((pull > l1).sum()) / len(chosen)
+                span = None  # its columns are let go of before others are copied
+                rows, numbers = some_columns(problem.blocks, chosen, engine)
                 if not (always or self._pays(rows, max(1.0, likely))):
                     return Found(c, primal, slope, total, False)
                 span, hessian = self._span(rows), SpanHessian(problem.fit_intercept)
