@@ -1,9 +1,10 @@
-"""Fits of generated data, each of a size or kind that decides how it is solved: large fits go the same ways."""
+"""Fits of generated data whose sizes and kinds decide how they are solved, as those of large data do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,13 +24,14 @@ _ENTRIES = 10
 _ROUNDS = 4
 
 
-class _Fit(NamedTuple):
-    """What a fit is given beside its blocks: arguments of the problem, and options."""
+@dataclass
+class _Fit:
+    """Blocks, loss, other arguments of the problem, and options that differ from the usual ones."""
 
     blocks: list[Any]
     loss: str = "logistic"
-    terms: dict[str, Any] = {}
-    options: dict[str, Any] = {}
+    terms: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def other_fits(n_threads: int) -> None:
