@@ -90,7 +90,7 @@ def _as_of_many_rows() -> Iterator[None]:
     from fastadmm.engine.free_cores import FreeCores
 
     before = Engine.few_leaves, FreeCores.among
-    Engine.few_leaves, FreeCores.among = 0, lambda _, n_threads: n_threads  # type: ignore[method-assign]
+    Engine.few_leaves, FreeCores.among = 0, lambda self, n_threads: n_threads  # type: ignore[method-assign]
     try:
         yield
     finally:
