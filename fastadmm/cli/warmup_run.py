@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.cli.warmup_fits import dense, other_fits, sparse, targets
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.runs.config import make_config
@@ -22,6 +23,12 @@ __all__ = ["warm_up"]
 
 #: Rows of the small runs: more than one block of a kernel's inner loop, less than a thread's piece.
 _ROWS = 600
+
+#: So many that a pass over them has several pieces, and Newton's method begins with samples of them.
+_MANY_ROWS = 40_000
+
+#: Of all runs: as many share pieces as on larger machines, which is what kernels depend on.
+_THREADS = 2
 
 
 def warm_up(everything: bool = False, say: Callable[[str, float], None] | None = None) -> dict[str, Any]:
@@ -59,13 +66,14 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
     begin = time.perf_counter()
     folders = tempfile.TemporaryDirectory(prefix="fastadmm-")
     with folders as folder, watching(observe), _as_of_many_rows():
-        _ = NUMBA_THREADS.share  # also where others keep the cores busy
+        _ = NUMBA_THREADS.share
         _default_path(Path(folder))
         if everything:
             _other_runs(Path(folder))
             _streamed(Path(folder))
             _owners(Path(folder))
             _tables(Path(folder))
+            other_fits(_THREADS)
             _rest()
     base = cache_base()
     return {
@@ -77,14 +85,16 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
 
 @contextmanager
 def _as_of_many_rows() -> Iterator[None]:
-    """Also what calls kernels of many rows: these runs have few."""
+    """Also what calls kernels of many rows: these runs have few; and as if nobody else kept cores busy."""
     from fastadmm.engine.engine import Engine
+    from fastadmm.engine.free_cores import FreeCores
 
-    before, Engine.few_leaves = Engine.few_leaves, 0
+    before = Engine.few_leaves, FreeCores.among
+    Engine.few_leaves, FreeCores.among = 0, lambda self, n_threads: n_threads  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Engine.few_leaves = before
+        Engine.few_leaves, FreeCores.among = before  # type: ignore[method-assign]
 
 
 # --- runs on files -----------------------------------------------------------------------------------
@@ -95,6 +105,9 @@ def _default_path(folder: Path) -> None:
     for task in ("classification", "regression"):
         data = _partition(folder / f"{task}.parts", task)
         _train(folder, data, test=data)
+        for kind in ("dense", "csr"):
+            data = _large_partition(folder / f"{task}-{kind}.parts", task, kind)
+            _train(folder, data, test=data, rounds=100, threads=_THREADS)
     _forms()
 
 
@@ -223,6 +236,18 @@ def _partition(path: Path, task: str) -> Path:
     return path
 
 
+def _large_partition(path: Path, task: str, kind: str) -> Path:
+    """Two parties with many rows, all dense or all sparse."""
+    rng = np.random.default_rng(0)
+    form, width = (dense, 10) if kind == "dense" else (sparse, 30)
+    with create_partition(path, task=task) as writer:
+        for _ in range(2):
+            writer.party(n_features=width, kind=kind).append(form(rng, _MANY_ROWS, width))
+        y = targets("squared" if task == "regression" else "logistic", _MANY_ROWS, rng)
+        writer.labels(classes=None if task == "regression" else ("a", "b")).append(y)
+    return path
+
+
 # --- owners of rows, and what no command runs ----------------------------------------------------------
 
 
@@ -253,6 +278,7 @@ def _rest() -> None:
     """Kernels that only functions of the library lead to."""
     from fastadmm.blocks.block import CSRBlock
     from fastadmm.engine.engine import Engine
+    from fastadmm.engine.pages import free
     from fastadmm.kernels.bounded import bounded_conjugate
     from fastadmm.kernels.chacha import chacha_blocks
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
@@ -269,3 +295,4 @@ def _rest() -> None:
     classes = np.ones((2, 3))
     Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span
     owner_batch_slopes(np.zeros((2, 3)), np.ones(3), np.ones(3), 0, 1.0)
+    free([np.empty(1 << 23)], Engine(_THREADS))  # as at the end of a large fit
