@@ -305,6 +305,7 @@ def kernels_left_out() -> None:
     print(bool(NUMBA_THREADS.share), *sorted(functions[kernel] for kernel in kernels - called))
 
 
+@pytest.mark.repeats
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is given back by a kernel on Linux alone")
 def test_warmup_all_leaves_no_kernel_out() -> None:
     text = f"{textwrap.dedent(inspect.getsource(kernels_left_out))}\nimport os\nkernels_left_out()"
