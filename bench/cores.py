@@ -292,7 +292,8 @@ CASES: dict[str, Case] = {
 #: Certified by every fit, except that none goes on for more than so many rounds.
 GAP, ROUNDS = 1e-6, 30
 
-#: Real fits with each number of threads, in turn; none begins after so many seconds.
+#: Fits that are counted, and real ones with each number of threads in turn; but for the first none begins
+#: after so many seconds.
 REPEATS, LONG = 3, 10.0
 
 
@@ -324,6 +325,19 @@ def real(problem: Any, options: Any, threads: int) -> float:
     return time.perf_counter() - begin
 
 
+def typical(problem: Any, options: Any, cores: int) -> tuple[float, float, int, float]:
+    """Of several fits the one with the median speed-up: what :func:`counted` tells of it, but for the result.
+
+    Memory that a fit gives back may take the machine below a virtual one long to give again.
+    """
+    found: list[tuple[float, float, int, float]] = []
+    begin = time.perf_counter()
+    while len(found) < REPEATS and (not found or time.perf_counter() - begin < LONG):
+        _, *told = counted(problem, options, cores)
+        found.append(tuple(told))
+    return sorted(found, key=lambda own: own[1] / own[0])[len(found) // 2]
+
+
 def measure(name: str) -> dict[str, Any]:
     """Rounds, seconds by cores, and the ratio of real fits with one thread and two."""
     from fastadmm.problem.problem import make_problem
@@ -335,7 +349,7 @@ def measure(name: str) -> dict[str, Any]:
     del blocks
     options = SolverOptions(gap=GAP, max_rounds=ROUNDS, **told)
     result, *_ = counted(problem, options, 2)  # compiles
-    times = {str(cores): counted(problem, options, cores)[1:] for cores in CORES}
+    times = {str(cores): typical(problem, options, cores) for cores in CORES}
     ratios: list[float] = []
     begin = time.perf_counter()
     while not ratios or (len(ratios) < REPEATS and time.perf_counter() - begin < LONG):
