@@ -244,7 +244,7 @@ def test_what_only_some_runs_hold_is_told_apart(folder: Path, monkeypatch: pytes
     for scheme, more in (("proximal", {"regularizer": "l1"}), ("sharing", {})):
         plans[scheme] = make_plan(parties, [], N, configuration(folder, scheme=scheme, **more))
     late, early = plans["proximal"], plans["sharing"]
-    assert 0 < late.acceleration == late.total - late.usual
+    assert 0 < late.acceleration <= late.total - late.usual  # nor are messages, where columns stay in place
     assert early.acceleration > 0
     assert early.total == early.usual == early.to_json()["usual"]
     assert any("whose gap has stalled hold" in line for line in late.lines())

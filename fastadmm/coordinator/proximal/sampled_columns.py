@@ -27,7 +27,7 @@ __all__ = ["begins_with_samples", "bytes_of_sets", "sampled_columns"]
 _MOST_COLUMNS, _FEWEST_OF_BOTH_KINDS = 128, 16
 
 #: Of the columns that a working set has: of most runs, and of a set that is not of all.
-_USUAL_SHARE, _LARGEST_SHARE = 1.0 / 3.0, 0.8
+_USUAL_SHARE, _LARGEST_SHARE = 0.4, 0.8
 
 
 def begins_with_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -121,12 +122,13 @@ class Proximal(Scheme):
 
         ``shape`` as of the method that this overrides.
         """
+        from fastadmm.blocks.stored import dense_columns
         from fastadmm.coordinator.proximal.kinked_work import bytes_of_columns
-        from fastadmm.coordinator.proximal.narrow import most_columns
+        from fastadmm.coordinator.proximal.narrow import all_columns_pay, most_columns
         from fastadmm.coordinator.proximal.sampled_columns import bytes_of_sets
         from fastadmm.coordinator.proximal.wide import FEW_COLUMNS, MOST_COLUMNS, MOST_ROWS
-        from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM
-        from fastadmm.coordinator.subspace.whole_span import bytes_side_by_side
+        from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM, bytes_of_copy, bytes_of_hessian
+        from fastadmm.coordinator.subspace.whole_span import bytes_of_samples, bytes_side_by_side
         from fastadmm.coordinator.subspace.work_of_ways import FACES, of_first_set
 
         n, traits, width = shape.n_samples, shape.traits, sum(shape.widths)
@@ -142,9 +144,14 @@ class Proximal(Scheme):
             taken = bytes_side_by_side(
                 n, shape.widths, shape.densities, most, shape.quadratic, FACES, min(on_gram, MOST_ON_GRAM)
             )
+            columns = n, shape.widths, shape.densities
+            if taken is None and shape.kinks_at_zero and all_columns_pay(*columns, shape.quadratic):
+                dense = dense_columns(*columns[1:], apart=False)
+                samples = bytes_of_samples(n, width, dense, shape.quadratic)
+                taken = math.ceil(bytes_of_copy(*columns, apart=False) + bytes_of_hessian(width) + samples)
             if taken is not None and shape.kinks_at_zero:
                 # Let go of before columns are taken one by one; their Hessian is smaller than that of all.
-                own = bytes_of_sets(n, shape.widths, shape.densities, shape.quadratic, shape.usual)
+                own = bytes_of_sets(*columns, shape.quadratic, shape.usual)
                 taken = max(taken, own)
         if taken is None and shape.kinks_at_zero and n <= min(MOST_ROWS, width - 1):
             many = min(MOST_COLUMNS, width) if not shape.usual else min(FEW_COLUMNS + n // 2, width)

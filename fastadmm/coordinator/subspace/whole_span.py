@@ -49,6 +49,7 @@ from fastadmm.parties.direction import choose_metric_solver
 __all__ = [
     "ascends_sometimes",
     "bytes_of_few_rows",
+    "bytes_of_samples",
     "bytes_side_by_side",
     "classes_pay_one_by_one",
     "dense_rows_pay",
@@ -368,7 +369,7 @@ def bytes_side_by_side(
         copied = 0.0 if quadratic else bytes_of_copy(n_samples, widths, densities)
         taken = 8.0 * own * n_samples if joined else copied
         if how == "gram":
-            taken += bytes_of_hessian(columns) + _bytes_of_samples(n_samples, columns, own, quadratic)
+            taken += bytes_of_hessian(columns) + bytes_of_samples(n_samples, columns, own, quadratic)
         return math.ceil(taken)
     if too_full(widths, densities, rounds):
         return None
@@ -381,12 +382,21 @@ def bytes_side_by_side(
     if ascends and sum(density == 1.0 for density in densities) > 1:
         taken += 8.0 * own * n_samples  # joined, for ascent
     if way == "gram":
-        taken += bytes_of_hessian(columns) + _bytes_of_samples(n_samples, columns, own, quadratic)
+        taken += bytes_of_hessian(columns) + bytes_of_samples(n_samples, columns, own, quadratic)
     return math.ceil(taken)
 
 
-def _bytes_of_samples(n_samples: int, columns: int, dense: int, quadratic: bool) -> float:
-    """Bytes of the dense columns of the rows in the samples that Newton's method begins with."""
+def bytes_of_samples(n_samples: int, columns: int, dense: int, quadratic: bool) -> float:
+    """Bytes of the dense columns of the rows in the samples that Newton's method begins with.
+
+    Parameters
+    ----------
+    n_samples : int
+    columns, dense : int
+        Of all parties, and how many of them are read as dense ones.
+    quadratic : bool
+        Whether the loss is.
+    """
     least = least_stride(n_samples, columns, quadratic)
     return 16.0 * dense * n_samples / least if least else 0.0
 
