@@ -121,8 +121,8 @@ def primal_value(
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value, sums, slope
         measured = [loss.measure_parts(problem.offset, total, b, y, weight, z, gradient, engine)]
-        known = constant or (slope > 0.0 and sums is not None and abs(sums[0]) <= _SHORT_STEP * sums[1])
-        if not known:
+        short = slope > 0.0 and sums is not None and abs(sums[0]) <= _SHORT_STEP * sums[1]
+        if not (constant or short):
             measured.append(loss.curvature_parts(problem.offset, total, b, y, weight, bend, engine))
         found, *bent = engine.together(*measured)
         slope = float(bent[0][0]) if bent else slope
