@@ -16,13 +16,14 @@ from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.errors import FastadmmError
 from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp, mpf
+from numba.core.compiler_lock import global_compiler_lock
 
 from prove.claims import Stated, stated
 from prove.draws import Draw, Fit
-from prove.exact import PRECISION, Exact
+from prove.exact import PRECISION, Exact, Point
 from prove.references import Upper
 
-__all__ = ["KINDS", "False_", "Outcome", "check", "judge"]
+__all__ = ["KINDS", "False_", "Outcome", "check", "judge", "judge_one", "upper"]
 
 #: What can be false.
 KINDS = (
@@ -41,7 +42,7 @@ _LENIENT, _LENIENT_AT_ZERO = mpf(10) ** -9, mpf(10) ** -13
 _MAX_ROUNDS, _MAX_SECONDS = 60, 1.0
 
 #: A fit that has not looked at the clock for so long is stopped from outside, and counted.
-PATIENCE = 10.0
+PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,13 @@ class _Endless(BaseException):
 
 @contextmanager
 def _ended_after(seconds: float) -> Iterator[None]:
-    """Raise in the main thread when the time is over."""
+    """Raise in the main thread when the time is over; what is being compiled is compiled first."""
 
     def end(*_: Any) -> None:
-        raise _Endless
+        if global_compiler_lock.is_locked():
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        else:
+            raise _Endless
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -171,45 +175,51 @@ def _name(fit: Fit) -> str:
 
 def judge(exact: Exact, claims: Sequence[Stated], outcome: Outcome, seconds: float) -> None:
     """Append every false claim to the outcome; the working precision must be set."""
-    own = {}
+    usable = []
     for one in claims:
-        name = _name(one.fit)
-        outcome.claims.append((name, one.claim))
-        if not all(mp.isfinite(v) for x in (*one.point.x, one.point.b) for v in x):
+        outcome.claims.append((_name(one.fit), one.claim))
+        if all(mp.isfinite(v) for x in (*one.point.x, one.point.b) for v in x):
+            usable.append(one)
+        else:
             _blame(outcome, one, "weights outside their set", mp.inf, "not finite")
-            continue
-        if (left := exact.outside(one.point)) > mpf(2) ** -49:
-            _blame(outcome, one, "weights outside their set", left, "the set")
-        own[name] = exact.objective(one.point)
-    everywhere = _upper(exact, claims, own, None, seconds)
-    for one in claims:
-        if _name(one.fit) in own:
-            _judge_one(outcome, one, own[_name(one.fit)], everywhere, own)
-    bounded = [one for one in claims if one.reach is not None and mp.isfinite(one.within_bound)]
-    if bounded:
-        reach = [min(each) for each in zip(*(one.reach for one in bounded if one.reach is not None))]
-        inside = _upper(exact, claims, own, reach, seconds)
-        for one in bounded:
-            size = max(abs(inside.value), _LENIENT_AT_ZERO * everywhere.zero)
-            room = mpf(0) if one.rounded else _LENIENT * size
-            if mpf(one.within_bound) > inside.value + room:
-                excess = (mpf(one.within_bound) - inside.value) / max(abs(inside.value), mpf(10) ** -300)
-                _blame(outcome, one, "bound within above F of a bounded model", excess, inside.source)
+    points = [(one.point, _name(one.fit)) for one in usable]
+    everywhere = upper(exact, points, None, seconds)
+    reaches = [one.reach for one in usable if one.reach is not None and mp.isfinite(one.within_bound)]
+    inside = None
+    if reaches:
+        inside = upper(exact, points, [min(each) for each in zip(*reaches)], seconds)
+    for one in usable:
+        judge_one(exact, one, outcome, everywhere, inside)
 
 
-def _upper(
-    exact: Exact, claims: Sequence[Stated], own: dict[str, Any], reach: list[Any] | None, seconds: float
+def upper(
+    exact: Exact, points: Sequence[tuple[Point, str]], reach: list[Any] | None, seconds: float
 ) -> Upper:
     """The least F that anyone knows, models of the schemes included."""
-    upper = Upper(exact, reach)
-    for one in claims:
-        if _name(one.fit) in own:
-            upper.offer(one.point, _name(one.fit))
-    upper.solve(seconds)
-    return upper
+    known = Upper(exact, reach)
+    for point, source in points:
+        known.offer(point, source)
+    known.solve(seconds)
+    return known
 
 
-def _judge_one(outcome: Outcome, one: Stated, value: Any, known: Upper, own: dict[str, Any]) -> None:
+def judge_one(
+    exact: Exact, one: Stated, outcome: Outcome, everywhere: Upper, inside: Upper | None = None
+) -> None:
+    """Append what is false of one claim, given the best of all models and the best of bounded ones."""
+    if (left := exact.outside(one.point)) > mpf(2) ** -49:
+        _blame(outcome, one, "weights outside their set", left, "the set")
+    else:
+        _judge_numbers(outcome, one, exact.objective(one.point), everywhere)
+    if inside is not None and one.reach is not None and mp.isfinite(one.within_bound):
+        size = max(abs(inside.value), mpf(10) ** -300)
+        room = mpf(0) if one.rounded else _LENIENT * size + _LENIENT_AT_ZERO * abs(everywhere.zero)
+        if mpf(one.within_bound) > inside.value + room:
+            excess = (mpf(one.within_bound) - inside.value) / size
+            _blame(outcome, one, "bound within above F of a bounded model", excess, inside.source)
+
+
+def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> None:
     best, size = known.value, max(abs(known.value), mpf(10) ** -300)
     room = mpf(0) if one.rounded else _LENIENT * size + _LENIENT_AT_ZERO * abs(known.zero)
     if mp.isfinite(one.bound):

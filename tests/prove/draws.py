@@ -156,7 +156,7 @@ def _rows(rng: np.random.Generator, small: bool) -> int:
     chance = rng.random()
     if not small and chance < 0.04:
         return 1000
-    if not small and chance < 0.046:
+    if not small and chance < 0.043:
         return 3000
     return int(rng.integers(1, 51)) if rng.random() < 0.6 else int(rng.integers(2, 16))
 

@@ -82,8 +82,9 @@ def zero_point(exact: Exact) -> Point:
 def reach_of_data(exact: Exact, reach: float | None = None) -> list[Any]:
     """Largest weight of each column among the models that a bound without a regulariser speaks of.
 
-    |x_j| sd_j <= R, with R = 1000 (classes, log links) or 1000 times the weighted deviation of y - offset;
-    deviations about the weighted mean with an intercept, about zero without. A hair less, for the rounding.
+    |x_j| sd_j <= R, with R = 1000 (classes, log links) or 1000 times the deviation of y - offset; deviations
+    about the mean with an intercept, about zero without. Of deviations with weights and without the one that
+    leaves fewer models, and a hair less, for the rounding: what holds among many holds among these.
 
     Parameters
     ----------
@@ -91,22 +92,28 @@ def reach_of_data(exact: Exact, reach: float | None = None) -> list[Any]:
     reach : float, optional
         R, where it is known already.
     """
-    e = exact
-    centred = e.draw.fit_intercept
-
-    def deviation(values: list[Any]) -> Any:
-        mean = sum((w * v for w, v in zip(e.weight, values)), mpf(0)) / e.total if centred else mpf(0)
-        return mp.sqrt(sum((w * (v - mean) ** 2 for w, v in zip(e.weight, values)), mpf(0)) / e.total)
-
     size = mpf(1000) if reach is None else mpf(reach)
-    if reach is None and e.draw.loss in ("squared", "huber", "quantile", "smoothed_quantile"):
-        ints, exponent = e.offsets[0]
-        size *= deviation([y - mp.ldexp(mpf(int(o)), exponent) for y, o in zip(e.y, ints)])
-    reach = []
-    for ints, exponent in e.columns:
-        sd = deviation([mp.ldexp(mpf(int(v)), exponent) for v in ints])
-        reach.append(size / sd * (1 - mpf(10) ** -9) if sd else mp.inf)
-    return reach
+    if reach is None and exact.draw.loss in ("squared", "huber", "quantile"):
+        ints, exponent = exact.offsets[0]
+        size *= min(_deviations(exact, [y - mp.ldexp(mpf(int(o)), exponent) for y, o in zip(exact.y, ints)]))
+    found = []
+    for ints, exponent in exact.columns:
+        sd = max(_deviations(exact, [mp.ldexp(mpf(int(v)), exponent) for v in ints]))
+        found.append(size / sd * (1 - mpf(10) ** -9) if sd else mp.inf)
+    return found
+
+
+def _deviations(exact: Exact, values: list[Any]) -> tuple[Any, Any]:
+    """Standard deviation with the sample weights, and without."""
+
+    def one(weight: list[Any]) -> Any:
+        total = sum(weight, mpf(0))
+        mean = mpf(0)
+        if exact.draw.fit_intercept:
+            mean = sum((w * v for w, v in zip(weight, values)), mpf(0)) / total
+        return mp.sqrt(sum((w * (v - mean) ** 2 for w, v in zip(weight, values)), mpf(0)) / total)
+
+    return one(exact.weight), one([mpf(1)] * exact.n)
 
 
 def _standardised(exact: Exact) -> tuple[Array, Array, Array]:
