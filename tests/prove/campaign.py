@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 BEGIN, END = "<!-- prove:begin -->", "<!-- prove:end -->"
-CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "contradiction")
+CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "unproved", "contradiction")
 
 
 def one_problem(seed: int) -> dict[str, Any]:

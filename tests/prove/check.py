@@ -210,7 +210,8 @@ def judge_one(
     if (left := exact.outside(one.point)) > mpf(2) ** -49:
         _blame(outcome, one, "weights outside their set", left, "the set")
     else:
-        _judge_numbers(outcome, one, exact.objective(one.point), everywhere)
+        value = exact.objective(one.point)
+        _judge_numbers(outcome, one, value, everywhere)
     if inside is not None and one.reach is not None and mp.isfinite(one.within_bound):
         size = max(abs(inside.value), mpf(10) ** -300)
         room = mpf(0) if one.rounded else _LENIENT * size + _LENIENT_AT_ZERO * abs(everywhere.zero)

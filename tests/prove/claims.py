@@ -64,6 +64,8 @@ def stated(result: Any, fit: Fit, exact: Exact) -> Stated:
     proof = getattr(result, "proof", None)
     if proof is not None:
         return proved(proof, fit, point, exact)
+    if hasattr(result, "proof"):  # a run that proves nothing: it diverged
+        return Stated(fit, point, "unproved", math.inf, -math.inf, math.inf, math.inf)
     return _from_record(result, fit, point, exact)
 
 

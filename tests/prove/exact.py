@@ -74,9 +74,10 @@ class Exact:
         matrix = drawn.matrix()
         self.n, self.d = matrix.shape
         self.columns = [whole(column) for column in matrix.T]
-        self.n_classes = int(drawn.y.max()) + 1 if drawn.loss == "multinomial" else 1
-        offset = np.zeros((self.n, self.n_classes)) if drawn.offset is None else drawn.offset
-        self.offsets = [whole(own) for own in np.asarray(offset).reshape(self.n, self.n_classes).T]
+        classes = int(drawn.y.max()) + 1 if drawn.loss == "multinomial" else 1
+        offset = np.zeros((self.n, classes)) if drawn.offset is None else drawn.offset.reshape(self.n, -1)
+        self.n_classes = offset.shape[1]
+        self.offsets = [whole(own) for own in offset.T]
         given = np.ones(self.n) if drawn.weight is None else drawn.weight
         self.used = np.flatnonzero(given > 0.0)
         self.weight = [mpf(float(s)) for s in given]

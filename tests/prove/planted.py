@@ -28,7 +28,7 @@ from prove.draws import Draw, Fit
 from prove.exact import PRECISION, Exact, Point
 from prove.references import Upper, reach_of_data
 
-__all__ = ["FAULTS", "SEEN_BY_REFERENCES", "Case", "fitted", "plant"]
+__all__ = ["FAULTS", "NEAR_THE_BEST", "SEEN_BY_REFERENCES", "Case", "fitted", "plant"]
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
@@ -309,6 +309,19 @@ FAULTS: dict[str, Fault] = {
     "conjugate: half": _loss("conjugate", lambda value, given: 0.5 * value),
     "conjugate: wrong sign": _loss("conjugate", lambda value, given: -value),
 }
+
+
+#: Here the prover reads another model than the one that is written, or trusts another formula. Near the best
+#: model every other one is worse, and every wrong formula a contradiction; elsewhere nothing tells them apart.
+NEAR_THE_BEST = (
+    "messages: centred",
+    "another intercept",
+    "one weight changed",
+    "old weights",
+    "conjugate: none",
+    "conjugate: half",
+    "conjugate: wrong sign",
+)
 
 
 def _doubled(values: Array) -> Array:
