@@ -207,10 +207,10 @@ def judge_one(
     exact: Exact, one: Stated, outcome: Outcome, everywhere: Upper, inside: Upper | None = None
 ) -> None:
     """Append what is false of one claim, given the best of all models and the best of bounded ones."""
+    value = exact.objective(one.point)
     if (left := exact.outside(one.point)) > mpf(2) ** -49:
         _blame(outcome, one, "weights outside their set", left, "the set")
     else:
-        value = exact.objective(one.point)
         _judge_numbers(outcome, one, value, everywhere)
     if inside is not None and one.reach is not None and mp.isfinite(one.within_bound):
         size = max(abs(inside.value), mpf(10) ** -300)
@@ -218,6 +218,9 @@ def judge_one(
         if mpf(one.within_bound) > inside.value + room:
             excess = (mpf(one.within_bound) - inside.value) / size
             _blame(outcome, one, "bound within above F of a bounded model", excess, inside.source)
+        elif inside.value > 0 and value > (1 + mpf(one.within_gap)) * inside.value + room:
+            excess = value / size - 1 - mpf(one.within_gap)
+            _blame(outcome, one, "gap below the true gap", excess, f"within, {inside.source}")
 
 
 def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> None:

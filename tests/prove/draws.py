@@ -42,6 +42,9 @@ COLUMNS = (
     "whole",
 )
 
+#: Share of small problems with nothing awkward about them: a ridge, an intercept, some columns and rows.
+_ORDINARY = 0.25
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -118,12 +121,13 @@ def draw(seed: int, *, small: bool = False) -> Draw:
     """
     rng = np.random.default_rng([42, seed])
     loss = LOSSES[seed % len(LOSSES)]
-    n = _rows(rng, small)
-    widths = _widths(rng, n, loss)
-    base, columns, kind = _columns(rng, n, sum(widths))
+    ordinary = rng.random() < _ORDINARY
+    n = int(rng.integers(4, 21)) if ordinary else _rows(rng, small)
+    widths = [1, int(rng.integers(1, 4))] if ordinary else _widths(rng, loss)
+    base, columns, kind = _columns(rng, n, sum(widths), ordinary)
     z = base @ (rng.normal(size=sum(widths)) * 10.0 ** rng.uniform(-1.0, 0.7)) + rng.normal()
     n_classes = int(rng.integers(2, 5)) if loss == "multinomial" else 1
-    offset = _offset(rng, n, n_classes)
+    offset = None if ordinary else _offset(rng, n, n_classes)
     if offset is not None and offset.ndim == 1 and loss not in LOG_LINKS and rng.random() < 0.7:
         z = z + offset
     parameters = _loss_parameters(rng, loss)
@@ -131,22 +135,21 @@ def draw(seed: int, *, small: bool = False) -> Draw:
     blocks = np.split(columns, np.cumsum(widths)[:-1], axis=1)
     if kind == "sparse":
         blocks = [scipy.sparse.csr_matrix(b) if rng.random() < 0.7 else b for b in blocks]
-    penalty = str(rng.choice(PENALTIES, p=(0.42, 0.2, 0.13, 0.13, 0.12)))
+    penalty = "l2" if ordinary else str(rng.choice(PENALTIES, p=(0.36, 0.22, 0.14, 0.14, 0.14)))
+    tiny = not ordinary and rng.random() < 0.4
     return Draw(
         seed,
         list(blocks),
         y,
         loss,
         parameters,
-        float(10.0 ** rng.uniform(-12.0, 1.0))
-        if rng.random() < 0.4
-        else float(10.0 ** rng.uniform(-5.0, 0.0)),
-        bool(rng.random() < 0.7),
-        _weights(rng, n),
+        float(10.0 ** (rng.uniform(-12.0, 1.0) if tiny else rng.uniform(-4.0, 0.0))),
+        bool(ordinary or rng.random() < 0.7),
+        None if ordinary else _weights(rng, n),
         offset,
         penalty,
         _penalty_parameters(rng, penalty, widths),
-        _constraint(rng, len(widths)),
+        "all" if ordinary else _constraint(rng, len(widths)),
         _fits(rng),
         (kind, target),
     )
@@ -161,14 +164,14 @@ def _rows(rng: np.random.Generator, small: bool) -> int:
     return int(rng.integers(1, 51)) if rng.random() < 0.6 else int(rng.integers(2, 16))
 
 
-def _widths(rng: np.random.Generator, n: int, loss: str) -> list[int]:
+def _widths(rng: np.random.Generator, loss: str) -> list[int]:
     most = 2 if loss == "multinomial" else 3
     return [int(rng.integers(1, most + 1)) for _ in range(int(rng.integers(1, 5)))]
 
 
-def _columns(rng: np.random.Generator, n: int, d: int) -> tuple[Array, Array, str]:
+def _columns(rng: np.random.Generator, n: int, d: int, ordinary: bool) -> tuple[Array, Array, str]:
     """Columns near the size one that the targets depend on, and the same as the problem has them."""
-    kind = str(rng.choice(COLUMNS))
+    kind = str(rng.choice(("plain", "whole") if ordinary else COLUMNS))
     base = rng.normal(size=(n, d))
     some = rng.random(d) < 0.6
     if not some.any():

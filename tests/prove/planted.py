@@ -312,7 +312,7 @@ FAULTS: dict[str, Fault] = {
 
 
 #: Here the prover reads another model than the one that is written, or trusts another formula. Near the best
-#: model every other one is worse, and every wrong formula a contradiction; elsewhere nothing tells them apart.
+#: model every other one is worse, and a wrong formula a contradiction; elsewhere nothing tells them apart.
 NEAR_THE_BEST = (
     "messages: centred",
     "another intercept",
