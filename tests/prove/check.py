@@ -39,6 +39,9 @@ KINDS = (
 #: Where rounding is no part of a claim, this share of F and of F at zero weights is not held against it.
 _LENIENT, _LENIENT_AT_ZERO = mpf(10) ** -9, mpf(10) ** -13
 
+#: Of the references, which have some 120, relative to F at zero weights.
+_LAST_DIGIT = mpf(10) ** -90
+
 _MAX_ROUNDS, _MAX_SECONDS = 60, 1.0
 
 #: A fit that has not looked at the clock for so long is stopped from outside, and counted.
@@ -214,7 +217,7 @@ def judge_one(
         _judge_numbers(outcome, one, value, everywhere)
     if inside is not None and one.reach is not None and mp.isfinite(one.within_bound):
         size = max(abs(inside.value), mpf(10) ** -300)
-        room = mpf(0) if one.rounded else _LENIENT * size + _LENIENT_AT_ZERO * abs(everywhere.zero)
+        room = _room(one, inside.value, everywhere)
         if mpf(one.within_bound) > inside.value + room:
             excess = (mpf(one.within_bound) - inside.value) / size
             _blame(outcome, one, "bound within above F of a bounded model", excess, inside.source)
@@ -223,9 +226,16 @@ def judge_one(
             _blame(outcome, one, "gap below the true gap", excess, f"within, {inside.source}")
 
 
+def _room(one: Stated, best: Any, known: Upper) -> Any:
+    """What is not held against a claim: the last of the references' own digits, or some of a double's."""
+    if one.rounded:
+        return _LAST_DIGIT * (abs(known.zero) + 1)
+    return _LENIENT * abs(best) + _LENIENT_AT_ZERO * abs(known.zero)
+
+
 def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> None:
     best, size = known.value, max(abs(known.value), mpf(10) ** -300)
-    room = mpf(0) if one.rounded else _LENIENT * size + _LENIENT_AT_ZERO * abs(known.zero)
+    room = _room(one, best, known)
     if mp.isfinite(one.bound):
         outcome.slack = min(outcome.slack, float((best - mpf(one.bound)) / size))
         if mpf(one.bound) > best + room:
