@@ -259,11 +259,7 @@ class ProximalCoordinator:
             return PrimalValue(place.loss, place.gradient, np.zeros(problem.n_outputs), True)
         if place is None:
             return primal_value(problem, point.total, start, self.engine)
-        gradient = place.gradient
-        if problem.fit_intercept:  # which is written to
-            gradient = np.empty_like(gradient)
-            self.engine.copy(place.gradient, gradient)
-        known = place.loss, gradient, place.sums
+        known = place.loss, place.gradient, place.sums
         return primal_value(problem, point.total, place.intercept, self.engine, known)
 
     def _of_part(self, m: int, v: Array) -> Array:
