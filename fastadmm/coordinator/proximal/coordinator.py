@@ -142,7 +142,7 @@ class ProximalCoordinator:
     penalties, lengths : ndarray of shape (M,)
         :math:`\lambda W R_m` and the Euclidean norm of each party's part of the model.
     heaviest : float
-        The largest size of a weight of the model times its column's, of parties whose weights nothing bounds.
+        The most that a column contributes to the model, of parties whose weights nothing bounds.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
