@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fastadmm import SolverOptions, make_problem
+from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.engine.engine import Engine
 from fastadmm.solver.loop import run_rounds
@@ -88,3 +88,16 @@ def test_a_known_gradient_stays_as_it_is():
     assert found.intercept == pytest.approx(best.intercept, abs=1e-12)
     assert found.gradient is not gradient
     assert np.array_equal(gradient, before)
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "l2"])
+@pytest.mark.parametrize(("of_columns", "of_targets"), [(1.0, 1e150), (1e150, 1.0), (1e150, 1e150)])
+def test_huge_numbers_are_fitted(of_columns, of_targets, regularizer):
+    random = np.random.default_rng(0)
+    x, noise = random.normal(size=(40, 4)), 0.1 * random.normal(size=40)
+    y = (x @ np.array([1.0, -1.0, 0.5, 0.0]) + noise) * of_targets
+    blocks = [x[:, :2] * of_columns, x[:, 2:] * of_columns]
+    for scheme in ["auto", "proximal"]:
+        problem = make_problem(blocks, y, loss="squared", regularizer=regularizer, lam=1e-3)
+        found = solve(problem, SolverOptions(scheme=scheme, max_rounds=50))
+        assert found.objective <= 0.006 * of_targets**2
