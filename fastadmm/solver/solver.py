@@ -300,8 +300,8 @@ class Solver(Run):
         inner = self._inner(weights, intercept)
         asked = self.options.gap, self.options.gap_absolute
         with self.engine.limited():
-            gradient: list[np.ndarray | None] = [None] * smooth
-            proof = prove(self.problem, weights, inner, gradient + known, self.engine, *asked)
+            duals: list[np.ndarray | None] = [*[None] * smooth, *known]
+            proof = prove(self.problem, weights, inner, duals, self.engine, *asked)
             if proof.settled or not self.options.gap > 0.0:
                 return proof
             near = None if smooth else known[0]
