@@ -120,7 +120,7 @@ def prove(
     problem: Problem,
     weights: Sequence[Array],
     intercept: Any,
-    duals: Sequence[Array],
+    duals: Sequence[Array | None],
     engine: Any,
     asked: float,
     asked_absolute: float = 0.0,
@@ -134,8 +134,9 @@ def prove(
     weights : sequence of ndarray of shape (d_m,) or (d_m, C)
     intercept : float or ndarray of shape (C,)
         Of the problem's columns.
-    duals : sequence of ndarray of shape (N,) or (C N,)
-        Dual vectors beside the loss's gradient, which comes first where there is one; the best counts.
+    duals : sequence of ndarray of shape (N,) or (C N,), or None
+        Dual vectors, None for the loss's gradient at the model; the first that proves what is asked counts,
+        or else the best.
     engine : Engine
     asked, asked_absolute : float
         Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
@@ -150,7 +151,7 @@ def prove(
     penalties = problem.penalties
     best: Proof | None = None
     floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
-    for u in [None] * problem.loss.smooth + list(duals):
+    for u in duals:
         for exact in (False, True):
             dual = dual_of(problem, value, u, engine, exact)
             shares = [
@@ -171,7 +172,7 @@ def prove(
             best = proof if best is None else best.better(proof)
             if best.settled:
                 return best
-    assert best is not None, "a loss with kinks, and no dual vector"
+    assert best is not None  # there is a dual vector
     return best
 
 
@@ -231,7 +232,8 @@ def judge(
     """
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
-    k = gamma(sum_roundings(n, engine.leaves(len(problem.y))) + _OF_A_ROW)
+    here = len(problem.y)
+    k = gamma(sum_roundings(here, engine.leaves(here), n) + _OF_A_ROW)
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
     weighed = sum(share.weighed for share in shares)
     shift = dual.offset + math.sqrt(n) * float(np.linalg.norm(intercept))

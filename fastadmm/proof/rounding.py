@@ -27,22 +27,28 @@ def gamma(k: float) -> float:
     return k * UNIT / (1.0 - k * UNIT)
 
 
-def levels(n_rows: int) -> float:
-    """Additions that a leaf's sum goes through in the tree at most, with a few more operations."""
-    return math.log2(n_rows + 1.0) + 8.0
+def levels(leaves: Sequence[tuple[int, int]], n_here: int, n_rows: int) -> float:
+    """Additions that a leaf's sum goes through in the tree at most, with a few more operations.
+
+    Parameters
+    ----------
+    leaves : sequence of (int, int)
+        Of the rows that are here.
+    n_here, n_rows : int
+        Rows here, and of all workers.
+    """
+    return math.ceil(math.log2(len(leaves) * n_rows / n_here)) + 3.0
 
 
-def sum_roundings(n_rows: int, leaves: Sequence[tuple[int, int]]) -> float:
+def sum_roundings(n_here: int, leaves: Sequence[tuple[int, int]], n_rows: int) -> float:
     """Roundings that a term of a sum over rows goes through at most: its leaf's, and those of the tree.
 
     Parameters
     ----------
-    n_rows : int
-        Of all workers.
-    leaves : sequence of (int, int)
-        Of the rows that are here.
+    n_here, leaves, n_rows
+        As of :func:`levels`.
     """
-    return max(stop - start for start, stop in leaves) + levels(n_rows)
+    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
 
 
 def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> float:
@@ -57,10 +63,9 @@ def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> floa
     """
     n, d = block.shape
     rows = engine.all_rows(n)
-    if compensated:
-        return levels(rows) + rows * rows * UNIT
     entries = block.density * rows
-    return sum_roundings(rows, engine.leaves(n, entries * d, entries))
+    leaves = engine.leaves(n, entries * d, entries)
+    return levels(leaves, n, rows) + rows * rows * UNIT if compensated else sum_roundings(n, leaves, rows)
 
 
 def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
