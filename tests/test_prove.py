@@ -90,7 +90,7 @@ def test_the_reference_of_least_squares_is_the_exact_optimum():
             found.solve(1.0)
             best = normal_equation(one)
             value = mpf(best.numerator) / best.denominator
-            assert abs(found.value - value) <= mpf(10) ** -50 * value, one.text
+            assert abs(found.value - value) <= mpf(10) ** -50 * value + mpf(10) ** -100, one.text
 
 
 def test_a_point_outside_is_moved_into_the_set():
@@ -131,27 +131,15 @@ def test_planted_faults_end_without_a_false_claim():
         for share in (1.0, 0.5):
             case = planted.fitted(draw(seed, small=True), share=share)
             plain, outcome = planted.plant(case, None)
+            gap = outcome.slack
             assert not outcome.false, [false.text for false in outcome.false]
             for name, fault in planted.FAULTS.items():
-                if name == "u: zero":
-                    continue
                 if share < 1.0 and name in planted.NEAR_THE_BEST:
                     continue
                 end, outcome = planted.plant(case, fault)
                 assert not outcome.false, (name, [false.text for false in outcome.false])
-                ends[name].add(end == plain)
+                ends[name].add((end, outcome.slack) == (plain, gap))
             for name, fault in planted.SEEN_BY_REFERENCES.items():
                 seen |= {name} if planted.plant(case, fault)[1].false else set()
     assert seen == set(planted.SEEN_BY_REFERENCES)
-    ends.pop("u: zero")
     assert not {name for name, same in ends.items() if False not in same}, "without any effect"
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.xfail(reason="f(z) + f*(u) = u z is taken for granted of a gradient, of one that is zero, too")
-def test_a_gradient_that_is_wrongly_zero_proves_nothing():
-    planted = pytest.importorskip("prove.planted")
-    for seed in PLANTED:
-        case = planted.fitted(draw(seed, small=True), share=0.5)
-        outcome = planted.plant(case, planted.FAULTS["u: zero"])[1]
-        assert not outcome.false, [false.text for false in outcome.false]

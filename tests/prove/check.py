@@ -234,6 +234,8 @@ def _room(one: Stated, best: Any, known: Upper) -> Any:
 
 
 def _judge_numbers(outcome: Outcome, one: Stated, value: Any, known: Upper) -> None:
+    if one.claim == "unproved":
+        return
     best, size = known.value, max(abs(known.value), mpf(10) ** -300)
     room = _room(one, best, known)
     if mp.isfinite(one.bound):

@@ -80,7 +80,10 @@ def fitted(drawn: Draw, *, share: float = 1.0, gap: float = 1e-6) -> Case:
 
 
 def plant(case: Case, fault: Fault | None) -> tuple[str, Outcome]:
-    """Prove with a fault: how that ends, and what of it is false about the true problem and model."""
+    """Prove with a fault: how that ends, and what of it is false about the true problem and model.
+
+    The outcome's slack is the gap that is claimed.
+    """
     outcome = Outcome(case.drawn.seed, case.drawn.text)
     given = copy.copy(case)
     engine = Engine(1)
@@ -96,6 +99,7 @@ def plant(case: Case, fault: Fault | None) -> tuple[str, Outcome]:
     with mp.workprec(PRECISION):
         point = Point.of_model(case.weights, case.intercept)
         claim = proved(proof, Fit("auto", "auto", case.gap), point, case.exact)
+        outcome.slack = claim.gap
         if claim.claim != "contradiction":
             judge_one(case.exact, claim, outcome, case.everywhere, case.inside)
     return claim.claim, outcome
