@@ -283,6 +283,15 @@ class PartyPenalty:
         at = min(radius, norm / second) if second > 0.0 else radius
         return at * norm - 0.5 * second * at * at
 
+    def contains(self, x: Array) -> bool:
+        """Whether weights of shape (d,) are in the set, but for the rounding of a norm."""
+        low, high = self.constraint.bounds
+        radius = self.constraint.radius
+        if math.isfinite(radius):
+            return float(np.linalg.norm(x)) <= radius * (1.0 + (len(x) + 8) * 2.0**-52)
+        unbounded = math.isinf(low) and math.isinf(high)
+        return unbounded or bool(((x >= low) & (x <= high)).all())
+
     def pushed(self, q: Array, error: Array) -> Array:
         r"""Of all vectors within an error of q the one that asks most of the weights; all of shape (d,).
 

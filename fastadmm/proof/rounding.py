@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ __all__ = ["UNIT", "column_lengths", "gamma", "image_roundings", "levels", "sum_
 
 #: Half the distance from 1 to the next double: the largest relative error of one operation.
 UNIT = 2.0**-53
+
+
+@lru_cache(maxsize=64)
+def _most_roundings(leaves: tuple[tuple[int, int], ...], n_here: int, n_rows: int) -> float:
+    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
 
 
 def gamma(k: float) -> float:
@@ -48,7 +54,7 @@ def sum_roundings(n_here: int, leaves: Sequence[tuple[int, int]], n_rows: int) -
     n_here, leaves, n_rows
         As of :func:`levels`.
     """
-    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
+    return _most_roundings(tuple(leaves), n_here, n_rows)
 
 
 def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> float:

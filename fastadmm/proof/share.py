@@ -130,6 +130,8 @@ def _of_class(
     exact: bool,
 ) -> Share:
     """The share of one class's weights; all arrays of shape (d,)."""
+    if not penalty.contains(x):
+        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
     size, value, inner = np.abs(x), penalty.value(x), float(q @ x)
     inner_error = float(error @ size) + gamma(len(x) + 4) * float(np.abs(q) @ size)
     weighed = float(lengths @ size) * (1.0 + gamma(len(x) + 8))
