@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +38,7 @@ Array = np.ndarray
 _OF_A_ROW = 40.0
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """The loss at a model, summed scaling.
 
     Attributes
@@ -59,8 +57,7 @@ class Value:
     sums: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Dual:
+class Dual(NamedTuple):
     """A dual vector, and what the rows say of it; summed scaling.
 
     Attributes

@@ -74,8 +74,8 @@ def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> floa
     return levels(leaves, n, rows) + rows * rows * UNIT if compensated else sum_roundings(n, leaves, rows)
 
 
-def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
-    r"""Upper bounds of the norms of a block's columns, of shape (d,).
+def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> Any:
+    r"""Upper bounds of the norms of a block's columns, of shape (d,), or one for all.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
         known: :math:`\sqrt N \max_{ij} |D_{ij}|`.
     engine : Engine
     """
-    n, d = block.whole_shape
+    n, _ = block.whole_shape
     if not exact and math.isfinite(block.largest):
-        return np.full(d, math.sqrt(n) * block.largest * (1.0 + gamma(4)))
+        return math.sqrt(n) * block.largest * (1.0 + gamma(4))
     return np.sqrt(block.column_squares(engine)) * (1.0 + gamma(n + 4))
