@@ -49,7 +49,7 @@ def test_a_run_without_a_bound_on_weights_ends_and_says_what_it_proved() -> None
         assert again.last_record is not None
         assert again.stop_reason(again.last_record) is Status.CONVERGED
     assert result.status is Status.CONVERGED
-    assert "among models in which no column contributes more than 1000 times" in result.message
+    assert "among models in which no column contributes more than 1000 standard deviations" in result.message
     assert not result.certified
     assert 0.0 <= result.record.gap_within <= 1e-6
     assert RoundRecord.from_json(result.record.to_json()) == result.record

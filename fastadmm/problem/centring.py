@@ -94,27 +94,34 @@ def centring_of(problem: Problem, engine: Engine) -> Centring | None:
     """
     if not problem.fit_intercept:
         return None
-    centres = [_centre(block, engine) for block in problem.blocks]
+    seem = [_seem_far(block, engine) if isinstance(block, DenseBlock) else None for block in problem.blocks]
+    if all(found is None for found in seem):
+        return None
+    with engine.limited():
+        pairs = zip(problem.blocks, seem, strict=True)
+        centres = [None if near is None else _centre(block, *near, engine) for block, near in pairs]
     return None if all(c is None for c in centres) else Centring(centres)
 
 
-def _centre(block: FeatureBlock, engine: Engine) -> Array | None:
-    if not isinstance(block, DenseBlock):
-        return None
+def _seem_far(block: DenseBlock, engine: Engine) -> tuple[Array, Array] | None:
+    """Which columns may be far, and a value of each, both of shape (d,), by the first rows of every leaf."""
+    leaves = engine.leaves(block.shape[0])
+    firsts = [(start, min(start + _ROWS, stop)) for start, stop in leaves]
+    if block.in_memory and len(leaves) == 1:
+        rows = block.matrix[: firsts[0][1]]
+    else:
+        rows = np.concatenate([part.copy() for first in firsts for _, part in block.tiles(first)])
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if engine.shares_rows:
+        low, high = -engine.each_largest(list(-low[:, None])), engine.each_largest(list(high[:, None]))
+    seems = np.maximum(low, -high) > _RANGES * (high - low)  # the end that is nearer to zero
+    return (seems, low) if seems.any() else None
+
+
+def _centre(block: FeatureBlock, seems: Array, value: Array, engine: Engine) -> Array | None:
+    """A value of each far column, zero of the others; None where there is no far one."""
     n = block.shape[0]
-    rows = [next(iter(block.tiles((start, min(start + _ROWS, stop)))))[1] for start, stop in engine.leaves(n)]
-    low, high = (sign * _largest(sign, rows, engine) for sign in (-1.0, 1.0))
-    seems = np.minimum(np.abs(low), np.abs(high)) > _RANGES * (high - low)
-    seems &= low * high > 0.0
-    if not seems.any():
-        return None
     mean = block.transposed_product(np.ones(n), engine) / block.whole_shape[0]
     square = block.column_squares(engine) / block.whole_shape[0]
     far = seems & (mean * mean > _FAR**2 * (square - mean * mean))
-    return np.where(far, low, 0.0) if far.any() else None
-
-
-def _largest(sign: float, rows: Sequence[Array], engine: Engine) -> Array:
-    """Largest of each column, times a sign, over rows of all workers."""
-    own = np.max([(sign * part).max(axis=0) for part in rows], axis=0)
-    return engine.each_largest([own[j : j + 1] for j in range(len(own))]) if engine.shares_rows else own
+    return np.where(far, value, 0.0) if far.any() else None

@@ -94,8 +94,7 @@ class Solver(Run):
         self.engine = engine or Engine(self.options.n_threads)
         self.centring: Centring | None = None
         if driver is None:
-            with self.engine.limited():
-                self.centring = centring_of(problem, self.engine)
+            self.centring = centring_of(problem, self.engine)
         if self.centring is not None:
             problem = self.centring.problem(problem)
             early = None if early is None else replace(early, rows=self.centring.rows(early.rows))
