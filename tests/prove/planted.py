@@ -217,7 +217,7 @@ def _of_u(change: Change) -> Fault:
         def changed(*given: Any, **named: Any) -> Any:
             value = original(*given, **named)
             more = {"sums": None} if hasattr(value, "sums") else {}
-            return dataclasses.replace(value, gradient=change(value.gradient.copy()), **more)
+            return value._replace(gradient=change(value.gradient.copy()), **more)
 
         return _patched("value_at", changed)
 
@@ -231,7 +231,7 @@ def _old_gradient(case: Case) -> Callable[[], None]:
     def changed(problem: Any, total: Array, intercept: Any, engine: Any) -> Any:
         value, old = (original(problem, t, intercept, engine) for t in (total, 0.0 * total))
         more = {"sums": old.sums} if hasattr(value, "sums") else {}
-        return dataclasses.replace(value, gradient=old.gradient, **more)
+        return value._replace(gradient=old.gradient, **more)
 
     return _patched("value_at", changed)
 
