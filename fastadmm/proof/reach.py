@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.rounding import gamma
 
 __all__ = ["DEVIATIONS", "bounded_models", "column_deviations", "reach_of"]
 
@@ -52,11 +53,12 @@ def column_deviations(blocks: Sequence[FeatureBlock], about_mean: bool, engine: 
     found = []
     for block in blocks:
         rows = block.whole_shape[0]
-        square = block.column_squares(engine) / rows
+        square = sizes = block.column_squares(engine) / rows
         if about_mean:
             mean = block.transposed_product(np.ones(block.shape[0]), engine) / rows
-            square = np.maximum(square - mean * mean, 0.0)
-        found.append(np.sqrt(square))
+            square = square - mean * mean
+        # Rounded down: bounded models are no fewer than is said.
+        found.append(np.sqrt(np.maximum(square - gamma(rows + 8.0) * sizes, 0.0)))
     return found
 
 
