@@ -37,12 +37,12 @@ from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
-from fastadmm.coordinator.proximal.reach import reach_of
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.reach import reach_of
 
 __all__ = ["ProximalMethod"]
 
