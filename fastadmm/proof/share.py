@@ -110,7 +110,7 @@ def party_share(
     else:
         images = block.transposed_matrix_product(vectors, engine)
     lengths = column_lengths(block, exact, engine)
-    error = (gamma(image_roundings(block, exact, engine) + slack) + eps) * norm * lengths
+    error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
     if len(vectors) == 1:
         return _of_class(penalty, x, -images[0], error, lengths, bounded, exact)
     return _added(

@@ -134,7 +134,6 @@ class Solver(Run):
         self.attempts = Attempts()
         self.proof: Proof | None = None
         self.proof_round = 0
-        self._path_dual: np.ndarray | None = None
 
     def _least(self) -> float:
         return least_of(self.problem, self.engine)
@@ -296,8 +295,8 @@ class Solver(Run):
 
     def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
         """What is proved of a model as it is written; arguments as of :func:`fastadmm.proof.prove.prove`."""
-        smooth, before = self.problem.loss.smooth, None if self.proof is None else self.proof.dual
-        known = [u for u in (self.method.witness, self._path_dual, before) if u is not None]
+        smooth, witness = self.problem.loss.smooth, self.method.witness
+        known = [] if witness is None else [witness]
         if not (known or smooth):
             known.append(np.zeros(self.problem.message_size))  # the loss's own least value
         inner = self._inner(weights, intercept)
@@ -348,7 +347,7 @@ class Solver(Run):
         objective, norms, within = record.objective, record.weight_norms, record.gap_within
         if end.value / w < objective - _WORTH * record.gap_absolute or self._ends(end):
             self.method.go_on_from(weights, end.intercept, end.gradient)
-            self._path_dual = np.array(end.gradient).ravel()
+            self.method.witness = np.array(end.gradient).ravel()
             objective = self._objective_of(self.method.weights(), self.method.intercept)
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
