@@ -26,13 +26,13 @@ from fastadmm.problem.problem import Problem
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display
-from fastadmm.runs.fit import fill_folder, write_settings
+from fastadmm.runs.fit import fill_folder, write_proved, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
 from fastadmm.runs.provenance import check_provenance
-from fastadmm.runs.result import model_of, result_document
+from fastadmm.runs.result import result_document
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
@@ -40,7 +40,6 @@ from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
-from fastadmm.store.model import write_model
 
 __all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines"]
 
@@ -336,8 +335,8 @@ def _finish(
         with atomic_file(folder.log) as temporary:
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
-        write_model(folder.model, model_of(loaded.partition, solver, result, run_id), force=True)
-        document = result_document(solver, result)
+        statement = write_proved(folder, config, loaded.partition, loaded.provenance, solver, result, run_id)
+        document = result_document(solver, result, statement)
         document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
     finally:
         solver.close()

@@ -34,6 +34,8 @@ class SolveResult:
         Rounds of this call (a resumed run's earlier rounds are not repeated).
     kept : RoundRecord or None
         The round that the returned model is of, where that is not the last one: early stopping.
+    proof : Proof or None
+        What is proved of weights and intercept; None of a problem that is not convex, and of a private run.
     """
 
     weights: list[np.ndarray]
@@ -42,6 +44,7 @@ class SolveResult:
     message: str
     history: list[RoundRecord] = field(default_factory=list)
     kept: RoundRecord | None = None
+    proof: Any = None
 
     @property
     def record(self) -> RoundRecord:
