@@ -47,8 +47,11 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
         return label, texts
 
     def status(run: ComparedRun) -> str:
-        # Among models of bounded size only: not certified.
-        return run.status if run.gap_within is not None else _STATUS.get(run.status, run.status)
+        if run.said is not None and run.said.claim:
+            return run.said.claim.replace("_", " ")
+        # Among models of bounded size only, or of other weights: not certified.
+        plain = run.gap_within is not None or (run.said is not None and run.said.refused)
+        return run.status if plain else _STATUS.get(run.status, run.status)
 
     def gap(run: ComparedRun) -> str:
         return format_number(run.gap if run.gap is None else round_up(run.gap), 3)

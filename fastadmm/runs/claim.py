@@ -47,7 +47,7 @@ DUAL = "dual.npy"
 OLD = "recorded by an older version, not checkable"
 
 #: What a result says of a gap.
-_CLAIMS = ("message", "certificate", "gap", "gap_absolute", "gap_within")
+_CLAIMS = ("message", "certificate", "claim", "asked", "bound", "gap", "gap_absolute", "gap_within", "within")
 
 _NUMBERS = ("asked", "objective", "bound", "gap", "gap_absolute")
 _WITHIN = ("reach", "bound", "gap")
@@ -207,12 +207,9 @@ def said_of_run(run: Path, result: Mapping[str, Any] | None, settings: Mapping[s
         Content of ``run.toml``.
     """
     ended = ("converged", "max_rounds", "time_limit", "early_stopped")
-    if (
-        result is None
-        or is_private(None, dict(settings))
-        or not result.get("convex", True)
-        or result.get("status") not in ended
-    ):
+    if result is None or result.get("status") not in ended or "objective" not in result:
+        return None
+    if is_private(None, dict(settings)) or not result.get("convex", True):
         return None
     statement, lam = result.get("certificate"), result.get("lambda")
     found = settings_digest(settings, lam) if settings and isinstance(lam, float) else None
