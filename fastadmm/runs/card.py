@@ -12,7 +12,7 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
-from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
+from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.model import open_shared_part
@@ -52,6 +52,7 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     said = said_of_model(shared, directory)
     if said is not None and said.claim and result is not None and config is not None:
         said = said_of_run(directory.parent, result, config)
+    certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
     if coefficients and private:
         raise ConfigError(
             f"{shown(model)}: a private model's intercept is not to be handed on: leave --coefficients out"
@@ -72,7 +73,7 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
             {"name": name, "n_features": d, **({} if private else {"scale": scale})}
             for name, d, scale in zip(shared.names, shared.n_features, shared.scales)
         ],
-        "certificate": without_claim(certificate_of_model(shared.certificate, shared.privacy), said),
+        "certificate": {key: value for key, value in certificate.items() if key not in DIGESTS},
         "claim": None if said is None else said.line,
         "data": None if config is None else _data(config, result),
         "metrics": None if run is None or private else _metrics(run / "evaluation.json"),

@@ -26,6 +26,7 @@ from fastadmm.settings.run import RunConfig
 from fastadmm.store.model import Model, SharedPart, open_model, open_shared_part
 
 __all__ = [
+    "DIGESTS",
     "DUAL",
     "OLD",
     "Said",
@@ -42,6 +43,9 @@ __all__ = [
 
 #: The dual vector of a run: it shows labels, and stays with the coordinator.
 DUAL = "dual.npy"
+
+#: What a statement is of.
+DIGESTS = ("weights", "settings", "data")
 
 #: Said of a model whose run recorded no digests.
 OLD = "recorded by an older version, not checkable"
@@ -61,14 +65,16 @@ def settings_digest(settings: Mapping[str, Any], lam: float) -> str:
     settings : mapping
         Content of ``run.toml``; a setting that has its default may be left out.
     lam : float
-        Lambda of the model: a path chooses it.
+        That a path has chosen; of other runs it is a setting.
     """
-    usual = RunConfig("").to_toml()
+    default = RunConfig("")
+    usual = default.to_toml()
     found = {key: settings[key] for key in OBJECTIVE if key in settings and settings[key] != usual.get(key)}
     held_out = settings.get("validation")
     if isinstance(held_out, float):  # these rows have no weight
-        found |= {"validation": held_out, "seed": settings.get("seed", usual["seed"])}
-    return seal_of({**found, "lambda": float(lam)})
+        found |= {"validation": held_out, "seed": settings.get("seed", default.seed)}
+    chosen = lam if settings.get("path") else settings.get("lambda", default.lambda_)
+    return seal_of({**found, "lambda": float(chosen)})
 
 
 def data_digest(provenance: Mapping[str, Any]) -> str:

@@ -11,14 +11,15 @@ written so that nothing cancels where it is small.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Columns", "Numbers", "Recomputed", "Rows", "recompute"]
+from fastadmm.runs.plain import Columns, Numbers, Rows, predictor, product
+
+__all__ = ["Recomputed", "recompute"]
 
 Array = Any
 INF = math.inf
@@ -34,60 +35,6 @@ _CLAMPED: dict[str, Callable[[float], tuple[float, float, float]]] = {
 }
 
 
-class Numbers:
-    """Arithmetic in float64, or of so many digits in arrays of objects."""
-
-    def __init__(self, digits: int = 0) -> None:
-        self.digits, self.eps = digits, 2.0**-52 if not digits else 10.0 ** (2 - digits)
-        self.exp, self.expm1, self.log, self.log1p, self.sum = np.exp, np.expm1, np.log, np.log1p, math.fsum
-        self.of: Callable[[Any], Array] = lambda values: np.asarray(values, dtype=np.float64)
-        self.exact: Callable[[float], Any] = Fraction
-        if digits:
-            from fastadmm.errors import ConfigError
-
-            try:
-                import mpmath as mp
-            except ImportError:
-                raise ConfigError("--digits: mpmath is not installed: pip install mpmath") from None
-
-            mp.mp.dps = digits
-            each = [np.frompyfunc(f, 1, 1) for f in (mp.exp, mp.expm1, mp.log, mp.log1p, mp.mpf)]
-            self.exp, self.expm1, self.log, self.log1p, self.of = each
-            self.sum, self.exact = mp.fsum, mp.mpf
-
-    def xlogx(self, p: Array, rest: Array) -> Array:
-        """``p log p`` for p and ``rest = 1 - p``, each exact where it is small."""
-        near = rest < 0.5
-        return p * np.where(near, self.log1p(-np.where(near, rest, 0)), self.log(np.where(p > 0, p, 1)))
-
-
-@dataclass
-class Rows:
-    """The loss with its parameter; targets, weights of mean 1 and offsets, of shape (N,)."""
-
-    loss: str
-    parameter: float
-    y: Array
-    weight: Array
-    offset: Array
-
-
-@dataclass
-class Columns:
-    """A party: weights (d, C), a way to read its rows, and lambda times shares of the norm and the square."""
-
-    weights: Array
-    blocks: Callable[[], Iterable[tuple[int, Any]]]
-    first: float
-    second: float
-    low: float = -INF
-    high: float = INF
-    radius: float = INF
-    groups: list[list[int]] | None = None
-    centre: Array = 0.0
-    deviation: Array = 1.0
-
-
 @dataclass(frozen=True)
 class Recomputed:
     """Objective; absolute gaps to the best of all models and of those in reach; rounding; unit of reach."""
@@ -99,6 +46,7 @@ class Recomputed:
     unit: float
 
 
+@np.errstate(all="ignore")
 def recompute(
     rows: Rows,
     parties: list[Columns],
@@ -124,34 +72,16 @@ def recompute(
     digits : int
         0 is double precision.
     """
-    with np.errstate(all="ignore"):
-        return _recompute(rows, parties, intercept, fitted, dual, reach, Numbers(digits))
-
-
-def _recompute(
-    rows: Rows, parties: list[Columns], intercept: Array, fitted: bool, dual: Any, reach: Any, num: Numbers
-) -> Recomputed:
-    of, weight, total = num.of, num.of(rows.weight), math.fsum(rows.weight)
-    classes = range(len(intercept))
-    z = np.zeros((len(classes), len(rows.y))) + of(rows.offset)
-    for k in classes:
-        moved = [num.exact(float(intercept[k]))]
-        for m in parties:
-            if k == 0:
-                _describe(m, rows.weight / total, fitted)
-            centre = np.broadcast_to(m.centre, len(m.weights)).tolist()
-            moved += [num.exact(c) * num.exact(x) for c, x in zip(centre, m.weights[:, k].tolist()) if c]
-        z[k] += of(float(sum(moved)) if not num.digits else num.sum(moved))
-    for m in parties:
-        for start, block in m.blocks():
-            z[:, start : start + block.shape[0]] += (_centred(block, m, num) @ of(m.weights)).T
+    num, total = Numbers(digits), math.fsum(rows.weight)
+    of, weight = num.of, num.of(rows.weight)
+    classes, z = range(len(intercept)), predictor(rows, parties, intercept, fitted, num)
     bracket, slope, least, low, high = _loss(rows, num)
     cost = num.sum([_cost(m, of(m.weights[:, k]), num) for m in parties for k in classes])
     objective = num.sum(((bracket(z, 0 * z) + least) * weight).flat) / total + cost
     u = np.asarray(slope(z) * rows.weight if dual is None else dual, dtype=np.float64)
     for k in range(6):
         u = _feasible(u, rows, low, high, fitted)
-        pulls = [-_product(m, of(u), num) / total for m in parties]
+        pulls = [-product(m, of(u), num) / total for m in parties]
         scale = min(_scale(m, q) for m, q in zip(parties, pulls))
         if scale == 1.0:
             break
@@ -293,30 +223,6 @@ def _feasible_classes(u: Array, y: Array, weight: Array, fitted: bool) -> Array:
             return np.zeros(u.shape)
         k[a], k[b] = k[a] - taken, k[b] + taken
     return k * unit
-
-
-def _describe(m: Columns, share: Array, fitted: bool) -> None:
-    """Centre of dense columns, and the deviation of all, about the mean or, without intercept, about zero."""
-    if fitted and isinstance(next(iter(m.blocks()))[1], np.ndarray):
-        found = [(b.min(axis=0), b.max(axis=0), b.mean(axis=0, dtype=np.float64)) for _, b in m.blocks()]
-        low, high, mean = (np.array(part) for part in zip(*found))
-        m.centre = np.clip(mean.mean(axis=0), low.min(axis=0), high.max(axis=0)).astype(np.float64)
-    first, second = np.zeros(len(m.weights)), np.zeros(len(m.weights))
-    for start, block in m.blocks():
-        near, own = _centred(block, m, Numbers()), share[start : start + block.shape[0]]
-        first, second = first + near.T @ own, second + (near * near).T @ own
-    m.deviation = np.sqrt(np.maximum(second - first * first * fitted, 0.0))
-
-
-def _centred(block: Any, m: Columns, num: Numbers) -> Any:
-    if not isinstance(block, np.ndarray):
-        return num.of(block.toarray()) if num.digits else block.astype(np.float64)
-    return num.of(block) - m.centre if np.any(m.centre) else num.of(block)
-
-
-def _product(m: Columns, u: Array, num: Numbers) -> Array:
-    parts = ((_centred(block, m, num), u[:, at : at + block.shape[0]]) for at, block in m.blocks())
-    return sum(block.T @ own.T for block, own in parts)
 
 
 # --- penalties ----------------------------------------------------------------------------------------------

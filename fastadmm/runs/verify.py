@@ -17,8 +17,9 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.runs.claim import DUAL, OLD, data_digest, read_dual, settings_digest
 from fastadmm.runs.config import make_config, own_lambdas, party_constraints, read_config
+from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.provenance import model_digest, provenance_of
-from fastadmm.runs.recompute import Columns, Recomputed, Rows, recompute
+from fastadmm.runs.recompute import Recomputed, recompute
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
@@ -228,7 +229,7 @@ def _columns(config: RunConfig, model: Model, partition: Partition) -> list[Colu
     second = {"l2": 1.0, "elastic_net": 1.0 - first}.get(config.regularizer, 0.0)
     found = []
     for m, (part, party) in enumerate(zip(model.parties, partition.parties)):
-        lam = model.lam if own is None else own.values[m]
+        lam = own.values[m] if own is not None else model.lam if config.path else config.lambda_
         groups: list[list[int]] | None = None
         if config.regularizer == "group_lasso":
             groups = (config.groups[m] if config.groups else None) or [list(range(party.n_features))]
@@ -262,8 +263,13 @@ def _relative(absolute: Any, objective: Any) -> float:
 def _judged(found: Recomputed, statement: dict[str, Any], n_parties: int, digits: int) -> Verified:
     """Compare what was recomputed with what is written."""
     claim, within = statement["claim"], statement["claim"] == "certified_within"
+    if claim == "contradiction":
+        return Verified(
+            False, claim, "the proof contradicted itself, and nothing is claimed; please report it"
+        )
     written = {**statement, **(statement.get("within") or {})} if within else statement
     absolute = found.within if within else found.gap
+    open_above = absolute < -found.rounding
     absolute = max(absolute, 0) + found.rounding
     gap, asked = _relative(absolute, found.objective), float(statement.get("asked", 0.0))
     numbers = {
@@ -276,6 +282,8 @@ def _judged(found: Recomputed, statement: dict[str, Any], n_parties: int, digits
     def no(why: str) -> Verified:
         return Verified(False, claim, f"does not hold: {why}", **numbers, digits=digits)
 
+    if open_above:
+        return no("the model is outside of the reach" if within else "the bound is above the objective")
     stated = float(statement.get("objective", -math.inf))
     allowed = SLACK * abs(stated) + found.rounding
     if not found.objective <= stated + allowed:
