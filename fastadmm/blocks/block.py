@@ -150,6 +150,16 @@ class FeatureBlock(ABC):
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
 
+    def compensated_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,), added up within leaves as if in twice the precision.
+
+        Parameters
+        ----------
+        v : ndarray of shape (N,)
+        engine : Engine
+        """
+        raise TypeError(f"{type(self).__name__}: a block of this kind has no compensated products")
+
     @abstractmethod
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         """Messages of several weight vectors, of shape (C, N), for x of shape (C, d), in one pass."""
@@ -361,6 +371,19 @@ class DenseBlock(FeatureBlock):
             return totals
 
         return list(engine.sums(work, self._leaves(engine, size), size=size))
+
+    def compensated_product(self, v: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.compensated import dense_compensated_images as kernel
+
+        shape = 2, self.shape[1]
+
+        def work(rows: Rows) -> Array:
+            sums = np.zeros(shape)
+            for (start, stop), part in self.once(rows):
+                kernel(part, v[start:stop], sums, 0, stop - start)
+            return sums
+
+        return engine.sums(work, self._leaves(engine, shape[1]), size=2 * shape[1]).sum(axis=0)
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -615,6 +638,19 @@ class CSRBlock(FeatureBlock):
             return [engine.sums(alone, self._leaves(engine, d), size=d)]
         size = len(vectors) * d
         return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
+
+    def compensated_product(self, v: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.compensated import csr_compensated_images as kernel
+
+        shape = 2, self.shape[1]
+
+        def work(rows: Rows) -> Array:
+            sums = np.zeros(shape)
+            for (start, stop), tile in self.once(rows):
+                kernel(*tile, v[start:stop], sums, 0, stop - start)
+            return sums
+
+        return engine.sums(work, self._leaves(engine, shape[1]), size=2 * shape[1]).sum(axis=0)
 
     def _zero_fours(self, count: int) -> Array:
         """Sums for the images of so many vectors, four side by side."""

@@ -82,6 +82,12 @@ class Method(ABC):
     takes_weights: bool = False
     #: Whether rounds are over all columns at once; otherwise parties are asked for directions.
     whole: bool = False
+    #: Best lower bound so far, summed scaling, of methods that keep one, and the dual vector that proved it:
+    #: the loss's gradient at the model may prove less.
+    bound: float = -math.inf
+    witness: np.ndarray | None = None
+    #: What the gap that rounds want has been multiplied by.
+    tightened: float = 1.0
 
     def spill(self, directory: Path) -> None:
         """Keep messages in a scratch file; ``directory`` is where. Only of schemes that say they can."""
@@ -196,6 +202,26 @@ class Method(ABC):
             [Call(m, "scores", {**self.final_arguments(m), "rows": rows}) for m in parties]
         )
         return [answer["scores"] for answer in answers]
+
+    def raise_bound(self, bound: float, u: np.ndarray) -> None:
+        """Take in a lower bound and the dual vector that proves it, if it is the best so far.
+
+        Parameters
+        ----------
+        bound : float
+            Summed scaling.
+        u : ndarray of shape (N,) or (C N,)
+        """
+        if bound > self.bound:
+            self.bound, self.witness = bound, np.array(u).ravel()
+
+    def tighten(self, factor: float) -> None:
+        """Want a gap that is smaller by a factor: what rounds found proves less than they thought."""
+        self.tightened *= factor
+        forecast = getattr(self.coordinator, "forecast", None)
+        for holder in (self, self.coordinator, forecast):
+            if getattr(holder, "wanted", 0.0) > 0.0:
+                holder.wanted *= factor  # type: ignore[union-attr]
 
     def settle(self) -> Talk[None]:
         """Go on from the weights as they are returned, where the state's own sum differs from theirs."""

@@ -111,6 +111,7 @@ class Squared(Loss):
 
     name: ClassVar[str] = "squared"
     task: ClassVar[str] = "regression"
+    of_residual: ClassVar[bool] = True
 
     def kernels(self) -> Kernels:
         from fastadmm.kernels import squared as k
@@ -126,6 +127,9 @@ class Squared(Loss):
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
+
+    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        return 0.0  # a difference of two numbers is exact to its own size
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
@@ -145,6 +149,10 @@ class _Residual(Loss):
     """A clamped loss of the residual; see :mod:`fastadmm.kernels.residual`."""
 
     task: ClassVar[str] = "regression"
+    of_residual: ClassVar[bool] = True
+
+    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        return 0.0  # a difference of two numbers is exact to its own size
 
     def kernels(self) -> Kernels:
         from fastadmm.kernels import residual as k
@@ -178,6 +186,9 @@ class _Margin(Loss):
     """A clamped loss of the margin; see :mod:`fastadmm.kernels.margin`."""
 
     task: ClassVar[str] = "classification"
+
+    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        return float(engine.norm(u))
 
     def kernels(self) -> Kernels:
         from fastadmm.kernels import margin as k

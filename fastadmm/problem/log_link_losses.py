@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.loss import Kernels, Loss
 from fastadmm.problem.targets import check_positive, check_rates, check_whole
 
@@ -24,6 +25,14 @@ class _LogLink(Loss):
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
+
+    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        logarithm = np.abs(np.log(np.where(y > 0.0, y, 1.0))) + 1.0
+        return float(engine.norm(np.abs(u) * logarithm + weight * self.size_of_row(y)))
+
+    def size_of_row(self, y: Array) -> Array:
+        """What the terms of a row's loss are relative to, for unit weight; y and result of shape (N,)."""
+        return y
 
     def link(self, mean: float) -> float:
         return math.log(mean) if mean > 0.0 else -math.inf
@@ -85,6 +94,9 @@ class Gamma(_LogLink):
         # The curvature y / mean averages 1 at the best intercept.
         return 1.0
 
+    def size_of_row(self, y: Array) -> Array:
+        return np.ones_like(y)
+
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
         return _log_sum(weight, np.log(y) - base) - math.log(float(weight.sum()))
 
@@ -127,6 +139,9 @@ class Tweedie(_LogLink):
         # The curvature where the mean is the target.
         mean = float(weight @ y) / float(weight.sum())
         return mean ** (2.0 - self.power) if mean > 0.0 else 1.0
+
+    def size_of_row(self, y: Array) -> Array:
+        return y ** (2.0 - self.power)
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
         some = y > 0.0
@@ -173,6 +188,9 @@ class NegativeBinomial(_LogLink):
         # The curvature where the mean is the target.
         mean = float(weight @ y) / float(weight.sum())
         return mean / (1.0 + self.alpha * mean) if mean > 0.0 else 1.0
+
+    def size_of_row(self, y: Array) -> Array:
+        return y + 1.0 / self.alpha
 
 
 def _log_sum(weight: Array, exponent: Array) -> float:

@@ -70,6 +70,8 @@ class Loss(ABC):
         Open interval of each parameter.
     in_model : bool
         Whether a model needs the parameter to be judged: it is then kept with the name.
+    of_residual : bool
+        Whether value and conjugate are those of the target zero at z - y.
     """
 
     name: ClassVar[str]
@@ -81,6 +83,7 @@ class Loss(ABC):
     self_concordant: ClassVar[bool] = False
     limits: ClassVar[dict[str, tuple[float, float]]] = {}
     in_model: ClassVar[bool] = False
+    of_residual: ClassVar[bool] = False
 
     @abstractmethod
     def kernels(self) -> Kernels:
@@ -187,6 +190,17 @@ class Loss(ABC):
             Linear predictor without intercept, targets, sample weights: of all rows, wherever they are.
         """
         return None
+
+    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        """Norm over rows of what rounding in a loss or its gradient is relative to, beside their own size.
+
+        Parameters
+        ----------
+        u, y, weight : ndarray of shape (N,)
+            Dual vector, targets, sample weights.
+        engine : Engine
+        """
+        return float(engine.norm(weight))
 
     def intercept_of_mean(self, mean: float) -> float:
         """The best intercept where it is all of the predictor, if the targets' mean tells it; else 0."""

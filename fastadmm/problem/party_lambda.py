@@ -19,9 +19,12 @@ from fastadmm.errors import ConfigError
 from fastadmm.problem.constraints import AllSpace, Constraint, NonNegative
 from fastadmm.problem.regularizers import L1, GroupLasso, Regularizer, SquaredL2
 
-__all__ = ["PartyLambda", "party_lambda", "scales_with_lambda"]
+__all__ = ["SCALED", "PartyLambda", "party_lambda", "scales_with_lambda"]
 
 Array = np.ndarray
+
+#: Roundings of scaled entries, of weights that are scaled back, and of their penalty.
+SCALED = 4.0
 
 #: Values further apart than this many times would lose columns to rounding and overflow.
 _WIDEST = 1e60

@@ -22,7 +22,7 @@ from fastadmm.problem.constraints import LARGEST_FACTOR, AllSpace, Constraint, g
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.party_lambda import PartyLambda
-from fastadmm.problem.penalty import check_compatible, is_log_sum, is_ridge
+from fastadmm.problem.penalty import PartyPenalty, check_compatible, is_log_sum, is_ridge
 from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.problem.targets import check_unbiased_targets
 from fastadmm.problem.traits import Traits
@@ -89,6 +89,8 @@ class Problem:
     own_lambda : PartyLambda or None
         If every party has its own lambda: blocks (also of the test set) and weights are then scaled, and
         ``lam`` is that of the scaled problem.
+    entry_roundings : float
+        Roundings that entries and weights go through on the way from those that are given and written.
     """
 
     blocks: list[FeatureBlock]
@@ -107,6 +109,7 @@ class Problem:
     n_outputs: int = 1
     own_lambda: PartyLambda | None = None
     mean_weight: float = 1.0
+    entry_roundings: float = 0.0
 
     @property
     def message_size(self) -> int:
@@ -132,6 +135,12 @@ class Problem:
     def party_constraints(self) -> list[Constraint]:
         """X_m of each party."""
         return self.constraints or [self.constraint] * self.n_parties
+
+    @property
+    def penalties(self) -> list[PartyPenalty]:
+        r"""h_m of each party, in the summed scaling: of strength :math:`\lambda W`."""
+        pairs = zip(self.party_regularizers, self.party_constraints)
+        return [PartyPenalty(own, allowed, self.regularization) for own, allowed in pairs]
 
     @property
     def is_ridge(self) -> bool:

@@ -14,7 +14,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.class_weights import weigh_classes
-from fastadmm.problem.party_lambda import PartyLambda
+from fastadmm.problem.party_lambda import SCALED, PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.runs.check import CheckedRun, check_run, check_same_labels
 from fastadmm.runs.config import own_lambdas, penalty_arguments
@@ -177,7 +177,7 @@ def load_run(
         test=test,
         n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
     )
-    problem = replace(problem, own_lambda=own)
+    problem = replace(problem, own_lambda=own, entry_roundings=0.0 if own is None else SCALED)
     for party in partition.parties:
         _ = party.feature_names  # the model needs them at the end; damaged ones are refused at the beginning
     provenance = provenance_of(partition)

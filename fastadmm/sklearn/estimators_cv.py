@@ -178,6 +178,7 @@ class _PathModel(_SharingModel):
                 point.status,
                 f"at alpha = {point.lam:g}: {point.message}",
                 [replace(point.record)],
+                proof=point.proof,
             )
         )
         self.n_rounds_ = self.n_iter_ = point.n_rounds

@@ -22,7 +22,7 @@ from fastadmm.figures.progress import Progress
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.party_lambda import party_lambda, scales_with_lambda
+from fastadmm.problem.party_lambda import SCALED, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.settings.keys import SETTINGS
@@ -271,6 +271,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             regularizer_parameters={"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None,
             constraint=self.constraint,
         )
+        if self._factors is not None:
+            problem = replace(problem, entry_roundings=SCALED)
         return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
 
     def _regularisation(self, n_parties: int) -> tuple[float, list[float] | None]:
@@ -329,7 +331,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
         self.status_ = result.status
-        self.certified_ = result.certified
+        self.certified_, self.certified_within_ = result.certified, result.certified_within
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)
         if result.status not in _BY_CHOICE and not self.converged_:
             warnings.warn(

@@ -6,6 +6,7 @@ import math
 
 from fastadmm.coordinator.method import Method
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.reach import DEVIATIONS
 from fastadmm.solver.early_stopping import ValidationWatch
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
@@ -21,6 +22,7 @@ def describe_end(
     method: Method,
     start: float,
     watch: ValidationWatch | None,
+    reason: str = "",
 ) -> str:
     """One sentence on why a run stopped, with advice.
 
@@ -36,6 +38,8 @@ def describe_end(
         Objective at zero weights.
     watch : ValidationWatch or None
         Of held-out rows, where they may end the run.
+    reason : str
+        What contradicts what.
 
     Returns
     -------
@@ -50,23 +54,27 @@ def describe_end(
         )
     if not problem.convex and status is not Status.DIVERGED:
         return _describe_stationarity(status, record, options)
-    gap = _proved(record)
+    gap, rounds = _proved(record), _rounds(record.round)
+    if status is Status.CONTRADICTION:
+        return (
+            f"contradiction after {rounds}: {reason}; this is a defect of fastadmm or of the machine, and "
+            "nothing is claimed of the model; please report it"
+        )
     if status is Status.CONVERGED and record.gap_absolute <= options.gap_absolute:
-        return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
+        return f"certified after {rounds}: absolute duality gap {record.gap_absolute:.2e}"
     if status is Status.CONVERGED and record.gap_within is not None:
         return (
-            f"certified after {_rounds(record.round)} among models in which no column contributes more than "
-            f"1000 times what the heaviest does: relative duality gap {record.gap_within:.2e}; of models "
-            "with larger weights double precision proves nothing"
-        )
-    if status is Status.CONVERGED and record.gap > options.gap:
-        return (
-            f"certified after {_rounds(record.round)} to the limit of double precision: absolute duality "
-            f"gap {record.gap_absolute:.2e}, objective {record.objective:.2e}, at zero weights "
-            f"{start:.3g}"
+            f"certified after {rounds} among models in which no column contributes more than "
+            f"{DEVIATIONS:.0f} standard deviations: relative duality gap {record.gap_within:.2e}; nothing "
+            "else bounds the weights"
         )
     if status is Status.CONVERGED:
-        return f"certified after {_rounds(record.round)}: {gap}"
+        return f"certified after {rounds}: {gap}"
+    if status is Status.AT_ROUNDING:
+        return (
+            f"at the limit of double precision after {rounds}, not certified: {gap}, wanted "
+            f"{options.gap:.2e}, objective {record.objective:.3g}"
+        )
     if status is Status.DIVERGED:
         advice = (
             "leave penalty out, so that it is large enough for a non-convex problem"
@@ -82,7 +90,7 @@ def describe_end(
             f"{record.primal_residual:.3g}; {advice}"
         )
     if status is Status.INTERRUPTED:
-        return f"interrupted after {_rounds(record.round)} at {gap}"
+        return f"interrupted after {rounds}"
     limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
     if options.gap == 0:
         return f"stopped at the {limit} after {_rounds(record.round)}: {gap}"

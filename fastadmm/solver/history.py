@@ -17,6 +17,8 @@ class Status(StrEnum):
     """Why a run stopped."""
 
     CONVERGED = "converged"
+    AT_ROUNDING = "at_rounding"  # rounds gain nothing more, and what was asked for is not proved
+    CONTRADICTION = "contradiction"  # the proof contradicts itself: a defect
     STATIONARY = "stationary"
     COMPLETED = "completed"  # a private run: all rounds that were charged
     MAX_ROUNDS = "max_rounds"
@@ -69,10 +71,9 @@ class RoundRecord:
     validation : float or None
         Metric on the held-out rows of early stopping; None without it.
     gap_within : float or None
-        Relative gap to the best model in which no column contributes more than
-        1000 times what the heaviest does, where ``gap`` proves less than was
-        asked for because nothing bounds the weights, or because columns are so
-        large that rounding outweighs a norm; else None.
+        Relative gap to the best model in which no column contributes more than 1000 of its deviations
+        (:mod:`fastadmm.proof.reach`), where ``gap`` proves less than was asked for because nothing bounds
+        the weights; else None.
     """
 
     round: int

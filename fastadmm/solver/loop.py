@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Stopped
+from fastadmm.proof.claim import Claim, Proof
+from fastadmm.solver.attempts import told_by
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.run import Run
 
@@ -35,7 +38,8 @@ class SolveResult:
     kept : RoundRecord or None
         The round that the returned model is of, where that is not the last one: early stopping.
     proof : Proof or None
-        What is proved of weights and intercept; None of a problem that is not convex, and of a private run.
+        What is proved of the returned model; None of a private or interrupted run, or of a problem that is
+        not convex.
     """
 
     weights: list[np.ndarray]
@@ -44,7 +48,7 @@ class SolveResult:
     message: str
     history: list[RoundRecord] = field(default_factory=list)
     kept: RoundRecord | None = None
-    proof: Any = None
+    proof: Proof | None = None
 
     @property
     def record(self) -> RoundRecord:
@@ -58,13 +62,18 @@ class SolveResult:
 
     @property
     def gap(self) -> float:
-        """Certified relative gap at the returned model; infinite for a non-convex problem."""
-        return self.record.gap
+        """Proved relative gap at the returned model; infinite where none is proved."""
+        return math.inf if self.proof is None else self.proof.gap
 
     @property
     def certified(self) -> bool:
         """Whether the gap that was asked for is proved, among all models."""
-        return self.status is Status.CONVERGED and self.record.gap_within is None
+        return self.proof is not None and self.proof.claim is Claim.CERTIFIED
+
+    @property
+    def certified_within(self) -> bool:
+        """Whether it is proved among models of bounded size only: see :mod:`fastadmm.proof.reach`."""
+        return self.proof is not None and self.proof.claim is Claim.CERTIFIED_WITHIN
 
     @property
     def stationarity(self) -> float | None:
@@ -123,9 +132,14 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
         Without weights where the parties are elsewhere.
     """
     kept = solver.kept_model() if status is not Status.DIVERGED else None
-    if kept is not None:
-        if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
+    if kept is None:
+        weights, intercept = [w.copy() for w in solver.party_weights()], solver.intercept
+    else:
+        weights, intercept, record = kept
+        if status in (Status.CONVERGED, Status.STATIONARY) and record.round != history[-1].round:
             status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
-        return SolveResult(*kept[:2], status, solver.describe(status, history[-1]), history, kept[2])
-    weights = [w.copy() for w in solver.party_weights()]
-    return SolveResult(weights, solver.intercept, status, solver.describe(status, history[-1]), history)
+    proof, told = solver.proof_of(weights, intercept, kept is not None), None if kept is None else kept[2]
+    if proof is not None and told is not None:
+        told = told_by(proof, told)
+    message = solver.describe(status, history[-1])
+    return SolveResult(weights, intercept, status, message, history, told, proof)

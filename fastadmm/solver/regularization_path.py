@@ -18,6 +18,7 @@ from fastadmm.coordinator.class_certificate import class_primal_value
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.claim import Proof
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.options import SolverOptions
@@ -60,6 +61,7 @@ class PathPoint:
     status : Status
     message : str
     history : list of RoundRecord
+    proof : Proof or None
     """
 
     lam: float
@@ -70,6 +72,7 @@ class PathPoint:
     status: Status
     message: str
     history: list[RoundRecord] = field(default_factory=list, repr=False)
+    proof: Proof | None = field(default=None, repr=False)
 
     @property
     def n_nonzero(self) -> int:
@@ -249,6 +252,7 @@ def fit_point(
         result.status,
         result.message,
         result.history,
+        result.proof,
     )
 
 

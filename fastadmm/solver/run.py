@@ -12,6 +12,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.claim import Proof
 from fastadmm.solver.history import RoundRecord, Status
 
 __all__ = ["Run", "mean_contribution"]
@@ -100,6 +101,10 @@ class Run(Protocol):
     def advice(self) -> str:
         """A warning that is known before the first round; else empty."""
         return ""
+
+    def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
+        """What is proved of a model, ``kept`` of an earlier round or that of the last; None where nothing."""
+        return None
 
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
         """Weights, intercept and round of an earlier model to return instead of the last; else None."""

@@ -21,7 +21,10 @@ from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.proof.claim import Claim, Proof
+from fastadmm.proof.prove import prove
 from fastadmm.solver.all_columns import best_of_all_columns, is_small, takes_long
+from fastadmm.solver.attempts import Attempts, told_by
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end
 from fastadmm.solver.history import RoundRecord, Status
@@ -34,15 +37,15 @@ from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
 __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 
-#: An absolute gap this small against the objective at zero weights is rounding.
+#: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
 
 #: Share of the wanted gap that the best weights of all columns are found to; and of the present one, by which
 #: they have to be lower where they do not end the run.
 _CLOSER, _WORTH = 0.5, 0.1
 
-#: Objectives that differ by less than this share are the same but for the order of sums.
-_ROUNDING_OF_SUM = 1e-13
+#: What the wanted gap of rounds is multiplied by if the proof finds less than they claimed.
+_TIGHTER = 0.25
 
 #: A saved objective and one computed from the saved weights differ by less than this share of the start's:
 #: messages in single precision bound it from above.
@@ -112,6 +115,10 @@ class Solver(Run):
         self.prepared = False
         self.diverged = False
         self.last_record: RoundRecord | None = None
+        self.attempts = Attempts()
+        self.proof: Proof | None = None
+        self.proof_round = 0
+        self._path_dual: np.ndarray | None = None
 
     def _least(self) -> float:
         return least_of(self.problem, self.engine)
@@ -215,21 +222,66 @@ class Solver(Run):
             and self.watch.take(self.last_record, self.method.intercept)
         ):
             yield from self._keep(self.watch)
-        ends = self._checkable and not self.diverged and self.stop_reason(self.last_record) is not None
-        if ends and not self.method.sums_are_of_weights:
+        if self._checkable and not self.diverged and self._is_to_be_proved(self.last_record):
             begin = time.perf_counter()
-            record = self._of_model(self.last_record, self.method.weights(), self.method.intercept)
-            if record is not self.last_record and self.stop_reason(record) is None:
-                with self.engine.limited():
-                    yield from self.method.settle()
+            self.last_record = yield from self._proved(self.last_record)
             self._spend(time.perf_counter() - begin)
-            self.last_record = record
-        if (lowest := self.lowest) is not None:
-            if lowest.take(self.last_record, self.method.intercept):
-                yield from self._keep(lowest)
-            elif ends and lowest.record is not None:
-                lowest.record = self._of_model(lowest.record, lowest.weights, lowest.intercept)
+        if (lowest := self.lowest) is not None and lowest.take(self.last_record, self.method.intercept):
+            yield from self._keep(lowest)
         return self.last_record
+
+    def _is_to_be_proved(self, record: RoundRecord) -> bool:
+        """Whether a round is the last, as far as rounds know."""
+        due = self._claims(record) and self.attempts.are_due(record.round)
+        return due or self._limit(record) is not None
+
+    def _claims(self, record: RoundRecord) -> bool:
+        """Whether rounds have found what was asked for, or what double precision resolves of the start.
+
+        Of an optimum of almost zero no relative accuracy can be reached: rounds do not end by themselves.
+        """
+        nothing = self.options.gap > 0.0 and record.gap_absolute <= _ROUNDING * self.divergence.start
+        return nothing or self._proves_enough(record) or self._proves_within(record)
+
+    def _proved(self, record: RoundRecord) -> Talk[RoundRecord]:
+        """The record with what is proved of the weights as they are returned.
+
+        Rounds add up messages, and trust sums. Where they claimed more than is proved they go on from the
+        weights, until that gains nothing.
+        """
+        claims = self._claims(record)
+        with self.engine.limited():
+            proof = self.prove(self.method.weights(), self.method.intercept)
+            if claims and not proof.settled:
+                self.attempts.failed(proof, record.round)
+                self.bound.value = proof.bound
+                self.method.bound = proof.bound * self.problem.total_weight
+                self.method.tighten(_TIGHTER)
+                yield from self.method.settle()
+        self.proof, self.proof_round = proof, record.round
+        return told_by(proof, record)
+
+    def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
+        """What is proved of a model; arguments as of :func:`fastadmm.proof.prove.prove`."""
+        known = [self.method.witness, self._path_dual, None if self.proof is None else self.proof.dual]
+        duals = [u for u in known if u is not None]
+        if not (duals or self.problem.loss.smooth):
+            duals.append(np.zeros(self.problem.message_size))  # the loss's own least value
+        options = self.options
+        with self.engine.limited():
+            return prove(
+                self.problem, weights, intercept, duals, self.engine, options.gap, options.gap_absolute
+            )
+
+    def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
+        if not self._checkable or self.diverged:
+            return None
+        if not kept and self.proof_round == self.n_rounds:
+            return self.proof
+        proof, held = self.prove(weights, intercept), self.watch or self.lowest
+        if kept and held is not None and held.record is not None:
+            held.record = told_by(proof, held.record)
+        return proof
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
         """Keep the present weights, or let the parties elsewhere do so."""
@@ -246,7 +298,7 @@ class Solver(Run):
     def _from_all_columns(self, record: RoundRecord) -> RoundRecord:
         """Go on from the best weights of all columns, where these are better; the record of that."""
         w, gap = self.problem.total_weight, self.options.gap
-        smallest, least = _ROUNDING * self.divergence.start * w, self.bound.value * w
+        smallest, least = _ROUNDING * abs(record.objective) * w, self.bound.value * w
         found = best_of_all_columns(self.problem, _CLOSER * gap, smallest, least, self.engine)
         if found is None:
             return record
@@ -254,6 +306,7 @@ class Solver(Run):
         objective, norms, within = record.objective, record.weight_norms, record.gap_within
         if end.value / w < objective - _WORTH * record.gap_absolute or self._ends(end):
             self.method.go_on_from(weights, end.intercept, end.gradient)
+            self._path_dual = np.array(end.gradient).ravel()
             objective = self._objective_of(self.method.weights(), self.method.intercept)
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
@@ -267,9 +320,7 @@ class Solver(Run):
 
     def _ends(self, end: PathEnd) -> bool:
         """Whether the end of a path is also that of the run."""
-        gap, w = self.options.gap, self.problem.total_weight
-        if end.value - end.lower <= _ROUNDING * self.divergence.start * w:
-            return True
+        gap = self.options.gap
         return any(end.value - own <= gap * own for own in (end.lower, end.within))
 
     def _spend(self, seconds: float) -> None:
@@ -280,21 +331,6 @@ class Solver(Run):
     def _checkable(self) -> bool:
         """Whether there is a certificate, and the parties' data are at hand to check it."""
         return self.problem.convex and self.driver.local
-
-    def _of_model(self, record: RoundRecord, weights: list[np.ndarray], intercept: Any) -> RoundRecord:
-        """The record with the objective of the weights that are returned, where that is higher.
-
-        Rounds add up messages. Weights are combinations of directions, in which what is only rounding is
-        set to zero: multiplied by a column that can be more than the gap.
-        """
-        objective = self._objective_of(weights, intercept)
-        if not objective > record.objective + _ROUNDING_OF_SUM * abs(record.objective):
-            return record
-        absolute, relative = self.bound.update(objective, -math.inf)
-        within = record.gap_within
-        if within is not None:
-            within = (1.0 + within) * (objective / record.objective) - 1.0
-        return replace(record, objective=objective, gap=relative, gap_absolute=absolute, gap_within=within)
 
     def _objective_of(self, weights: list[np.ndarray], intercept: Any) -> float:
         """F per mean loss, from the data."""
@@ -350,8 +386,19 @@ class Solver(Run):
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif self._proves_enough(record) or self._proves_within(record):
+        elif not self.driver.local and (self._proves_enough(record) or self._proves_within(record)):
             return Status.CONVERGED
+        elif self.proof is not None and self.proof_round == record.round:
+            if self.proof.claim is Claim.CONTRADICTION:
+                return Status.CONTRADICTION
+            if self.proof.settled:
+                return Status.CONVERGED
+            if self.attempts.in_vain:
+                return Status.AT_ROUNDING
+        return self._limit(record)
+
+    def _limit(self, record: RoundRecord) -> Status | None:
+        """What ends a run whatever is proved."""
         if self.watch is not None and self.watch.waited(self.n_rounds):
             return Status.EARLY_STOPPED
         if self.n_rounds >= self.options.max_rounds:
@@ -363,7 +410,7 @@ class Solver(Run):
     def _proves_enough(self, record: RoundRecord) -> bool:
         """Whether one of the gaps that were asked for is reached, among all models."""
         wanted, absolute = self.options.gap, self.options.gap_absolute
-        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
+        if wanted > 0 and record.gap <= wanted:
             return True
         return absolute > 0 and record.gap_absolute <= absolute
 
@@ -372,17 +419,12 @@ class Solver(Run):
         within = record.gap_within
         return within is not None and self.options.gap > 0.0 and within <= self.options.gap
 
-    def _at_rounding(self, record: RoundRecord) -> bool:
-        """Whether the absolute gap is below what double precision resolves of the start's objective.
-
-        A model that fits perfectly has an optimum of almost zero, and no
-        relative accuracy of it can be computed, or matters.
-        """
-        return record.gap_absolute <= _ROUNDING * self.divergence.start
-
     def describe(self, status: Status, record: RoundRecord) -> str:
         start = self.divergence.start
-        told = describe_end(status, record, self.problem, self.options, self.method, start, self.watch)
+        reason = "" if self.proof is None else self.proof.reason
+        told = describe_end(
+            status, record, self.problem, self.options, self.method, start, self.watch, reason
+        )
         lower = self._lower if status is not Status.DIVERGED else None
         if lower is not None and lower.record is not None:
             told += f"; the model of round {lower.record.round} is kept, whose objective is lower"
@@ -396,6 +438,8 @@ class Solver(Run):
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
             "divergence": self.divergence.export(),
+            "attempts": self.attempts.export(),
+            "tightened": self.method.tightened,
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
             **({} if self.watch is None else {"validation": self.watch.export()}),
             **({} if self.lowest is None else {"lowest": self.lowest.export()}),
@@ -427,6 +471,9 @@ class Solver(Run):
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
         self.divergence.restore(saved["divergence"])
+        if "attempts" in saved:  # not in runs that began without them
+            self.attempts.restore(saved["attempts"])
+            self.method.tighten(float(saved["tightened"]))
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
         if self.watch is not None:
@@ -436,6 +483,9 @@ class Solver(Run):
             self.lowest.restore(saved["lowest"], own)
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
+            if self._is_to_be_proved(self.last_record):  # nothing proved is taken over
+                self.proof = self.prove(self.method.weights(), self.method.intercept)
+                self.proof_round = self.n_rounds
 
     def _check_restored(self, claimed: float) -> None:
         """Refuse a state whose objective is not that of its weights on these data: no claim is taken over."""
@@ -469,11 +519,6 @@ class Solver(Run):
         if kept is None or kept.record is None:
             return None
         weights, record = [np.array(w) for w in kept.weights], kept.record
-        if self.watch is None:  # what has been proved since holds for it, too
-            absolute, relative = self.bound.update(record.objective, -math.inf)
-            record = replace(record, gap=relative, gap_absolute=absolute)
-        elif self._checkable:
-            record = self._of_model(record, weights, kept.intercept)
         return weights, kept.intercept, record
 
     @property
@@ -482,7 +527,7 @@ class Solver(Run):
         lowest, last = self.lowest, self.last_record
         if lowest is None or lowest.record is None or last is None:
             return None
-        ends = self._proves_enough(last) or self._proves_within(last)
+        ends = self.proof is not None and self.proof.settled and self.proof_round == last.round
         return lowest if lowest.record.objective < last.objective and not ends else None
 
     def spill(self, directory: Path) -> None:

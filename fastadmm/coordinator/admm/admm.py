@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -86,7 +85,6 @@ class AdmmMethod(Method):
         if self.watched and problem.convex and relaxation != 1.0:
             self.watch = StallWatch()
             self.coordinator.balance_stalls()
-        self.bound = -math.inf
         self._intercept: Any = 0.0
         self._norms = [0.0] * problem.n_parties
         #: State and penalty that the parties have looked ahead to, and what targets differ by from messages.
@@ -166,7 +164,7 @@ class AdmmMethod(Method):
         stationarity, bound = yield from self._certificate(dual, outcome, primal)
         cross, pressed, pulled, square = outcome.lagrangian_terms
         lagrangian = self._loss_at_z() + regulariser + cross + 0.5 * pressed
-        self.bound = max(self.bound, bound)
+        self.raise_bound(bound, dual if problem.is_ridge else self.coordinator.last.u)
         if self.watch is not None and self.watch.stalls(objective - self.bound):
             self.coordinator.rebalance()
         return Measured(

@@ -137,7 +137,7 @@ class AllColumnsMethod(ProximalMethod):
         answers = self._proofs(sent)
         coordinator.sent, coordinator.n_rounds = sent, coordinator.n_rounds + 1
         proved = bound_from_shares(self.problem, sent, [DualShare.read(a) for a in answers], self.engine)
-        self.bound = max(self.bound, proved)
+        self.raise_bound(proved, sent)
         return answers
 
     def _proofs(self, gradient: Array) -> list[dict[str, Any]]:

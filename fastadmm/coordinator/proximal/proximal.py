@@ -79,7 +79,6 @@ class ProximalMethod(Method):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
-        self.bound = -math.inf
         self.smoothing = None if problem.loss.smooth else Smoothing(problem, engine)
         self._intercept: Any = self.coordinator.model.intercept
         self.watch: StallWatch = StallWatch()
@@ -180,7 +179,8 @@ class ProximalMethod(Method):
         coordinator, problem = self.coordinator, self.problem
         answers = yield from coordinator.round()
         shares = [answer.dual for answer in answers]
-        self.bound = max(self.bound, bound_from_shares(problem, coordinator.sent, shares, self.engine))
+        proved = bound_from_shares(problem, coordinator.sent, shares, self.engine)
+        self.raise_bound(proved, coordinator.sent)
         primal = coordinator.primal_of(problem, coordinator.model, self._intercept)
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)

@@ -120,7 +120,7 @@ class WideProximalMethod(ProximalMethod):
         coordinator.sent = primal.gradient
         proved = bound_from_shares(problem, primal.gradient, [DualShare.read(a) for a in answers], engine)
         gains = proved > self.bound + _ROUNDING * abs(proved)
-        self.bound = max(self.bound, proved)
+        self.raise_bound(proved, primal.gradient)
         exact = primal if self.smoothing is None else self._exact()
         before = exact.loss + sum(p.penalty.value(x) for p, x in zip(self.parties, weights))
         columns = [

@@ -61,7 +61,6 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         coordinator.few_bend = True
         coordinator.limit = directions_for_kinks(problem.n_parties, engine.all_rows(problem.n_samples))
         self.smoothing = Smoothing(problem, engine)
-        self.bound = -math.inf
         self.gap = math.inf
         self._intercept = 0.0
 
@@ -93,7 +92,6 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         useless = coordinator.complete and math.isfinite(self.gap)
         coordinator.in_vain = _IN_VAIN * self.gap if useless else 0.0
         measured = yield from super().round()
-        self.bound = max(self.bound, measured.lower_bound)
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
         self._intercept = primal.intercept
         objective = primal.loss + coordinator.regulariser() + self._rounding()
@@ -120,7 +118,9 @@ class SmoothedSubspaceMethod(SubspaceMethod):
 
     def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
         # The gradient of the smoothed loss, as a dual point of the problem itself.
-        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+        found = dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+        self.raise_bound(found, start.gradient)
+        return found
 
     @property
     def intercept(self) -> float:

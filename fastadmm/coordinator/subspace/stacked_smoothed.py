@@ -82,7 +82,7 @@ class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
         squared = yield from coordinator.squared_residuals(start.gradient)
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         gaps = sum(squared) / (2.0 * problem.regularization)
-        self.bound = max(self.bound, self._lower_bound(start, total, regulariser, gaps))
+        self._lower_bound(start, total, regulariser, gaps)
         objective = self._objective(total, regulariser)
         wanted = coordinator.forecast.wanted
         if not self.gap <= wanted * self.bound:

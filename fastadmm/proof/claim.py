@@ -1,0 +1,141 @@
+"""What a proof says: the claim, its numbers, and how they compare with what was asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+__all__ = ["Claim", "Proof", "Within", "relative_gap"]
+
+
+class Claim(StrEnum):
+    """What is proved of a model."""
+
+    CERTIFIED = "certified"  # the gap that was asked for, among all models
+    CERTIFIED_WITHIN = "certified_within"  # the same among models of bounded size
+    AT_ROUNDING = "at_rounding"  # the rounding of the proof exceeds what was asked
+    UNCERTIFIED = "uncertified"
+    CONTRADICTION = "contradiction"  # a defect of this program or of the machine
+
+
+def relative_gap(absolute: float, objective: float, bound: float) -> float:
+    """Upper bound of ``(F - F*) / |F*|``, where F* is at least a positive bound; else of ``/ |F|``.
+
+    Parameters
+    ----------
+    absolute, objective, bound : float
+        Per mean loss. Infinite where the bound is not positive, unless F itself is negative.
+    """
+    if absolute == 0.0:
+        return 0.0
+    if bound > 0.0:
+        return absolute / bound
+    return absolute / -objective if objective < 0.0 else math.inf
+
+
+@dataclass(frozen=True)
+class Within:
+    """The bound among models in which no column contributes more than R of its standard deviations.
+
+    Attributes
+    ----------
+    reach : float
+        R, in the unit of the predictor.
+    bound, gap : float
+        As of :class:`Proof`.
+    """
+
+    reach: float
+    bound: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is proved of a model's weights and intercept as they are written.
+
+    Attributes
+    ----------
+    claim : Claim
+    asked : float
+        Relative gap that was to be proved; 0 for none.
+    computed, objective : float
+        F, per mean loss: as it is computed, and rounded up.
+    bound : float
+        Lower bound of F at every model, rounded down; minus infinity where there is none.
+    gap, gap_absolute : float
+        Upper bounds of the relative gap and of F - F*. They can be less than what objective and bound differ
+        by: what rounding leaves open of F is in both of these.
+    rounding : float
+        How much of ``gap_absolute`` the arithmetic of the proof may have added.
+    within : Within or None
+        Where nothing bounds the weights.
+    dual : ndarray of shape (N,) or (C N,) or None
+        The dual vector, summed scaling.
+    reason : str
+        What contradicts what.
+    """
+
+    claim: Claim
+    asked: float
+    computed: float
+    objective: float
+    bound: float
+    gap: float
+    gap_absolute: float
+    rounding: float
+    within: Within | None = None
+    dual: np.ndarray | None = None
+    reason: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether no other dual vector is needed."""
+        return self.claim in (Claim.CERTIFIED, Claim.CERTIFIED_WITHIN, Claim.CONTRADICTION)
+
+    def above(self, floor: float) -> Proof:
+        """The same with another lower bound, if that is higher: the loss's least value, whatever predicts.
+
+        Parameters
+        ----------
+        floor : float
+            Per mean loss.
+        """
+        if not floor > self.bound:
+            return self
+        left = max(self.objective - floor, 0.0)
+        return replace(self, bound=floor, gap=relative_gap(left, self.objective, floor), gap_absolute=left)
+
+    def judged(self, asked_absolute: float) -> Proof:
+        """The same with its claim, which its numbers decide.
+
+        Parameters
+        ----------
+        asked_absolute : float
+            Gap per mean loss that is enough, too; 0 for none.
+        """
+        asked, left = self.asked, self.gap_absolute - self.rounding
+        if self.reason:
+            claim = Claim.CONTRADICTION
+        elif self.gap <= asked or self.gap_absolute <= asked_absolute:
+            claim = Claim.CERTIFIED
+        elif self.within is not None and self.within.gap <= asked:
+            claim = Claim.CERTIFIED_WITHIN
+        elif asked > 0.0 and left <= asked * max(abs(self.objective) - self.rounding, 0.0):
+            claim = Claim.AT_ROUNDING
+        else:
+            claim = Claim.UNCERTIFIED
+        return replace(self, claim=claim)
+
+    def better(self, other: Proof) -> Proof:
+        """Of two proofs of one model the one that says more; a contradiction outweighs both."""
+        return max(self, other, key=lambda proof: (proof.claim is Claim.CONTRADICTION, -proof.left))
+
+    @property
+    def left(self) -> float:
+        """The gap that is left, per mean loss, among all models or bounded ones."""
+        within = -math.inf if self.within is None else self.within.bound
+        return min(self.gap_absolute, self.objective - within)

@@ -1,0 +1,148 @@
+r"""Dual vectors that belong to a feasible one: sums over rows that vanish where an intercept is free.
+
+A dual vector u of floats never sums to exactly zero. Every domain of a conjugate here is convex and contains
+zero. So the entries of the heavier sign are multiplied by one number below 1, and what rounding leaves of the
+sum is taken from them in the same way, as real numbers: there is a vector :math:`\hat u` with the exact sum
+zero, in the domain, and :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`. The proof is about this one, and pays
+for :math:`\varepsilon`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.problem.problem import Problem
+from fastadmm.proof.rounding import gamma, levels, sum_roundings
+
+__all__ = ["Balanced", "balanced"]
+
+Array = np.ndarray
+
+#: A sum of less than this share of the absolute sum is at first left to :math:`\varepsilon`: that is cheap.
+_LEFT = 1e-10
+
+
+@dataclass(frozen=True)
+class Balanced:
+    r"""A dual vector next to a feasible one.
+
+    Attributes
+    ----------
+    u : ndarray of shape (N,) or (C N,)
+    eps : float
+        :math:`\varepsilon`; infinite where there is no feasible vector like it.
+    cut : float
+        Largest share of an entry that was taken away.
+    """
+
+    u: Array
+    eps: float
+    cut: float = 0.0
+
+
+def balanced(
+    problem: Problem, u: Array, own_error: float, engine: Any, exact: bool, sums: tuple[float, float] | None
+) -> Balanced:
+    r"""A dual vector next to u whose sum is zero but for rounding.
+
+    Parameters
+    ----------
+    problem : Problem
+    u : ndarray of shape (N,) or (C N,)
+        In the domain of the conjugate, summed scaling; not changed.
+    own_error : float
+        Sum of the errors of u itself: of a loss gradient.
+    engine : Engine
+    exact : bool
+        Whether the sum of each leaf is rounded only once, and as little as possible left to be paid for.
+    sums : (float, float) or None
+        Of u and of its absolute values, where they are known.
+    """
+    if problem.n_outputs > 1:
+        return _balanced_classes(problem, u, own_error, engine, exact)
+    if not problem.fit_intercept:
+        return Balanced(u, 0.0)
+    k = _roundings(u, engine, exact)
+    excess, size = _sums(u, engine, exact) if exact or sums is None else sums
+    heavy = 0.5 * (size + abs(excess))
+    if not math.isfinite(size):
+        return Balanced(u, math.inf)
+    cut = 0.0
+    if abs(excess) > (0.0 if exact else _LEFT) * size:
+        sign, cut = math.copysign(1.0, excess), min(1.0, abs(excess) / heavy)
+        u = engine.each(lambda own: np.where(sign * own > 0.0, (1.0 - cut) * own, own), u)
+        excess, size = _sums(u, engine, exact)
+        heavy = 0.5 * (size - abs(excess))
+    error = abs(excess) + gamma(k) * size + own_error
+    return Balanced(u, error / heavy if heavy > 0.0 else 0.0 if size == 0.0 else math.inf, cut)
+
+
+def _roundings(u: Array, engine: Any, exact: bool) -> float:
+    n = engine.all_rows(len(u))
+    return levels(n) if exact else sum_roundings(n, engine.leaves(len(u)))
+
+
+def _sums(u: Array, engine: Any, exact: bool) -> tuple[float, float]:
+    """Sums of u and of its absolute values."""
+    if not exact:
+        excess, size = engine.total_and_size(u)
+        return float(excess), float(size)
+
+    def leaf(rows: tuple[int, int]) -> Array:
+        own = u[slice(*rows)]
+        return np.array([math.fsum(own), math.fsum(np.abs(own))])
+
+    excess, size = engine.sums(leaf, engine.leaves(len(u)))
+    return float(excess), float(size)
+
+
+def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any, exact: bool) -> Balanced:
+    r"""The same for several classes, whose entries sum to zero in every row, too.
+
+    The pool :math:`P_{kc}` is the sum of :math:`u_{ik}` over rows of class c. To move a share of it to the
+    label's entries changes no row's sum: what class k has too much goes to classes that have too little.
+    """
+    n, classes = len(problem.y), problem.n_outputs
+    label, rows = problem.y.astype(np.int64), engine.leaves(n)
+    eps = 2.0 * gamma(classes + 2)  # the label's entry is what the others leave
+    if not problem.fit_intercept:
+        return Balanced(u, eps)
+    add: Callable[[Array], float] = math.fsum if exact else np.sum
+
+    def pools(values: Array) -> Array:
+        def leaf(part: tuple[int, int]) -> Array:
+            own = slice(*part)
+            return np.array([[add(row[own][label[own] == c]) for c in range(classes)] for row in values])
+
+        return np.array(engine.sums(leaf, rows, size=classes * classes))
+
+    held = u.reshape(classes, n)
+    pool = pools(held)
+    excess, size, cut = pool.sum(axis=1), float(np.abs(pool).sum()), 0.0
+    if not math.isfinite(size):
+        return Balanced(u, math.inf)
+    if np.abs(excess).max() > (0.0 if exact else _LEFT) * size:
+        more, less = np.maximum(excess, 0.0), np.maximum(-excess, 0.0)
+        moved = np.outer(more, less / less.sum())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(moved > 0.0, moved / pool, 0.0)
+        if not ((share >= 0.0) & (share <= 1.0)).all():
+            return Balanced(u, math.inf)
+        cut, held = float(share.max()), held.copy()
+        for c in range(classes):
+            held[:, label == c] *= 1.0 - share[:, [c]]
+            held[c, label == c] = 0.0
+            held[c, label == c] = -held[:, label == c].sum(axis=0)
+        pool = pools(held)
+        excess = pool.sum(axis=1)
+    k = levels(engine.all_rows(n)) if exact else sum_roundings(engine.all_rows(n), rows)
+    left = np.abs(excess).max() + gamma(k + classes) * size + own_error
+    others = pool + np.diag(np.full(classes, np.inf))
+    # What is left goes through one class with which all others share rows, in both directions.
+    hub = float(np.minimum(others.min(axis=1), others.min(axis=0)).max())
+    return Balanced(held.ravel(), eps + left / hub if hub > 0.0 else math.inf, cut)

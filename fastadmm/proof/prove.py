@@ -1,0 +1,315 @@
+r"""The prover: how far a model can be from the best one, with the rounding of its own arithmetic.
+
+For every dual vector u in the domain of the conjugate losses, with :math:`\sum_i u_i = 0` where an intercept
+is free, and every model (x, b) with :math:`z = o + b + \sum_m D_m x_m`, in the summed scaling,
+
+.. math:: W (F(x, b) - F^*) \le \sum_i \bigl[f_i(z_i) + f_i^*(u_i) - u_i z_i\bigr]
+          + \sum_m \bigl[h_m(x_m) + h_m^*(-D_m^\top u) + \langle D_m^\top u, x_m\rangle\bigr]
+
+with :math:`f_i = s_i \ell_i` and :math:`h_m = \lambda W R_m + \mathrm{ind}_{X_m}`. It is the primal less the
+dual objective. Every bracket is at least zero by Fenchel's inequality, and zero at the optimum: nothing large
+cancels, and errors of z and of :math:`D_m^\top u` count in second order where loss and penalty are smooth.
+That it is that difference rests on :math:`\langle u, \sum_m D_m x_m\rangle = \sum_m \langle D_m^\top u,
+x_m\rangle`, which is checked: it fails if one pass read other data or weights than another. The theorem with
+all constants is in ``docs/certificate.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.kernels.proof_sums import proof_sums
+from fastadmm.problem.problem import Problem
+from fastadmm.proof.claim import Claim, Proof, Within, relative_gap
+from fastadmm.proof.feasible import balanced
+from fastadmm.proof.reach import bounded_models
+from fastadmm.proof.rounding import UNIT, gamma, sum_roundings
+from fastadmm.proof.share import Share, party_share
+
+__all__ = ["Dual", "Value", "dual_of", "judge", "prove", "value_at"]
+
+Array = np.ndarray
+
+#: Roundings of one row's loss or conjugate, relative to it: a few operations, exp and log to a few ulp.
+_OF_A_ROW = 40.0
+
+
+@dataclass(frozen=True)
+class Value:
+    """The loss at a model, summed scaling.
+
+    Attributes
+    ----------
+    total, z, gradient : ndarray of shape (N,) or (C N,)
+        Sum of the parties' messages; predictor; loss gradient there.
+    loss : float
+    sums : (float, float) or None
+        Of the gradient and of its absolute values.
+    """
+
+    total: Array
+    z: Array
+    gradient: Array
+    loss: float
+    sums: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Dual:
+    """A dual vector, and what the rows say of it; summed scaling.
+
+    Attributes
+    ----------
+    u : ndarray of shape (N,) or (C N,)
+    is_gradient : bool
+        Whether it is the loss's gradient, but for ``cut`` and ``eps``.
+    cut : float
+        Largest share of an entry that was taken away, for a sum of zero.
+    eps : float
+        Relative distance to a feasible vector, as a share of its norm and of each entry.
+    own : float
+        Norm of what rounding can have changed of a gradient, or of the rows' losses.
+    u_total, u_z : float
+        Products with the sum of the messages and the predictor.
+    norm, z, total, weight, offset : float
+        Norms: of u itself, and of these.
+    """
+
+    u: Array
+    is_gradient: bool
+    cut: float
+    eps: float
+    own: float
+    u_total: float
+    u_z: float
+    norm: float
+    z: float
+    total: float
+    weight: float
+    offset: float
+
+
+def value_at(problem: Problem, total: Array, intercept: Any, engine: Any) -> Value:
+    """The loss where the messages have a sum.
+
+    Parameters
+    ----------
+    problem : Problem
+    total : ndarray of shape (N,) or (C N,)
+    intercept : float or ndarray of shape (C,)
+    engine : Engine
+    """
+    loss, y, weight, offset = problem.loss, problem.y, problem.weight, problem.offset
+    z, gradient = engine.vector(len(total)), engine.vector(len(total))
+    if problem.n_outputs == 1:
+        parts = loss.measure_parts(offset, total, float(intercept), y, weight, z, gradient, engine)
+        value, *sums = engine.together(parts)[0].tolist()
+        return Value(total, z, gradient, value, (sums[0], sums[1]))
+    by_class = zip(*(v.reshape(problem.n_outputs, -1) for v in (z, offset, total)), strict=True)
+    for (own, shift, messages), b in zip(by_class, intercept, strict=True):
+        engine.plus(shift, messages, float(b), out=own)
+    return Value(total, z, gradient, loss.evaluate(z, y, weight, gradient, engine))
+
+
+def prove(
+    problem: Problem,
+    weights: Sequence[Array],
+    intercept: Any,
+    duals: Sequence[Array],
+    engine: Any,
+    asked: float,
+    asked_absolute: float = 0.0,
+) -> Proof:
+    """Prove how good a model is, all of whose columns are at hand.
+
+    Parameters
+    ----------
+    problem : Problem
+        Convex.
+    weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+    intercept : float or ndarray of shape (C,)
+        Of the problem's columns.
+    duals : sequence of ndarray of shape (N,) or (C N,)
+        Dual vectors beside the loss's gradient, which comes first where there is one; the best counts.
+    engine : Engine
+    asked, asked_absolute : float
+        Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
+    """
+    total: Array = np.empty(0)
+    for block, x in zip(problem.blocks, weights, strict=True):
+        alone = x.ndim == 1
+        own = block.product(x, engine) if alone else block.matrix_product(x.T.copy(), engine).ravel()
+        total = engine.plus(total, own, out=total) if len(total) else own
+    value = value_at(problem, total, intercept, engine)
+    bounds, reach = bounded_models(problem, engine)
+    penalties = problem.penalties
+    best: Proof | None = None
+    floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
+    for u in [None] * problem.loss.smooth + list(duals):
+        for exact in (False, True):
+            dual = dual_of(problem, value, u, engine, exact)
+            shares = [
+                party_share(
+                    block,
+                    penalty,
+                    x,
+                    (dual.u, dual.norm, dual.eps),
+                    bounded,
+                    engine,
+                    exact,
+                    problem.entry_roundings,
+                )
+                for block, penalty, x, bounded in zip(problem.blocks, penalties, weights, bounds)
+            ]
+            proof = judge(problem, value, intercept, dual, shares, reach, engine, asked)
+            proof = proof.above(floor).judged(asked_absolute)
+            best = proof if best is None else best.better(proof)
+            if best.settled:
+                return best
+    assert best is not None, "a loss with kinks, and no dual vector"
+    return best
+
+
+def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool) -> Dual:
+    """A dual vector with what the rows say of it.
+
+    Parameters
+    ----------
+    problem : Problem
+    value : Value
+    u : ndarray of shape (N,) or (C N,), or None
+        None for the loss's gradient.
+    engine : Engine
+    exact : bool
+        Whether no pass is spared.
+    """
+    loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
+    given = value.gradient if u is None else u
+    own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, engine)
+    error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
+    found = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
+    rows = [a.reshape(shape) for a in (found.u, value.total, value.z)]
+    knots = y if loss.of_residual else y[:0]
+    told = *rows, knots, problem.weight, problem.offset.reshape(shape)
+    sums = engine.sum_over_rows(proof_sums, engine.leaves(len(y)), (7,), *told).tolist()
+    norm = math.sqrt(sums[2])
+    eps = found.eps + (own / norm if u is None and norm > 0.0 else 0.0)
+    return Dual(found.u, u is None, found.cut, eps, own, sums[0], sums[1], *map(math.sqrt, sums[2:]))
+
+
+def judge(
+    problem: Problem,
+    value: Value,
+    intercept: Any,
+    dual: Dual,
+    shares: Sequence[Share],
+    reach: float,
+    engine: Any,
+    asked: float,
+) -> Proof:
+    r"""Add up what the rows and the parties say of a model and a dual vector.
+
+    Parameters
+    ----------
+    problem : Problem
+    value : Value
+        At the model.
+    intercept : float or ndarray of shape (C,)
+    dual : Dual
+    shares : sequence of Share
+        Of every party.
+    reach : float
+        R, where nothing bounds the weights; else 0.
+    engine : Engine
+    asked : float
+        As of :func:`prove`.
+    """
+    loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
+    widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
+    k = gamma(sum_roundings(n, engine.leaves(len(problem.y))) + _OF_A_ROW)
+    # How far z can be from the exact predictor, as a norm; and what that costs in second order.
+    weighed = sum(share.weighed for share in shares)
+    shift = dual.offset + math.sqrt(n) * float(np.linalg.norm(intercept))
+    off = gamma(widest) * (weighed + shift) if weighed or dual.offset else 0.0
+    bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
+    extra = dual.own * math.sqrt(n) + 1e-290
+    objective = value.loss + sum(share.penalty for share in shares)
+    slope = engine.norm(value.gradient) if loss.smooth and not dual.is_gradient else dual.norm
+    error = (
+        (k + gamma(widest)) * abs(objective) + extra + bend + (slope if loss.smooth else dual.weight) * off
+    )
+
+    # Both passes must have read the same data and weights.
+    twist = abs(dual.u_total + sum(share.inner for share in shares))
+    allowed = dual.norm * (gamma(widest) * weighed + k * dual.total)
+    allowed += sum(share.inner_error for share in shares) + 1e-290
+    reason = "" if twist <= 2.0 * allowed else "two passes over the columns disagree"
+
+    def gap(scale: float, of_parties: float) -> tuple[float, float]:
+        """Upper bound of the gap at the scaled dual vector, and what of it is rounding of the rows."""
+        nonlocal reason
+        if not (scale > 0.0 and math.isfinite(of_parties + dual.eps)):
+            return math.inf, 0.0
+        if dual.is_gradient and scale == 1.0:
+            # f(z) + f*(u) = u z at the gradient itself; a share less of it costs that share of f(z).
+            left, rounding = dual.cut * value.loss, dual.eps * value.loss
+            return left + rounding + (dual.cut + dual.eps) * dual.norm * off + bend + of_parties, rounding
+        u = dual.u if scale == 1.0 else engine.each(np.multiply, dual.u, scale)
+        knots = engine.zeros(len(problem.y)) if loss.of_residual else problem.y
+        left = value.loss + loss.conjugate(u, knots, problem.weight, engine) - scale * dual.u_z
+        if not math.isfinite(left):
+            return math.inf, 0.0
+        sizes = abs(left) + 2.0 * abs(value.loss) + 2.0 * dual.norm * dual.z
+        rounding = (k + dual.eps) * sizes + extra + bend
+        rounding += (slope + dual.norm if loss.smooth else 2.0 * dual.weight) * off
+        if left < -rounding:
+            reason = "a loss and its conjugate contradict Fenchel's inequality"
+        return max(left, 0.0) + rounding + of_parties, rounding
+
+    scale, free = min(share.scale for share in shares), min(share.free for share in shares)
+    left, rounding = gap(scale, sum(share.at(scale) for share in shares) if scale > 0.0 else math.inf)
+    if 0.0 < free < scale and left > asked * abs(objective):
+        other = gap(free, sum(share.at_free_scale(free) for share in shares))
+        scale, (left, rounding) = (scale, (left, rounding)) if left <= other[0] else (free, other)
+    inside = math.inf
+    if reach > 0.0 and scale < 1.0:
+        inside, rounding = gap(1.0, sum(share.within for share in shares))
+    rounding += sum(share.rounding for share in shares) + error
+    last = gamma(n + 8.0)  # of the sum of weights
+    least, up = objective - error, (1.0 + last) / w
+    bound, bound_within = ((least - one) / w - last * abs(least - one) / w for one in (left, inside))
+    top = (objective + error) / w + last * abs(objective + error) / w
+    within = None
+    if math.isfinite(inside):
+        within = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
+    scaled = dual.u if scale == 1.0 or not scale > 0.0 else dual.u * scale
+    gap_relative = relative_gap(left * up, top, bound)
+    return Proof(
+        Claim.UNCERTIFIED,
+        asked,
+        objective / w,
+        top,
+        bound,
+        gap_relative,
+        left * up,
+        rounding * up,
+        within,
+        scaled,
+        reason,
+    )
+
+
+def _curvature(problem: Problem, value: Value, dual: Dual, off: float, engine: Any) -> float:
+    """Largest second derivative of a row's loss, weight included, where z is off by at most so much."""
+    loss = problem.loss
+    if loss.gradient_lipschitz is not None:
+        return loss.gradient_lipschitz * dual.weight  # no weight exceeds the norm of all
+    if off == 0.0:
+        return 0.0
+    bend = loss.curvature(value.z, problem.y, problem.weight, np.empty_like(value.z), engine)
+    return float(engine.each_largest([bend])[0]) * math.exp(min(off, 700.0)) * (1.0 + gamma(_OF_A_ROW))

@@ -1,0 +1,76 @@
+"""Proofs that found less than the rounds had claimed, and when the next one is worth its passes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fastadmm.proof.claim import Claim, Proof
+from fastadmm.solver.history import RoundRecord
+
+__all__ = ["Attempts", "told_by"]
+
+#: An attempt gains something if it leaves at most this share of the gap.
+_GAIN = 0.5
+
+#: So many attempts in a row that gain nothing are the last.
+_MOST_IN_VAIN = 4
+
+
+class Attempts:
+    """Attempts of a run to prove what its rounds claim.
+
+    Attributes
+    ----------
+    least : float
+        Smallest gap that one proved.
+    idle : int
+        Number of the last ones that gained nothing.
+    due : int
+        Round from which on the next is made: after one more round, two, four.
+    at_rounding : bool
+        Whether the rounding of the last proof alone exceeds what was asked.
+    """
+
+    def __init__(self) -> None:
+        self.least, self.idle, self.due, self.at_rounding = math.inf, 0, 0, False
+
+    def are_due(self, n_rounds: int) -> bool:
+        """Whether a proof may be tried after this round."""
+        return n_rounds >= self.due
+
+    def failed(self, proof: Proof, n_rounds: int) -> None:
+        """Take in a proof of less than was claimed."""
+        gains = proof.left < _GAIN * self.least
+        self.idle = 0 if gains else self.idle + 1
+        self.least, self.due = min(self.least, proof.left), n_rounds + (1 << self.idle)
+        self.at_rounding = proof.claim is Claim.AT_ROUNDING
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether to go on gains nothing; one refinement tells where the proof's rounding is in the way."""
+        return self.idle >= (1 if self.at_rounding else _MOST_IN_VAIN)
+
+    def export(self) -> dict[str, float]:
+        """The state."""
+        return {key: float(value) for key, value in vars(self).items()}
+
+    def restore(self, saved: dict[str, float]) -> None:
+        """Inverse of :meth:`export`."""
+        self.least, self.idle, self.due = float(saved["least"]), int(saved["idle"]), int(saved["due"])
+        self.at_rounding = bool(saved["at_rounding"])
+
+
+def told_by(proof: Proof, record: RoundRecord) -> RoundRecord:
+    """A round's record with what is proved of its model.
+
+    Parameters
+    ----------
+    proof : Proof
+    record : RoundRecord
+    """
+    within = None if proof.within is None or proof.claim is Claim.CERTIFIED else proof.within.gap
+    within = None if within == math.inf else within
+    return replace(
+        record, objective=proof.computed, gap=proof.gap, gap_absolute=proof.gap_absolute, gap_within=within
+    )
