@@ -6,18 +6,15 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_toml
 from fastadmm.files.writing import write_toml
-from fastadmm.problem.losses import LOSSES
-from fastadmm.runs import fit
 from fastadmm.runs.plain import Columns, Rows
 from fastadmm.runs.recompute import recompute
 from fastadmm.runs.verify import verify_run
@@ -43,51 +40,12 @@ KIND = {
     "binomial": "shares",
     "multinomial": "three",
 }
-SMOOTH = [name for name in KIND if LOSSES[name].smooth]
 PENALTIES: list[dict[str, object]] = [
     {"regularizer": "l2"},
     {"regularizer": "l1", "constraint": "nonnegative"},
     {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "box:-0.3,0.4"},
     {"regularizer": "l2", "constraint": "ball:0.5"},
 ]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What stands for a proof of the solver: the gradient, and the gap that the rounds have proved."""
-
-    objective: float
-    gap: float
-    gap_absolute: float
-    dual: np.ndarray
-    claim: str = "certified"
-    asked: float = 1e-7
-    within: Any = None
-
-    @property
-    def bound(self) -> float:
-        return self.objective - self.gap_absolute
-
-
-@pytest.fixture(autouse=True)
-def proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = fit.run_rounds
-
-    def rounds(solver: Any, *rest: Any) -> Any:
-        found, problem, engine = inner(solver, *rest), solver.problem, Engine(1)
-        if found.proof is None and problem.convex and not solver.private:
-            z = problem.offset + np.repeat(np.atleast_1d(found.intercept), problem.n_samples)
-            for block, x in zip(problem.blocks, found.weights, strict=True):
-                z = z + np.concatenate(
-                    [block.product(np.ascontiguousarray(one), engine) for one in np.atleast_2d(x.T)]
-                )
-            u = np.empty_like(z)
-            problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
-            last = found.record
-            found.proof = Proof(last.objective, last.gap, last.gap_absolute, u, asked=solver.options.gap)
-        return found
-
-    monkeypatch.setattr(fit, "run_rounds", rounds)
 
 
 def write_data(path: Path, kind: str = "classes", n: int = 90, shift: float = 0.0, **labels: Any) -> Path:
@@ -113,7 +71,7 @@ def train(tmp_path: Path, *options: object, kind: str = "classes", gap: float = 
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: "-".join(map(str, p.values())))
-@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("loss", KIND)
 def test_every_loss(tmp_path: Path, loss: str, penalty: dict[str, object]) -> None:
     weight = np.random.default_rng(5).random(90) + 0.1
     extra = {} if loss == "multinomial" else {"offset": 0.1 * weight}

@@ -138,7 +138,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     status = Status(result["status"])
-    code = exit_code_of(status, (result.get("certificate") or {}).get("claim", ""))
+    code = exit_code_of(status)
     if code == ExitCode.OK:
         if not as_json:
             if "path" in result:
@@ -158,8 +158,8 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
             say(f"fastadmm: warning: {line}", error=True)
         return ExitCode.OK
     # "interrupted" begins the message itself
-    kind = {Status.DIVERGED: "error: ", Status.INTERRUPTED: ""}.get(status, "warning: ")
-    kind = "error: " if code == ExitCode.CONTRADICTION else kind
+    kinds = {Status.INTERRUPTED: "", **dict.fromkeys((Status.DIVERGED, Status.CONTRADICTION), "error: ")}
+    kind = kinds.get(status, "warning: ")
     hint = {
         Status.INTERRUPTED: f"; continue with: fastadmm resume {run}",
         Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",

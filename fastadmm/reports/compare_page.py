@@ -26,6 +26,7 @@ _STATUS = {
     "max_rounds": "round limit",
     "time_limit": "time limit",
     "early_stopped": "stopped early",
+    "at_rounding": "at rounding",
 }
 
 
@@ -47,10 +48,11 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
         return label, texts
 
     def status(run: ComparedRun) -> str:
-        if run.said is not None and run.said.claim:
+        if run.said is not None and run.said.claim.startswith("certified"):
             return run.said.claim.replace("_", " ")
         # Among models of bounded size only, or of other weights: not certified.
-        plain = run.gap_within is not None or (run.said is not None and run.said.refused)
+        plain = run.gap_within is not None or (run.said is not None and (run.said.refused or run.said.claim))
+        plain = plain and run.status == "converged"
         return run.status if plain else _STATUS.get(run.status, run.status)
 
     def gap(run: ComparedRun) -> str:

@@ -20,6 +20,7 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import require_regular
 from fastadmm.files.seal import seal_of
 from fastadmm.privacy.published import is_private
+from fastadmm.proof.claim import Proof
 from fastadmm.runs.provenance import model_digest
 from fastadmm.settings.keys import OBJECTIVE
 from fastadmm.settings.run import RunConfig
@@ -89,7 +90,7 @@ def data_digest(provenance: Mapping[str, Any]) -> str:
 
 
 def statement_of(
-    proof: Any, weights: str | None, settings: Mapping[str, Any], lam: float, provenance: Mapping[str, Any]
+    proof: Proof, weights: str | None, settings: Mapping[str, Any], lam: float, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The statement of what is proved, in plain values; what is infinite is left out.
 
@@ -212,7 +213,7 @@ def said_of_run(run: Path, result: Mapping[str, Any] | None, settings: Mapping[s
     settings : mapping
         Content of ``run.toml``.
     """
-    ended = ("converged", "max_rounds", "time_limit", "early_stopped")
+    ended = ("converged", "at_rounding", "contradiction", "max_rounds", "time_limit", "early_stopped")
     if result is None or result.get("status") not in ended or "objective" not in result:
         return None
     if is_private(None, dict(settings)) or not result.get("convex", True):

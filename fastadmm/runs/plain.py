@@ -83,7 +83,7 @@ def predictor(rows: Rows, parties: list[Columns], intercept: Array, fitted: bool
     z = np.zeros((len(intercept), len(rows.y))) + num.of(rows.offset)
     moved = [[num.exact(b)] for b in intercept.tolist()]
     for m in parties:
-        _describe(m, rows.weight / math.fsum(rows.weight), fitted)
+        _describe(m, len(rows.y), fitted)
         for start, block in m.blocks():
             z[:, start : start + block.shape[0]] += (_centred(block, m, num) @ num.of(m.weights)).T
         centre = np.broadcast_to(m.centre, len(m.weights)).tolist()
@@ -106,16 +106,16 @@ def product(m: Columns, u: Array, num: Numbers) -> Array:
     return sum(block.T @ own.T for block, own in parts)
 
 
-def _describe(m: Columns, share: Array, fitted: bool) -> None:
+def _describe(m: Columns, n: int, fitted: bool) -> None:
     """Find the centre of dense columns, and the deviation of all: without intercept, that about zero."""
     if fitted and isinstance(next(iter(m.blocks()))[1], np.ndarray):
         found = [(b.min(axis=0), b.max(axis=0), b.mean(axis=0, dtype=np.float64)) for _, b in m.blocks()]
         low, high, mean = (np.array(part) for part in zip(*found))
         m.centre = np.clip(mean.mean(axis=0), low.min(axis=0), high.max(axis=0)).astype(np.float64)
     first, second = np.zeros(len(m.weights)), np.zeros(len(m.weights))
-    for start, block in m.blocks():
-        near, own = _centred(block, m, Numbers()), share[start : start + block.shape[0]]
-        first, second = first + near.T @ own, second + (near * near).T @ own
+    for _, block in m.blocks():
+        near, share = _centred(block, m, Numbers()), np.full(block.shape[0], 1.0 / n)
+        first, second = first + near.T @ share, second + (near * near).T @ share
     m.deviation = np.sqrt(np.maximum(second - first * first * fitted, 0.0))
 
 

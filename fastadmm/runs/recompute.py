@@ -88,14 +88,15 @@ def recompute(
         u = u * (scale * (1.0 - 10.0 ** (2 * k - 15)))
     loss = num.sum((bracket(z, of(u) / np.where(rows.weight > 0, weight, 1)) * weight).flat) / total
 
+    most = objective - num.sum(((least + 0 * weight) * weight).flat) / total  # no loss is below its least
+
     def gap(within: float) -> Any:
         given = [(m, m.weights[:, k], q[:, k]) for m, q in zip(parties, pulls) for k in classes]
         each = [_excess(*one, within, num) for one in given]
-        return INF if INF in each else loss + num.sum(each)
+        return most if INF in each else min(most, loss + num.sum(each))
 
     level = rows.y - rows.offset
-    middle = float(rows.weight @ level) / total if fitted else 0.0
-    spread = math.sqrt(float(rows.weight @ np.square(level - middle)) / total)
+    spread = math.sqrt(float(np.mean(np.square(level - np.mean(level) * fitted))))
     sizes = float(np.sum(np.abs(u) * (abs(z) + abs(level)).astype(np.float64))) / total
     rounding = 16.0 * num.eps * (sizes + float(abs(objective)))
     unit = spread if rows.loss in ("squared", "huber", "quantile") else 1.0

@@ -198,15 +198,12 @@ def follow_run(comm: Comm, config: RunConfig | None = None) -> str:
     return str(status)
 
 
-def exit_code_of(status: str, claim: str = "") -> ExitCode:
-    """The exit code that a run's status and the claim of its proof ask for."""
-    if claim == "contradiction":
-        return ExitCode.CONTRADICTION
-    if status == Status.CONVERGED and claim in ("at_rounding", "uncertified"):
-        return ExitCode.NOT_CONVERGED
+def exit_code_of(status: str) -> ExitCode:
+    """The exit code that a run's status asks for."""
     done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
     codes = dict.fromkeys(done, ExitCode.OK)
     codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
+    codes[Status.CONTRADICTION] = ExitCode.CONTRADICTION
     return codes.get(Status(status), ExitCode.NOT_CONVERGED)
 
 
