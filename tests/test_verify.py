@@ -307,3 +307,36 @@ def test_mathematics_are_short_and_alone() -> None:
     lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     described = [part for found in re.findall(r'(?s)"""(.*?)"""', text) for part in found.splitlines()]
     assert len(lines) - len([line for line in described if line.strip()]) <= 200
+
+
+def test_path(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "d.parts")
+    out = tmp_path / "run"
+    asked = in_file(path=True, path_length=4, folds=3, regularizer="l1")
+    assert run("train", data, "-o", out, "-q", *asked) == 0
+    found = verify_run(out)
+    assert found.holds, found.line
+    table = json.loads((out / "path.json").read_text(encoding="utf-8"))
+    assert {row["claim"] for row in table["values"]} == {"certified"}
+    before = (out / "dual.npy").read_bytes()
+    for name in ("result.json", "dual.npy"):
+        (out / name).unlink()
+    assert run("resume", out, "-q") == 0
+    assert (out / "dual.npy").read_bytes() == before
+    assert verify_run(out).holds
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"), [("squared", "real"), ("logistic", "classes"), ("poisson", "counts")]
+)
+def test_bounded_models(tmp_path: Path, capsys: pytest.CaptureFixture, loss: str, kind: str) -> None:
+    out = train(tmp_path, "--loss", loss, "--regularizer", "none", kind=kind)
+    assert result_of(out)["certificate"]["claim"] == "certified_within"
+    found = verify_run(out)
+    assert found.holds, found.line
+    assert "among models of reach" in found.line
+    assert found.exit_code == 0
+    edit(out, lambda c: c["within"].update(reach=0.5 * c["within"]["reach"]))
+    capsys.readouterr()
+    assert run("verify", out) == 7
+    assert "the reach" in capsys.readouterr().err
