@@ -45,3 +45,14 @@ def test_several_classes_far_from_zero(directions: str, sparse: bool) -> None:
     far = solve(make_problem([*(1e6 + block for block in centred), *more], y, **asked), options)
     assert far.certified
     assert far.objective - exact.objective <= (1.01 * far.gap + 2e-9) * exact.objective
+
+
+def test_a_hessian_of_rounding_ends_the_steps() -> None:
+    """What the intercept leaves of a Gram matrix of 3e24 can be no number: steps end, and rounds go on."""
+    rng = np.random.default_rng(3)
+    steps, other = np.cumsum(rng.integers(1, 9, size=200)) * 1.0, rng.normal(size=200)
+    block = np.column_stack([1.7e12 + steps, other])
+    y = steps / steps.std() - 2.0 * other + 0.1 * rng.normal(size=200)
+    for lam in (1e-3, 1e-6, 1e-9, 1e-12):
+        problem = make_problem([block], y, loss="squared", regularizer="l2", lam=lam)
+        assert solve(problem, SolverOptions(scheme="proximal", max_rounds=5)).history

@@ -103,6 +103,10 @@ class FeatureBlock(ABC):
         """Some rows, without those before ``start`` and from ``stop`` on."""
         raise TypeError(f"{type(self).__name__}: a block of this kind cannot be cut by rows")
 
+    def centred(self, centre: Array) -> FeatureBlock:
+        """The block with a constant of shape (d,) subtracted from its columns; only of dense ones."""
+        raise TypeError(f"{type(self).__name__}: a block of this kind cannot be centred")
+
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
         out = engine.vector(self.shape[0])
@@ -282,6 +286,11 @@ class DenseBlock(FeatureBlock):
 
     def of_rows(self, start: int, stop: int) -> FeatureBlock:
         return DenseBlock(self.matrix[start:stop].copy())
+
+    def centred(self, centre: Array) -> FeatureBlock:
+        made = DenseBlock(self.matrix - centre)
+        made.all_rows = self.all_rows
+        return made
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
         """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""

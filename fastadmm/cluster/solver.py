@@ -59,7 +59,7 @@ class RowSolver(Solver):
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """As of one process; no other worker is asked."""
         yield from ()
-        return predictor(rows, self.method.weights(), self.intercept, self.problem.loss, self.alone)
+        return predictor(rows, self.method.weights(), self.method.intercept, self.problem.loss, self.alone)
 
     def close(self) -> None:
         super().close()

@@ -102,7 +102,7 @@ def primal_value(
         Warm start.
     engine : Engine
     known : tuple of float, ndarray of shape (N,) and (float, float), optional
-        Loss, gradient and its sums at the warm start, where the caller has them; may be changed.
+        Loss, gradient and its sums at the warm start, where the caller has them.
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
@@ -171,6 +171,7 @@ def _from_nearby(
     if not loss.smooth:
         return None
     slope, z, bend = 0.0, engine.vector(len(total)), engine.vector(len(total))
+    moved: np.ndarray | None = None  # not the given array: products with that are known
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = sums
         if abs(excess) <= min(_TIGHT_FEASIBILITY * size, _largest_sum(size, value, intercept)):
@@ -183,6 +184,7 @@ def _from_nearby(
         if not slope > 0.0:
             break
         intercept -= excess / slope
+        gradient = moved = engine.vector(len(total)) if moved is None else moved
         here = total, intercept, problem.y, problem.weight, z, gradient
         (found,) = engine.together(loss.measure_parts(problem.offset, *here, engine))
         value, excess, size = found.tolist()

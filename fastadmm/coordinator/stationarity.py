@@ -90,7 +90,8 @@ def stationarities(problem: Problem, pull: np.ndarray) -> Talk[list[float]]:
 
 def intercept_part(problem: Problem, pull: np.ndarray, engine: Engine) -> float:
     """Squared derivative in the intercept, the sum of ``pull``; 0 where none is fitted."""
-    return float(engine.total(pull)) ** 2 if problem.fit_intercept else 0.0
+    total = float(engine.total(pull)) if problem.fit_intercept else 0.0
+    return total * total
 
 
 class Progress:

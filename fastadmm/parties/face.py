@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
+from fastadmm.blocks.deviations import column_deviations
 from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
@@ -43,6 +44,9 @@ Array = np.ndarray
 
 #: Answers grow to at most so many times what model and proposal are.
 _REACH = 1e6
+
+#: A gradient whose sum is at most this share of its absolute sum sums to zero but for rounding.
+_NO_SUM = 1e-9
 
 #: Most positions on a segment at which the regulariser is reported.
 _MOST_POSITIONS = 48
@@ -91,6 +95,9 @@ class FaceParty(SendsColumns, Answering):
     ----------
     span : DirectionSpan
         Of the directions sent. Column j is measured by its root mean square; by 1 where that is zero.
+    deviations, sizes : ndarray of shape (d,)
+        Of a party whose weights nothing bounds, not even a norm, standard deviations of its columns from
+        their means; and what it multiplies weights by to say how much columns contribute.
     """
 
     family = "proximal"
@@ -110,6 +117,7 @@ class FaceParty(SendsColumns, Answering):
         self.update, self.reason = choose_penalised(block, regularizer, constraint)
         width = block.shape[1]
         self.span = DirectionSpan(np.empty((0, width)), np.ones(width), self.penalty)
+        self.deviations = self.sizes = np.ones(width)
         self.metric: Array | None = None
         self._solver: XUpdate | None = None
         self._root = np.ones(0)
@@ -134,6 +142,9 @@ class FaceParty(SendsColumns, Answering):
         scale = np.sqrt(squares / max(1, self.block.whole_shape[0]))
         scale[scale == 0.0] = 1.0
         self.span = replace(self.span, scale=scale)
+        self.deviations = self.sizes = scale
+        if self._endless:
+            self.deviations = self.sizes = column_deviations(self.block, self.engine)
 
     @property
     def directions(self) -> Array:
@@ -197,7 +208,7 @@ class FaceParty(SendsColumns, Answering):
             conjugate there, ``dual_at_zero``, with a norm ``dual_free``, the largest :math:`\alpha \le 1`
             for which it is zero, and ``squared``, the squared prox-gradient map at y; where
             neither a square nor a set bounds the weights ``excess``, a bound of the conjugate at
-            :math:`-D_m^\top g` over weights whose size times their column's is at most 1.
+            :math:`-D_m^\top g` over weights with which no column contributes more than 1.
         """
         return self.answered(self.responded(gradient, model, proposal))
 
@@ -213,6 +224,7 @@ class FaceParty(SendsColumns, Answering):
         else:
             target = self._root * self.block.product(y, self.engine) - gradient / self._root
             new = solver.solve(target, scale, start, self.engine)
+        self._measure_by(gradient)
         return Response(x, y, end, slope, self._within_reach(x, y, new), proposal is not None)
 
     def answered(self, found: Response, sent: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -297,13 +309,13 @@ class FaceParty(SendsColumns, Answering):
         dict
             ``norm``, :math:`\Omega`; ``penalty``, :math:`\lambda W R_m`; ``length``, the Euclidean norm; and
             the model's face, as of :meth:`Face.values`; what the end crosses, as of :meth:`hold_crossed`;
-            where neither a square nor a set bounds the weights ``heaviest``, the largest size of a weight
-            times its column's.
+            where neither a square nor a set bounds the weights ``heaviest``, the most that a column
+            contributes, measured as for the last gradient.
         """
         x = self.weights(self._own(model))
         endless = self.penalty.homogeneous
         return {
-            **({"heaviest": float(np.abs(self.span.scale * x).max(initial=0.0))} if endless else {}),
+            **({"heaviest": float(np.abs(self.sizes * x).max(initial=0.0))} if endless else {}),
             "norm": float(self.penalty.regularizer.norm(x)),
             "penalty": float(self.penalty.value(x)),
             "length": float(np.linalg.norm(x)),
@@ -411,6 +423,20 @@ class FaceParty(SendsColumns, Answering):
         """
         return self.proved(self.block.transposed_product(gradient, self.engine), x)
 
+    @property
+    def _endless(self) -> bool:
+        """Whether nothing bounds the weights, not even a norm."""
+        return self.penalty.homogeneous and self.penalty.coefficients[0] == 0.0
+
+    def _measure_by(self, gradient: Array) -> None:
+        """Measure contributions from their means if a gradient of shape (N,) sums to zero, else from zero.
+
+        One that does proves the same for every intercept, which takes up the means.
+        """
+        if self._endless:
+            total, size = self.engine.total_and_size(gradient)
+            self.sizes = self.deviations if abs(total) <= _NO_SUM * size else self.span.scale
+
     def proved(self, slope: Array, y: Array) -> dict[str, Any]:
         """What the block's slope of a loss gradient, of shape (d,), proves at weights y."""
         scale = self.penalty.largest_scale(-slope)
@@ -418,7 +444,10 @@ class FaceParty(SendsColumns, Answering):
         moved = y - self.penalty.prox(y - slope, 1.0)
         more: dict[str, Any] = {}
         if self.penalty.homogeneous:
-            more["excess"] = self.penalty.excess(-slope, self.span.scale)
+            # What a constant column contributes is the intercept's.
+            varies = self.sizes > 0.0
+            pull = np.where(varies, -slope, 0.0)
+            more["excess"] = self.penalty.excess(pull, np.where(varies, self.sizes, 1.0))
         if (free := self.penalty.free_scale(-slope)) > 0.0:
             more["dual_free"] = float(free)
         return {
@@ -449,6 +478,8 @@ class FaceParty(SendsColumns, Answering):
 
     def export(self) -> dict[str, Array]:
         own = {"directions": self.directions, "scale": self.span.scale, "answer": self._answer}
+        if self._endless:
+            own.update(deviations=self.deviations, sizes=self.sizes)
         return own if self.metric is None else {**own, "metric": self.metric}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -456,5 +487,7 @@ class FaceParty(SendsColumns, Answering):
         scale = checked(saved, "scale", (d,))
         self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
         self._answer, self._faces = checked(saved, "answer", (d,)), {}
+        if "sizes" in saved:  # not in runs that began without them
+            self.deviations, self.sizes = (checked(saved, key, (d,)) for key in ("deviations", "sizes"))
         if "metric" in saved:
             self.set_metric(checked(saved, "metric", (n,)))

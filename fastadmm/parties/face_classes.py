@@ -76,7 +76,7 @@ class ClassFaceParty(OfClasses):
         first, *others = self.parts
         first.prepare()
         for part in others:
-            part.span = first.span
+            part.span, part.deviations, part.sizes = first.span, first.deviations, first.sizes
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if (one := _OF_ONE.get(name)) is None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ Array = np.ndarray
 _LEFT = 1e-10
 
 
-@dataclass(frozen=True)
-class Balanced:
+class Balanced(NamedTuple):
     r"""A dual vector next to a feasible one.
 
     Attributes
@@ -83,8 +81,8 @@ def balanced(
 
 
 def _roundings(u: Array, engine: Any, exact: bool) -> float:
-    n = engine.all_rows(len(u))
-    return levels(n) if exact else sum_roundings(n, engine.leaves(len(u)))
+    given = len(u), engine.leaves(len(u)), engine.all_rows(len(u))
+    return levels(given[1], given[0], given[2]) if exact else sum_roundings(*given)
 
 
 def _sums(u: Array, engine: Any, exact: bool) -> tuple[float, float]:
@@ -140,7 +138,7 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
             held[c, label == c] = -held[:, label == c].sum(axis=0)
         pool = pools(held)
         excess = pool.sum(axis=1)
-    k = levels(engine.all_rows(n)) if exact else sum_roundings(engine.all_rows(n), rows)
+    k = _roundings(problem.y, engine, exact)
     left = np.abs(excess).max() + gamma(k + classes) * size + own_error
     others = pool + np.diag(np.full(classes, np.inf))
     # What is left goes through one class with which all others share rows, in both directions.

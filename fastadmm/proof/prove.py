@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastadmm.kernels.proof_sums import proof_sums
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.claim import Claim, Proof, Within, relative_gap
+from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
 from fastadmm.proof.feasible import balanced
 from fastadmm.proof.reach import bounded_models
 from fastadmm.proof.rounding import UNIT, gamma, sum_roundings
@@ -39,8 +38,7 @@ Array = np.ndarray
 _OF_A_ROW = 40.0
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """The loss at a model, summed scaling.
 
     Attributes
@@ -59,8 +57,7 @@ class Value:
     sums: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Dual:
+class Dual(NamedTuple):
     """A dual vector, and what the rows say of it; summed scaling.
 
     Attributes
@@ -120,7 +117,7 @@ def prove(
     problem: Problem,
     weights: Sequence[Array],
     intercept: Any,
-    duals: Sequence[Array],
+    duals: Sequence[Array | None],
     engine: Any,
     asked: float,
     asked_absolute: float = 0.0,
@@ -134,8 +131,9 @@ def prove(
     weights : sequence of ndarray of shape (d_m,) or (d_m, C)
     intercept : float or ndarray of shape (C,)
         Of the problem's columns.
-    duals : sequence of ndarray of shape (N,) or (C N,)
-        Dual vectors beside the loss's gradient, which comes first where there is one; the best counts.
+    duals : sequence of ndarray of shape (N,) or (C N,), or None
+        Dual vectors, None for the loss's gradient at the model; the first that proves what is asked counts,
+        or else the best.
     engine : Engine
     asked, asked_absolute : float
         Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
@@ -149,8 +147,7 @@ def prove(
     bounds, reach = bounded_models(problem, engine)
     penalties = problem.penalties
     best: Proof | None = None
-    floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
-    for u in [None] * problem.loss.smooth + list(duals):
+    for u in duals:
         for exact in (False, True):
             dual = dual_of(problem, value, u, engine, exact)
             shares = [
@@ -166,13 +163,14 @@ def prove(
                 )
                 for block, penalty, x, bounded in zip(problem.blocks, penalties, weights, bounds)
             ]
-            proof = judge(problem, value, intercept, dual, shares, reach, engine, asked)
-            proof = proof.above(floor).judged(asked_absolute)
+            limits = asked, asked_absolute
+            proof = judge(problem, value, intercept, dual, shares, reach, engine, limits)
             best = proof if best is None else best.better(proof)
             if best.settled:
                 return best
-    assert best is not None, "a loss with kinks, and no dual vector"
-    return best
+    assert best is not None  # there is a dual vector
+    floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
+    return best.above(floor, asked_absolute)
 
 
 def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool) -> Dual:
@@ -189,17 +187,30 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
         Whether no pass is spared.
     """
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
-    given = value.gradient if u is None else u
-    own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, engine)
+    given, knots, leaves = (
+        value.gradient if u is None else u,
+        y if loss.of_residual else y[:0],
+        engine.leaves(len(y)),
+    )
+    told = (
+        value.total.reshape(shape),
+        value.z.reshape(shape),
+        knots,
+        problem.weight,
+        problem.offset.reshape(shape),
+    )
+
+    def sums(u: Array) -> list[float]:
+        return engine.sum_over_rows(proof_sums, leaves, (7,), u.reshape(shape), *told).tolist()
+
+    found = sums(given)
+    norms = math.sqrt(found[2]), math.sqrt(found[5])
+    own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
     error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
-    found = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
-    rows = [a.reshape(shape) for a in (found.u, value.total, value.z)]
-    knots = y if loss.of_residual else y[:0]
-    told = *rows, knots, problem.weight, problem.offset.reshape(shape)
-    sums = engine.sum_over_rows(proof_sums, engine.leaves(len(y)), (7,), *told).tolist()
-    norm = math.sqrt(sums[2])
-    eps = found.eps + (own / norm if u is None and norm > 0.0 else 0.0)
-    return Dual(found.u, u is None, found.cut, eps, own, sums[0], sums[1], *map(math.sqrt, sums[2:]))
+    near = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
+    found = found if near.u is given else sums(near.u)
+    eps = near.eps + (own / norms[0] if u is None and norms[0] > 0.0 else 0.0)
+    return Dual(near.u, u is None, near.cut, eps, own, found[0], found[1], *map(math.sqrt, found[2:]))
 
 
 def judge(
@@ -210,7 +221,7 @@ def judge(
     shares: Sequence[Share],
     reach: float,
     engine: Any,
-    asked: float,
+    limits: tuple[float, float],
 ) -> Proof:
     r"""Add up what the rows and the parties say of a model and a dual vector.
 
@@ -226,27 +237,26 @@ def judge(
     reach : float
         R, where nothing bounds the weights; else 0.
     engine : Engine
-    asked : float
-        As of :func:`prove`.
+    limits : (float, float)
+        ``asked`` and ``asked_absolute`` of :func:`prove`.
     """
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
-    k = gamma(sum_roundings(n, engine.leaves(len(problem.y))) + _OF_A_ROW)
+    here = len(problem.y)
+    k = gamma(sum_roundings(here, engine.leaves(here), n) + _OF_A_ROW)
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
-    weighed = sum(share.weighed for share in shares)
-    shift = dual.offset + math.sqrt(n) * float(np.linalg.norm(intercept))
-    off = gamma(widest) * (weighed + shift) if weighed or dual.offset else 0.0
+    weighed, wide = sum(share.weighed for share in shares), gamma(widest)
+    size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
+    off = wide * (weighed + dual.offset + math.sqrt(n) * size) if weighed or dual.offset else 0.0
     bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
     extra = dual.own * math.sqrt(n) + 1e-290
     objective = value.loss + sum(share.penalty for share in shares)
     slope = engine.norm(value.gradient) if loss.smooth and not dual.is_gradient else dual.norm
-    error = (
-        (k + gamma(widest)) * abs(objective) + extra + bend + (slope if loss.smooth else dual.weight) * off
-    )
+    error = (k + wide) * abs(objective) + extra + bend + (slope if loss.smooth else dual.weight) * off
 
     # Both passes must have read the same data and weights.
     twist = abs(dual.u_total + sum(share.inner for share in shares))
-    allowed = dual.norm * (gamma(widest) * weighed + k * dual.total)
+    allowed = dual.norm * (wide * weighed + k * dual.total)
     allowed += sum(share.inner_error for share in shares) + 1e-290
     reason = "" if twist <= 2.0 * allowed else "two passes over the columns disagree"
 
@@ -273,14 +283,14 @@ def judge(
 
     scale, free = min(share.scale for share in shares), min(share.free for share in shares)
     left, rounding = gap(scale, sum(share.at(scale) for share in shares) if scale > 0.0 else math.inf)
-    if 0.0 < free < scale and left > asked * abs(objective):
+    if 0.0 < free < scale and left > limits[0] * abs(objective):
         other = gap(free, sum(share.at_free_scale(free) for share in shares))
         scale, (left, rounding) = (scale, (left, rounding)) if left <= other[0] else (free, other)
     inside = math.inf
     if reach > 0.0 and scale < 1.0:
         inside, rounding = gap(1.0, sum(share.within for share in shares))
     rounding += sum(share.rounding for share in shares) + error
-    last = gamma(n + 8.0)  # of the sum of weights
+    last = gamma(256.0)  # of the sum of weights, which NumPy adds in pairs of blocks
     least, up = objective - error, (1.0 + last) / w
     bound, bound_within = ((least - one) / w - last * abs(least - one) / w for one in (left, inside))
     top = (objective + error) / w + last * abs(objective + error) / w
@@ -288,25 +298,15 @@ def judge(
     if math.isfinite(inside):
         within = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
     scaled = dual.u if scale == 1.0 or not scale > 0.0 else dual.u * scale
-    gap_relative = relative_gap(left * up, top, bound)
-    return Proof(
-        Claim.UNCERTIFIED,
-        asked,
-        objective / w,
-        top,
-        bound,
-        gap_relative,
-        left * up,
-        rounding * up,
-        within,
-        scaled,
-        reason,
-    )
+    numbers = top, bound, relative_gap(left * up, top, bound), left * up, rounding * up
+    return proof_of(limits, objective / w, numbers, within, scaled, reason)
 
 
 def _curvature(problem: Problem, value: Value, dual: Dual, off: float, engine: Any) -> float:
     """Largest second derivative of a row's loss, weight included, where z is off by at most so much."""
     loss = problem.loss
+    if loss.vector:
+        return 0.5 * dual.weight  # the largest eigenvalue of diag(p) - p p'
     if loss.gradient_lipschitz is not None:
         return loss.gradient_lipschitz * dual.weight  # no weight exceeds the norm of all
     if off == 0.0:

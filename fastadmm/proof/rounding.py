@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,27 +23,38 @@ __all__ = ["UNIT", "column_lengths", "gamma", "image_roundings", "levels", "sum_
 UNIT = 2.0**-53
 
 
+@lru_cache(maxsize=64)
+def _most_roundings(leaves: tuple[tuple[int, int], ...], n_here: int, n_rows: int) -> float:
+    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
+
+
 def gamma(k: float) -> float:
     r""":math:`\gamma_k`, for k roundings."""
     return k * UNIT / (1.0 - k * UNIT)
 
 
-def levels(n_rows: int) -> float:
-    """Additions that a leaf's sum goes through in the tree at most, with a few more operations."""
-    return math.log2(n_rows + 1.0) + 8.0
+def levels(leaves: Sequence[tuple[int, int]], n_here: int, n_rows: int) -> float:
+    """Additions that a leaf's sum goes through in the tree at most, with a few more operations.
+
+    Parameters
+    ----------
+    leaves : sequence of (int, int)
+        Of the rows that are here.
+    n_here, n_rows : int
+        Rows here, and of all workers.
+    """
+    return math.ceil(math.log2(len(leaves) * n_rows / n_here)) + 3.0
 
 
-def sum_roundings(n_rows: int, leaves: Sequence[tuple[int, int]]) -> float:
+def sum_roundings(n_here: int, leaves: Sequence[tuple[int, int]], n_rows: int) -> float:
     """Roundings that a term of a sum over rows goes through at most: its leaf's, and those of the tree.
 
     Parameters
     ----------
-    n_rows : int
-        Of all workers.
-    leaves : sequence of (int, int)
-        Of the rows that are here.
+    n_here, leaves, n_rows
+        As of :func:`levels`.
     """
-    return max(stop - start for start, stop in leaves) + levels(n_rows)
+    return _most_roundings(tuple(leaves), n_here, n_rows)
 
 
 def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> float:
@@ -57,14 +69,13 @@ def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> floa
     """
     n, d = block.shape
     rows = engine.all_rows(n)
-    if compensated:
-        return levels(rows) + rows * rows * UNIT
     entries = block.density * rows
-    return sum_roundings(rows, engine.leaves(n, entries * d, entries))
+    leaves = engine.leaves(n, entries * d, entries)
+    return levels(leaves, n, rows) + rows * rows * UNIT if compensated else sum_roundings(n, leaves, rows)
 
 
-def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
-    r"""Upper bounds of the norms of a block's columns, of shape (d,).
+def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> Any:
+    r"""Upper bounds of the norms of a block's columns, of shape (d,), or one for all.
 
     Parameters
     ----------
@@ -74,7 +85,7 @@ def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
         known: :math:`\sqrt N \max_{ij} |D_{ij}|`.
     engine : Engine
     """
-    n, d = block.whole_shape
+    n, _ = block.whole_shape
     if not exact and math.isfinite(block.largest):
-        return np.full(d, math.sqrt(n) * block.largest * (1.0 + gamma(4)))
+        return math.sqrt(n) * block.largest * (1.0 + gamma(4))
     return np.sqrt(block.column_squares(engine)) * (1.0 + gamma(n + 4))

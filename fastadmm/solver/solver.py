@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
+from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.proof.claim import Claim, Proof
 from fastadmm.proof.prove import prove
@@ -31,6 +32,7 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.kept_model import KeptModel, LowestModel
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.row_state import with_rows
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
@@ -43,6 +45,9 @@ _ROUNDING = 1e-13
 #: Share of the wanted gap that the best weights of all columns are found to; and of the present one, by which
 #: they have to be lower where they do not end the run.
 _CLOSER, _WORTH = 0.5, 0.1
+
+#: From so many rounds on, after twice as many and so on, a run looks whether it could have ended.
+_MANY_ROUNDS = 128
 
 #: What the wanted gap of rounds is multiplied by if the proof finds less than they claimed.
 _TIGHTER = 0.25
@@ -85,13 +90,24 @@ class Solver(Run):
         early: EarlyStopping | None = None,
         driver: Driver | None = None,
     ) -> None:
+        self.options = options or SolverOptions()
+        self.engine = engine or Engine(self.options.n_threads)
+        self.centring: Centring | None = None
+        if driver is None:
+            self.centring = centring_of(problem, self.engine)
+        if self.centring is not None:
+            problem = self.centring.problem(problem)
+            early = None if early is None else replace(early, rows=self.centring.rows(early.rows))
+            start = (
+                None
+                if start is None
+                else replace(start, intercept=self._inner(start.weights, start.intercept))
+            )
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
         self.lowest: LowestModel | None = None
         self.start = None if start is None else check_start(start, problem)
-        self.options = options or SolverOptions()
         self.sums_only = self.options.secrecy == "sums"
-        self.engine = engine or Engine(self.options.n_threads)
         elsewhere = driver is not None and not driver.local
         self.scheme, self._reason = choose_scheme(self.options, problem.traits)
         self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
@@ -126,7 +142,17 @@ class Solver(Run):
     @property
     def intercept(self) -> Any:
         """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
-        return self.method.intercept
+        if self.centring is None:
+            return self.method.intercept
+        return self._outer(self.method.weights(), self.method.intercept)
+
+    def _inner(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
+        """The intercept for centred columns, of a model of the columns themselves."""
+        return intercept if self.centring is None else intercept + self.centring.shift(weights)
+
+    def _outer(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
+        """Inverse of :meth:`_inner`."""
+        return intercept if self.centring is None else intercept - self.centring.shift(weights)
 
     @property
     def coordinator(self) -> Any:
@@ -233,7 +259,9 @@ class Solver(Run):
     def _is_to_be_proved(self, record: RoundRecord) -> bool:
         """Whether a round is the last, as far as rounds know."""
         due = self._claims(record) and self.attempts.are_due(record.round)
-        return due or self._limit(record) is not None
+        # A proof may know better than the bound of rounds; it costs some passes.
+        again = record.round >= _MANY_ROUNDS and record.round & (record.round - 1) == 0
+        return due or again or self._limit(record) is not None
 
     def _claims(self, record: RoundRecord) -> bool:
         """Whether rounds have found what was asked for, or what double precision resolves of the start.
@@ -251,7 +279,8 @@ class Solver(Run):
         """
         claims = self._claims(record)
         with self.engine.limited():
-            proof = self.prove(self.method.weights(), self.method.intercept)
+            weights = self.method.weights()
+            proof = self.prove(weights, self._outer(weights, self.method.intercept))
             if claims and not proof.settled:
                 self.attempts.failed(proof, record.round)
                 self.bound.value = proof.bound
@@ -262,15 +291,24 @@ class Solver(Run):
         return told_by(proof, record)
 
     def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
-        """What is proved of a model; arguments as of :func:`fastadmm.proof.prove.prove`."""
-        known = [self.method.witness, self._path_dual, None if self.proof is None else self.proof.dual]
-        duals = [u for u in known if u is not None]
-        if not (duals or self.problem.loss.smooth):
-            duals.append(np.zeros(self.problem.message_size))  # the loss's own least value
-        options = self.options
+        """What is proved of a model as it is written; arguments as of :func:`fastadmm.proof.prove.prove`."""
+        smooth, before = self.problem.loss.smooth, None if self.proof is None else self.proof.dual
+        known = [u for u in (self.method.witness, self._path_dual, before) if u is not None]
+        if not (known or smooth):
+            known.append(np.zeros(self.problem.message_size))  # the loss's own least value
+        inner = self._inner(weights, intercept)
+        asked = self.options.gap, self.options.gap_absolute
         with self.engine.limited():
-            return prove(
-                self.problem, weights, intercept, duals, self.engine, options.gap, options.gap_absolute
+            duals: list[np.ndarray | None] = [*[None] * smooth, *known]
+            proof = prove(self.problem, weights, inner, duals, self.engine, *asked)
+            if proof.settled or not self.options.gap > 0.0:
+                return proof
+            near = None if smooth else known[0]
+            u = refined_dual(self.problem, weights, inner, near, self.engine)
+            return (
+                proof
+                if u is None
+                else proof.better(prove(self.problem, weights, inner, [u], self.engine, *asked))
             )
 
     def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
@@ -351,7 +389,7 @@ class Solver(Run):
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
         scores = yield from self.method.scores("train" if rows.blocks is self.problem.blocks else name)
-        return predictor_of(rows, scores, self.intercept, self.problem.loss, self.engine)
+        return predictor_of(rows, scores, self.method.intercept, self.problem.loss, self.engine)
 
     def finishing(self, model_id: str, kept: bool) -> Talk[list[Any]]:
         """Let every party elsewhere write its part of the model; the means of their contributions.
@@ -484,7 +522,8 @@ class Solver(Run):
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
             if self._is_to_be_proved(self.last_record):  # nothing proved is taken over
-                self.proof = self.prove(self.method.weights(), self.method.intercept)
+                weights = self.method.weights()
+                self.proof = self.prove(weights, self._outer(weights, self.method.intercept))
                 self.proof_round = self.n_rounds
 
     def _check_restored(self, claimed: float) -> None:
@@ -519,7 +558,7 @@ class Solver(Run):
         if kept is None or kept.record is None:
             return None
         weights, record = [np.array(w) for w in kept.weights], kept.record
-        return weights, kept.intercept, record
+        return weights, self._outer(weights, kept.intercept), record
 
     @property
     def _lower(self) -> LowestModel | None:
@@ -529,6 +568,13 @@ class Solver(Run):
             return None
         ends = self.proof is not None and self.proof.settled and self.proof_round == last.round
         return lowest if lowest.record.objective < last.objective and not ends else None
+
+    def means(self, weights: list[np.ndarray]) -> np.ndarray:
+        found = super().means(weights)
+        if self.centring is None:
+            return found
+        pairs = zip(self.centring.centres, weights, strict=True)
+        return found + np.array([0.0 * x.sum(axis=0) if c is None else c @ x for c, x in pairs])
 
     def spill(self, directory: Path) -> None:
         self.method.spill(directory)

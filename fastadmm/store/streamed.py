@@ -8,6 +8,7 @@ results are those of the block in memory, to the last bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -64,6 +65,8 @@ class StreamedDense(DenseBlock):
 
     in_memory = False
     entries: np.ndarray | None = None
+    #: Subtracted from the columns as they are read.
+    centre: np.ndarray | None = None
 
     def __init__(self, party: PartyData, pool: BufferPool | None = None) -> None:
         self.shape = (party.n_samples, party.n_features)
@@ -78,6 +81,16 @@ class StreamedDense(DenseBlock):
         own = copy(self)
         own.shape, own._first = (stop - start, self.shape[1]), self._first + start
         return own
+
+    def centred(self, centre: np.ndarray) -> StreamedDense:
+        made = copy(self)
+        made.centre, made.largest = centre, math.inf
+        return made
+
+    @property
+    def _direct(self) -> bool:
+        """Whether kernels read the file themselves."""
+        return self.stream.direct and self.centre is None
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         d = self.shape[1]
@@ -97,7 +110,10 @@ class StreamedDense(DenseBlock):
             self.stream.read("X", *self._in_file(part), stored)
             if values is not stored:
                 values[:] = stored
-            return _multiply(values, self.factor).reshape(-1, d)
+            found = _multiply(values, self.factor).reshape(-1, d)
+            if self.centre is not None:
+                found -= self.centre
+            return found
 
         return self.stream.tiles(ranges, size, read, lambda part: self._advise(self._in_file(part)))
 
@@ -138,7 +154,7 @@ class StreamedDense(DenseBlock):
             self.stream.run(batches, place, kernel, self._advise)
 
     def product_into(self, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
-        if not self.stream.direct:
+        if not self._direct:
             super().product_into(x, out, engine)
             return
         from fastadmm.kernels.file_rows import dense_product_from_file
@@ -154,7 +170,7 @@ class StreamedDense(DenseBlock):
         engine.by_leaf(work, self._leaves(engine))
 
     def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
-        if not self.stream.direct:
+        if not self._direct:
             return super().transposed_products(vectors, engine)
         from fastadmm.kernels.file_rows import dense_transposed_from_file
 

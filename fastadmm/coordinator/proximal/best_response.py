@@ -55,7 +55,7 @@ class BestResponse:
     dual : DualShare
     excess : float or None
         Of a party whose weights no square and no set bounds: what the gradient still gains over the norm with
-        weights of size 1, times the columns' sizes.
+        weights with which no column contributes more than 1.
     squared : float
         Squared prox-gradient map at the proposal: how far it is from this party's optimality.
     """

@@ -22,12 +22,13 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.barrier import PenaltyBarrier, Square
 from fastadmm.coordinator.proximal.path_rows import ClassRows, PredictorRows
+from fastadmm.coordinator.proximal.reach import reach_of
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["MOST_GROWTH", "PathEnd", "follow_central_path"]
+__all__ = ["PathEnd", "follow_central_path"]
 
 Array = np.ndarray
 
@@ -45,9 +46,6 @@ _ROUNDING = 1e-14
 
 #: Of whole steps of Newton's method one promises at most this share of what the last did.
 _FALLS = 0.99
-
-#: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
-MOST_GROWTH = 1000.0
 
 #: Least pivot of a scaled system whose digits are good for a step.
 _SOUND = 1e-5
@@ -167,6 +165,10 @@ class _Path:
         # Parties whose weights nothing bounds, not even a norm.
         self.endless = [m for m, p in enumerate(self.penalties) if p.homogeneous and p.coefficients[0] == 0.0]
         self.n_steps, self.ahead = 0, np.zeros(problem.message_size)
+        if self.endless:
+            self.reach, apart = reach_of(problem, engine), values - values.mean(axis=0) * bool(self.rows.lead)
+            varies = (values != values[0]).any(axis=0) if self.rows.lead else values.any(axis=0)
+            self.deviations = np.tile(np.sqrt((apart * apart).mean(axis=0)) * varies, classes)
 
     def follow(self, wanted: float, smallest: float, least: float) -> PathEnd:
         x, b = self.penalty.inside(0.1 / (self.size * math.sqrt(self.d))), self.rows.none
@@ -245,13 +247,16 @@ class _Path:
         return rows.balanced(dual, h)
 
     def _within(self, dual: Array, slope: Array, shares: list[DualShare], x: Array) -> float:
-        """What a gradient proves among models in which no column contributes far more than the heaviest."""
-        parts = np.abs(x * self.size)
-        reach = MOST_GROWTH * max(float(parts[self.cuts[m]].max(initial=0.0)) for m in self.endless)
-        own = list(shares)
+        """What a gradient proves among models in which no column contributes more than the reach."""
+        own, varies = list(shares), self.deviations > 0.0
         for m in self.endless:
-            cut = self.cuts[m]
-            own[m] = DualShare(1.0, reach * self.penalties[m].excess(-slope[cut], self.size[cut]), 0.0)
+            cut, size = self.cuts[m], self.deviations[self.cuts[m]]
+            if (np.abs(x[cut]) * size > self.reach).any():
+                return -math.inf
+            # What a constant column contributes is the intercept's.
+            pull = np.where(varies[cut], -slope[cut], 0.0)
+            most = self.reach * self.penalties[m].excess(pull, np.where(varies[cut], size, 1.0))
+            own[m] = DualShare(1.0, most, 0.0)
         return bound_from_shares(self.problem, dual, own, self.engine)
 
     def centred(self, x: Array, b: Any, mu: float) -> tuple[Array, Any, int, bool]:

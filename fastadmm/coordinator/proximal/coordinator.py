@@ -142,7 +142,7 @@ class ProximalCoordinator:
     penalties, lengths : ndarray of shape (M,)
         :math:`\lambda W R_m` and the Euclidean norm of each party's part of the model.
     heaviest : float
-        The largest size of a weight of the model times its column's, of parties whose weights nothing bounds.
+        The most that a column contributes to the model, of parties whose weights nothing bounds.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -259,11 +259,7 @@ class ProximalCoordinator:
             return PrimalValue(place.loss, place.gradient, np.zeros(problem.n_outputs), True)
         if place is None:
             return primal_value(problem, point.total, start, self.engine)
-        gradient = place.gradient
-        if problem.fit_intercept:  # which is written to
-            gradient = np.empty_like(gradient)
-            self.engine.copy(place.gradient, gradient)
-        known = place.loss, gradient, place.sums
+        known = place.loss, place.gradient, place.sums
         return primal_value(problem, point.total, place.intercept, self.engine, known)
 
     def _of_part(self, m: int, v: Array) -> Array:

@@ -53,7 +53,8 @@ def loss_alone(problem: Problem) -> SomeRows:
 
 def of_promise(promised: float, objective: float) -> float:
     """The goal, as of :func:`minimise_over_all_columns`, that a last step reaches which promises so much."""
-    return math.sqrt(promised * abs(objective)) / _OF_GAP
+    # The root of a product, of which neither the product nor a square of the root need be a double.
+    return math.sqrt(max(promised, 0.0)) * math.sqrt(abs(objective)) / _OF_GAP
 
 
 def minimise_over_all_columns(
@@ -95,7 +96,7 @@ def minimise_over_all_columns(
 
     def is_last(here: Here, promised: float) -> bool:
         """Whether the gap is small: it may be linear in slopes, whose squares steps gain."""
-        return promised * whole(here) <= (_OF_GAP * goal) ** 2
+        return of_promise(promised, whole(here)) <= goal
 
     def moved(here: Here) -> tuple[Array, Array, float]:
         """Where the parabola is least, the step there, and the decrease that it promises."""
@@ -108,7 +109,7 @@ def minimise_over_all_columns(
             step = np.append(np.full(lead, rise), x - c)
             promised = -change_along(here.slope, step, c, x, l1, l2)
             asked = max(_INEXACT * math.sqrt(max(promised, 0.0) / value), finest)
-            if tolerance <= _AS_GOOD * asked:
+            if not tolerance > _AS_GOOD * asked:  # nor where rounding leaves no number to promise
                 return x, step, promised
             tolerance = asked
 

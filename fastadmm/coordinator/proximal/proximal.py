@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
-from fastadmm.coordinator.proximal.central_path import MOST_GROWTH
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
+from fastadmm.coordinator.proximal.reach import reach_of
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
@@ -198,18 +199,24 @@ class ProximalMethod(Method):
     def _bound_within(self, answers: Sequence[BestResponse]) -> float:
         """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
 
-        A norm bounds them too. But of columns that are large for their lambda, what rounding leaves of the
-        gradient outweighs it, so where that bound stalls this one counts.
+        It counts while the model is one of these. A norm bounds weights too. But of columns that are large
+        for their lambda, what rounding leaves of the gradient outweighs it, so where that bound stalls this
+        one counts.
         """
-        reach = MOST_GROWTH * self.coordinator.heaviest
         norm = self.problem.party_regularizers[0].shares[0] > 0.0
-        if reach == 0.0 or (norm and self.watch.n_stalls == 0):
+        if (norm and self.watch.n_stalls == 0) or all(answer.excess is None for answer in answers):
+            return -math.inf
+        if self.coordinator.heaviest > self._reach:
             return -math.inf
         shares = [
-            answer.dual if answer.excess is None else DualShare(1.0, reach * answer.excess, 0.0)
+            answer.dual if answer.excess is None else DualShare(1.0, self._reach * answer.excess, 0.0)
             for answer in answers
         ]
         return bound_from_shares(self.problem, self.coordinator.sent, shares, self.engine)
+
+    @cached_property
+    def _reach(self) -> float:
+        return reach_of(self.problem, self.engine)
 
     @property
     def intercept(self) -> Any:

@@ -131,7 +131,7 @@ class FewRows:
             return
         gained = products[known:]
         if len(gained):
-            self.size = float(gained @ gained) / left**2
+            self.size = float(gained @ gained) / (left * left)
         self.asked = np.vstack([self.asked, new / left])
         self.images = np.vstack([self.images, image / left])
 

@@ -339,7 +339,7 @@ class OverStackedRows(SubspaceMethod):
             return False
         pairs = zip(self.problem.blocks, self.weights())
         move = _LAST_DIGITS * sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
-        return 0.5 * self._curvature(move) * move**2 <= NOTHING * abs(self.coordinator.point.loss)
+        return 0.5 * self._curvature(move) * move * move <= NOTHING * abs(self.coordinator.point.loss)
 
     def _curvature(self, move: float) -> float:
         """Bound on the summed curvature while predictors move by at most ``move``; infinity if unknown."""

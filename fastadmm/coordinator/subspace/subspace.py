@@ -244,6 +244,8 @@ class SubspaceCoordinator:
             else None
         )
         primal = primal_value(self.problem, point.total, intercept, self.engine, known)
+        if primal.gradient is not point.gradient:
+            point.products = None  # those of another intercept's gradient
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
         point.sums = primal.sums
         self.primal, self.repaired = primal, False
@@ -813,11 +815,12 @@ class SubspaceMethod(Method):
             coordinator.point = coordinator.minimise(enough)
         found = coordinator.point
         primal = coordinator.start(found.intercept)
-        if found.products is not None and primal.gradient is found.gradient:
-            residual = found.products + self.problem.regularization * found.coefficients
-            ends = accumulate(block.shape[1] for block in self.problem.blocks)
-            for party, (begin, end) in zip(self.parties, pairwise([0, *ends])):
-                party.know(primal.gradient, residual[begin:end])
+        # If the intercept moved the gradient, one pass over all columns costs less than one per party.
+        products = coordinator._slopes(primal.gradient) if found.products is None else found.products
+        residual = products + self.problem.regularization * found.coefficients
+        ends = accumulate(block.shape[1] for block in self.problem.blocks)
+        for party, (begin, end) in zip(self.parties, pairwise([0, *ends])):
+            party.know(primal.gradient, residual[begin:end])
 
     def _at_start(self, point: SpanPoint) -> None:
         """Hook for subclasses: called with the point that :meth:`begin_at` found."""

@@ -1,0 +1,103 @@
+"""Few rows: no scheme's lower bound is above what another scheme reaches."""
+
+import numpy as np
+import pytest
+from fastadmm import SolverOptions, make_problem, solve
+from fastadmm.coordinator.certificate import primal_value
+from fastadmm.engine.engine import Engine
+from fastadmm.solver.loop import run_rounds
+from fastadmm.solver.solver import Solver
+
+#: What rounding may make of a bound, relative to the objective or to that of zero weights.
+ROUNDING = 1e-11
+
+WAYS = [
+    {"scheme": "auto"},
+    {"scheme": "subspace", "directions": "one"},
+    {"scheme": "subspace", "directions": "both"},
+    {"scheme": "proximal"},
+]
+
+
+def fitted(given, **options):
+    """Proved bound, objective of the returned weights and objective of zero weights, per mean loss."""
+    solver = Solver(make_problem(**given), SolverOptions(max_rounds=300, n_threads=1, **options))
+    found = run_rounds(solver)
+    objective = solver._objective_of(found.weights, found.intercept)
+    return solver.bound.value, objective, solver.divergence.start
+
+
+def check(given):
+    found = [fitted(given, **way) for way in WAYS]
+    least = min(objective for _, objective, _ in found)
+    for way, (bound, _, start) in zip(WAYS, found):
+        assert bound <= least + ROUNDING * max(least, 1e-5 * start), way
+
+
+def small_problem(seed, losses):
+    """A random problem of 4 to 50 rows, often of zeros and ones, with an intercept."""
+    random = np.random.default_rng(seed)
+    n, d = int(random.integers(4, 51)), int(random.integers(1, 5))
+    loss = str(random.choice(losses))
+    x = random.normal(size=(n, d))
+    if random.random() < 0.6:
+        x = (random.random((n, d)) < random.choice([0.15, 0.3, 0.5])).astype(float)
+    z = x @ random.normal(size=d) + random.normal(size=n)
+    y = {"huber": z, "poisson": np.round(np.exp(np.clip(z, -3.0, 3.0)))}.get(
+        loss, (random.random(n) < 0.4).astype(float)
+    )
+    y[:2] = 0.0, 1.0
+    given = {"y": y, "loss": loss, "lam": 10.0 ** random.uniform(-5.0, 0.0)}
+    given["blocks"] = np.array_split(x, min(d, int(random.integers(1, 4))), axis=1)
+    if random.random() < 0.3:
+        given["sample_weight"] = random.uniform(0.1, 3.0, size=n)
+    if random.random() < 0.3:
+        given["offset"] = random.normal(size=n)
+    return given
+
+
+def test_six_rows():
+    x = np.zeros((6, 2))
+    x[0], y = 1.0, np.array([0.0, 1.0, 1.0, 1.0, 1.0, 0.0])
+    given = {"blocks": [x[:, :1], x[:, 1:]], "y": y, "loss": "smoothed_hinge", "lam": 0.1}
+    check(given)
+    for way in WAYS:
+        assert fitted(given, **way)[1] == pytest.approx(0.28484848484848485, rel=2e-6)
+
+
+@pytest.mark.parametrize(
+    "losses", [["huber", "smoothed_hinge", "squared_hinge"], ["logistic", "poisson"]], ids=["bends", "smooth"]
+)
+def test_no_bound_is_above_the_objective_of_another_scheme(losses):
+    for seed in range(120):
+        check(small_problem(seed, losses))
+
+
+def test_a_known_gradient_stays_as_it_is():
+    # Products of the columns with it may be known, by this very array.
+    random, engine = np.random.default_rng(3), Engine(1)
+    y = (random.random(40) < 0.4).astype(float)
+    problem = make_problem([random.normal(size=(40, 2))], y)
+    total, gradient = random.normal(size=40), np.empty(40)
+    best = primal_value(problem, total, 0.0, engine)
+    z = total + best.intercept + 1e-3
+    value = problem.loss.evaluate(z, y, problem.weight, gradient, engine)
+    before, sums = gradient.copy(), engine.total_and_size(gradient)
+    known = value, gradient, (float(sums[0]), float(sums[1]))
+    found = primal_value(problem, total, best.intercept + 1e-3, engine, known)
+    assert found.intercept == pytest.approx(best.intercept, abs=1e-12)
+    assert found.gradient is not gradient
+    assert np.array_equal(gradient, before)
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "l2"])
+@pytest.mark.parametrize(("of_columns", "of_targets"), [(1.0, 1e150), (1e150, 1.0), (1e150, 1e150)])
+def test_huge_numbers_are_fitted(of_columns, of_targets, regularizer):
+    random = np.random.default_rng(0)
+    x, noise = random.normal(size=(40, 4)), 0.1 * random.normal(size=40)
+    y = (x @ np.array([1.0, -1.0, 0.5, 0.0]) + noise) * of_targets
+    blocks = [x[:, :2] * of_columns, x[:, 2:] * of_columns]
+    for scheme in ["auto", "proximal"]:
+        problem = make_problem(blocks, y, loss="squared", regularizer=regularizer, lam=1e-3)
+        found = solve(problem, SolverOptions(scheme=scheme, max_rounds=50))
+        assert found.objective <= 0.006 * of_targets**2
