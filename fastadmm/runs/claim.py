@@ -284,9 +284,10 @@ def _weights_of(directory: Path) -> str | None:
 def _line(statement: Mapping[str, Any]) -> str:
     claim, within = statement["claim"], statement.get("within") or {}
     if claim == "certified_within":
+        reach, gap = within.get("reach", 0.0), within.get("gap", math.inf)
         return (
-            f"certified among models in which no column contributes more than {within.get('reach', 0):.4g} "
-            f"deviations to the predictor: relative duality gap {within.get('gap', math.inf):.2e}"
+            "certified among models in which a standard deviation of no column contributes more than "
+            f"{reach:.4g} to the predictor: relative duality gap {gap:.2e}"
         )
     if claim == "contradiction":
         return "the proof contradicts itself: nothing is claimed; please report it"

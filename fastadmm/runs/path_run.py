@@ -266,7 +266,7 @@ def _write_csv(path: Path, table: dict[str, Any]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*columns, "chosen"])
         for j, row in enumerate(table["values"]):
-            cells = [repr(row[name]) if isinstance(row[name], float) else row[name] for name in columns]
+            cells = [repr(float(v)) if isinstance(v := row[name], float) else v for name in columns]
             writer.writerow([*("" if cell is None else cell for cell in cells), int(j == table["chosen"])])
 
 
@@ -413,7 +413,7 @@ class StoredFits:
             document = {
                 "loss": fit.loss,
                 "gap": fit.gap,
-                "certified": fit.certified,
+                "certified": bool(fit.certified),
                 "rounds": fit.n_rounds,
             }
             self._write(name, document, fit.weights, fit.intercept)
