@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -214,6 +214,10 @@ class FeatureBlock(ABC):
     @abstractmethod
     def kernel_gram(self) -> Array:
         """Kernel side ``D D.T`` of shape (N, N)."""
+
+    def find_largest(self, engine: Engine) -> float:
+        """Largest absolute value of the entries, in one pass over all of them."""
+        raise TypeError(f"{type(self).__name__}: nobody has looked for the largest entry")
 
     @abstractmethod
     def column_squares(self, engine: Engine) -> Array:
@@ -437,6 +441,9 @@ class DenseBlock(FeatureBlock):
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
+
+    def find_largest(self, engine: Engine) -> float:
+        return _largest_of_tiles(self, lambda tile: tile, engine)
 
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.dense_products import dense_column_squares
@@ -738,6 +745,9 @@ class CSRBlock(FeatureBlock):
 
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: (a @ matrix(b).T).toarray(), matrix)
 
+    def find_largest(self, engine: Engine) -> float:
+        return _largest_of_tiles(self, lambda tile: tile[2][int(tile[0][0]) : int(tile[0][-1])], engine)
+
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_column_squares
 
@@ -863,6 +873,12 @@ def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> 
     if block.shape[0] == 0 or block.shape[1] == 0:
         raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
     return block
+
+
+def _largest_of_tiles(block: Any, values: Callable[[Any], Array], engine: Engine) -> float:
+    """Largest absolute value in the tiles of all workers' rows."""
+    own = max(_largest(values(tile)) for _, tile in block.tiles((0, block.shape[0])))
+    return float(engine.each_largest([np.array([own])])[0])
 
 
 def _largest(values: Array) -> float:

@@ -57,22 +57,29 @@ class Centring:
         pairs = zip(blocks, self.centres, strict=True)
         return [block if c is None else block.centred(c) for block, c in pairs]
 
-    def shift(self, weights: Sequence[Array]) -> Any:
-        """What the constants contribute, correctly rounded: a float, or an array of shape (C,).
+    def shifted(self, weights: Sequence[Array], intercept: Any, sign: float) -> Any:
+        """An intercept with what the constants contribute times a sign, rounded once.
 
         Parameters
         ----------
         weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+        intercept : float or ndarray of shape (C,)
+            With sign 1 that of the columns themselves, with -1 that of centred ones.
+        sign : {1.0, -1.0}
+
+        Returns
+        -------
+        float or ndarray of shape (C,)
         """
-        far = [(c, x) for c, x in zip(self.centres, weights, strict=True) if c is not None]
-        if far[0][1].ndim == 1:
-            return _exact_sum([(c, x) for c, x in far])
-        return np.array([_exact_sum([(c, x[:, k]) for c, x in far]) for k in range(far[0][1].shape[1])])
+        far = [(sign * c, x) for c, x in zip(self.centres, weights, strict=True) if c is not None]
+        if np.ndim(intercept) == 0:
+            return _exact_sum(far, float(intercept))
+        return np.array([_exact_sum([(c, x[:, k]) for c, x in far], b) for k, b in enumerate(intercept)])
 
 
-def _exact_sum(pairs: Sequence[tuple[Array, Array]]) -> float:
-    """Sum of the products of pairs of arrays (d,), rounded once."""
-    terms: list[float] = []
+def _exact_sum(pairs: Sequence[tuple[Array, Array]], first: float) -> float:
+    """Sum of a number and the products of pairs of arrays (d,), rounded once."""
+    terms = [first]
     for a, b in pairs:
         high = a * b
         # Products of halves of 26 bits are exact: Dekker's.

@@ -34,6 +34,9 @@ __all__ = ["Dual", "Value", "dual_of", "judge", "prove", "value_at"]
 
 Array = np.ndarray
 
+#: Root of the least normal double.
+_LEAST = 2.0**-511
+
 #: Roundings of one row's loss or conjugate, relative to it: a few operations, exp and log to a few ulp.
 _OF_A_ROW = 40.0
 
@@ -170,7 +173,9 @@ def prove(
                 return best
     assert best is not None  # there is a dual vector
     floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
-    return best.above(floor, asked_absolute)
+    here = len(problem.y)
+    k = sum_roundings(here, engine.leaves(here), engine.all_rows(here)) + _OF_A_ROW
+    return best.above(floor - gamma(k + 256.0) * abs(floor), asked_absolute)
 
 
 def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool) -> Dual:
@@ -206,11 +211,16 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     found = sums(given)
     norms = math.sqrt(found[2]), math.sqrt(found[5])
     own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
+    if found[2] == 0.0 and not given.any():
+        own, u = 0.0, given  # zero itself is feasible, and no gradient
     error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
     near = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
     found = found if near.u is given else sums(near.u)
-    eps = near.eps + (own / norms[0] if u is None and norms[0] > 0.0 else 0.0)
-    return Dual(near.u, u is None, near.cut, eps, own, found[0], found[1], *map(math.sqrt, found[2:]))
+    # Squares below the least double vanish: no norm is less than theirs.
+    least = math.sqrt(engine.all_rows(given.size)) * _LEAST
+    norm, *others = (math.sqrt(square) + least for square in found[2:])
+    eps = near.eps + (own / norm if u is None else 0.0)
+    return Dual(near.u, u is None, near.cut, eps, own, found[0], found[1], norm, *others)
 
 
 def judge(
@@ -247,9 +257,10 @@ def judge(
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
     weighed, wide = sum(share.weighed for share in shares), gamma(widest)
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
-    off = wide * (weighed + dual.offset + math.sqrt(n) * size) if weighed or dual.offset else 0.0
+    summed = weighed > 0.0 or bool(problem.offset.any())  # else z is the intercept itself
+    off = wide * (weighed + dual.offset + math.sqrt(n) * size) if summed else 0.0
     bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
-    extra = dual.own * math.sqrt(n) + 1e-290
+    extra = dual.own * math.sqrt(n)
     objective = value.loss + sum(share.penalty for share in shares)
     slope = engine.norm(value.gradient) if loss.smooth and not dual.is_gradient else dual.norm
     error = (k + wide) * abs(objective) + extra + bend + (slope if loss.smooth else dual.weight) * off

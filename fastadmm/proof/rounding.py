@@ -86,6 +86,8 @@ def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> Any:
     engine : Engine
     """
     n, _ = block.whole_shape
-    if not exact and math.isfinite(block.largest):
+    if not exact:
+        if not math.isfinite(block.largest):
+            block.largest = block.find_largest(engine)
         return math.sqrt(n) * block.largest * (1.0 + gamma(4))
     return np.sqrt(block.column_squares(engine)) * (1.0 + gamma(n + 4))

@@ -148,11 +148,11 @@ class Solver(Run):
 
     def _inner(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
         """The intercept for centred columns, of a model of the columns themselves."""
-        return intercept if self.centring is None else intercept + self.centring.shift(weights)
+        return intercept if self.centring is None else self.centring.shifted(weights, intercept, 1.0)
 
     def _outer(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
         """Inverse of :meth:`_inner`."""
-        return intercept if self.centring is None else intercept - self.centring.shift(weights)
+        return intercept if self.centring is None else self.centring.shifted(weights, intercept, -1.0)
 
     @property
     def coordinator(self) -> Any:
