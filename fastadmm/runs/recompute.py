@@ -96,7 +96,9 @@ def recompute(
         return most if INF in each else min(most, loss + num.sum(each))
 
     level = rows.y - rows.offset
-    spread = math.sqrt(float(np.mean(np.square(level - np.mean(level) * fitted))))
+    apart = level - np.mean(level) * fitted
+    largest = float(np.abs(apart).max()) or 1.0  # its square may overflow
+    spread = largest * math.sqrt(float(np.mean(np.square(apart / largest))))
     sizes = float(np.sum(np.abs(u) * (abs(z) + abs(level)).astype(np.float64))) / total
     rounding = 16.0 * num.eps * (sizes + float(abs(objective)))
     unit = spread if rows.loss in ("squared", "huber", "quantile") else 1.0
