@@ -79,13 +79,13 @@ def recompute(
     cost = num.sum([_cost(m, of(m.weights[:, k]), num) for m in parties for k in classes])
     objective = num.sum(((bracket(z, 0 * z) + least) * weight).flat) / total + cost
     u = np.asarray(slope(z) * rows.weight if dual is None else dual, dtype=np.float64)
-    for k in range(6):
+    for k in range(8):
         u = _feasible(u, rows, low, high, fitted)
         pulls = [-product(m, of(u), num) / total for m in parties]
         scale = min(_scale(m, q) for m, q in zip(parties, pulls))
         if scale == 1.0:
             break
-        u = u * (scale * (1.0 - 10.0 ** (2 * k - 15)))
+        u = u * (scale * (1.0 - 10.0 ** (1.5 * k - 15)))
     loss = num.sum((bracket(z, of(u) / np.where(rows.weight > 0, weight, 1)) * weight).flat) / total
 
     most = objective - num.sum(((least + 0 * weight) * weight).flat) / total  # no loss is below its least
@@ -200,20 +200,25 @@ def _feasible(u: Array, rows: Rows, low: Array, high: Array, fitted: bool) -> Ar
         if rest == 0.0:
             break
         side = u > 0 if rest > 0 else u < 0  # the heavier one
-        room = np.where(used, u - low if rest > 0 else high - u, -1.0) >= abs(rest)
-        if k == 0 or not room.any():
-            u = np.where(side, u * (1.0 - abs(rest) / math.fsum(abs(u[side])) - 2.0**-52 * (k > 0)), u)
-        else:
+        room = (np.where(used, u - low if rest > 0 else high - u, -1.0) >= abs(rest)) & (u - rest != u)
+        if k == 0:
+            u = np.where(side, u * (1.0 - abs(rest) / math.fsum(abs(u[side]))), u)
+        elif room.any():
             u[np.where(room, abs(u), INF).argmin()] -= rest
+        else:  # nothing is so fine, or has room: on one grid, towards zero, which every domain holds
+            unit = np.spacing(abs(u).max())
+            u = np.trunc(u / unit) * unit
     return (u if not fitted or math.fsum(u) == 0.0 else 0.0 * u)[np.newaxis]
 
 
 def _feasible_classes(u: Array, y: Array, weight: Array, fitted: bool) -> Array:
     """The same for several classes, in whole multiples of one unit: sums of integers are exact."""
-    unit = 2.0 ** max(math.ceil(math.log2(weight.sum())) - 62, math.ceil(math.log2(weight.max())) - 52)
     mine = np.arange(len(u))[:, np.newaxis] == y
     others = np.where(mine | (weight == 0), 0.0, np.maximum(u, 0.0))
     sums = others.sum(axis=0)
+    if not sums.any():
+        return np.zeros(u.shape)
+    unit = 2.0 ** max(math.ceil(math.log2(sums.sum())) - 62, math.ceil(math.log2(sums.max())) - 52)
     k = np.floor(others * np.where(sums > weight, weight / np.where(sums > 0, sums, 1.0), 1.0) / unit)
     k = np.where(mine, 0, k).astype(np.int64)
     k -= np.where(mine, k.sum(axis=0), 0)
