@@ -154,14 +154,12 @@ class FeatureBlock(ABC):
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
 
-    def compensated_product(self, v: Array, engine: Engine) -> Array:
-        """``D.T v`` of shape (d,), added up within leaves as if in twice the precision.
+    def compensated(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,), added up within leaves as if in twice the precision; v of shape (N,)."""
+        raise TypeError(f"{type(self).__name__}: a block of this kind has no compensated products")
 
-        Parameters
-        ----------
-        v : ndarray of shape (N,)
-        engine : Engine
-        """
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        """``D x`` of shape (N,), added up as if in twice the precision; x of shape (d,)."""
         raise TypeError(f"{type(self).__name__}: a block of this kind has no compensated products")
 
     @abstractmethod
@@ -385,7 +383,19 @@ class DenseBlock(FeatureBlock):
 
         return list(engine.sums(work, self._leaves(engine, size), size=size))
 
-    def compensated_product(self, v: Array, engine: Engine) -> Array:
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.compensated import dense_compensated_product as kernel
+
+        out = np.empty(self.shape[0])
+
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.once(rows):
+                kernel(part, x, out[start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+        return out
+
+    def compensated(self, v: Array, engine: Engine) -> Array:
         from fastadmm.kernels.compensated import dense_compensated_images as kernel
 
         shape = 2, self.shape[1]
@@ -655,7 +665,19 @@ class CSRBlock(FeatureBlock):
         size = len(vectors) * d
         return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
 
-    def compensated_product(self, v: Array, engine: Engine) -> Array:
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.compensated import csr_compensated_product as kernel
+
+        out = np.empty(self.shape[0])
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.once(rows):
+                kernel(*tile, x, out[start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+        return out
+
+    def compensated(self, v: Array, engine: Engine) -> Array:
         from fastadmm.kernels.compensated import csr_compensated_images as kernel
 
         shape = 2, self.shape[1]

@@ -51,6 +51,8 @@ class Value(NamedTuple):
     loss : float
     sums : (float, float) or None
         Of the gradient and of its absolute values.
+    sizes : float
+        Norms of the messages, if they were added up as if in twice the precision; else 0.
     """
 
     total: Array
@@ -58,6 +60,7 @@ class Value(NamedTuple):
     gradient: Array
     loss: float
     sums: tuple[float, float] | None = None
+    sizes: float = 0.0
 
 
 class Dual(NamedTuple):
@@ -66,28 +69,29 @@ class Dual(NamedTuple):
     Attributes
     ----------
     u : ndarray of shape (N,) or (C N,)
+    norm : float
+    eps : float
+        Relative distance to a feasible vector, as a share of its norm and of each entry.
     is_gradient : bool
         Whether it is the loss's gradient, but for ``cut`` and ``eps``.
     cut : float
         Largest share of an entry that was taken away, for a sum of zero.
-    eps : float
-        Relative distance to a feasible vector, as a share of its norm and of each entry.
     own : float
         Norm of what rounding can have changed of a gradient, or of the rows' losses.
     u_total, u_z : float
         Products with the sum of the messages and the predictor.
-    norm, z, total, weight, offset : float
-        Norms: of u itself, and of these.
+    z, total, weight, offset : float
+        Norms.
     """
 
     u: Array
+    norm: float
+    eps: float
     is_gradient: bool
     cut: float
-    eps: float
     own: float
     u_total: float
     u_z: float
-    norm: float
     z: float
     total: float
     weight: float
@@ -141,32 +145,17 @@ def prove(
     asked, asked_absolute : float
         Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
     """
-    total: Array = np.empty(0)
-    for block, x in zip(problem.blocks, weights, strict=True):
-        alone = x.ndim == 1
-        own = block.product(x, engine) if alone else block.matrix_product(x.T.copy(), engine).ravel()
-        total = engine.plus(total, own, out=total) if len(total) else own
-    value = value_at(problem, total, intercept, engine)
     bounds, reach = bounded_models(problem, engine)
-    penalties = problem.penalties
+    penalties, limits = problem.penalties, (asked, asked_absolute)
     best: Proof | None = None
-    for u in duals:
-        for exact in (False, True):
+    for exact in (False, True):
+        value = _value_of(problem, weights, intercept, engine, exact)
+        for u in duals:
             dual = dual_of(problem, value, u, engine, exact)
             shares = [
-                party_share(
-                    block,
-                    penalty,
-                    x,
-                    (dual.u, dual.norm, dual.eps),
-                    bounded,
-                    engine,
-                    exact,
-                    problem.entry_roundings,
-                )
+                party_share(block, penalty, x, dual[:3], bounded, engine, exact, problem.entry_roundings)
                 for block, penalty, x, bounded in zip(problem.blocks, penalties, weights, bounds)
             ]
-            limits = asked, asked_absolute
             proof = judge(problem, value, intercept, dual, shares, reach, engine, limits)
             best = proof if best is None else best.better(proof)
             if best.settled:
@@ -176,6 +165,23 @@ def prove(
     here = len(problem.y)
     k = sum_roundings(here, engine.leaves(here), engine.all_rows(here)) + _OF_A_ROW
     return best.above(floor - gamma(k + 256.0) * abs(floor), asked_absolute)
+
+
+def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine: Any, exact: bool) -> Value:
+    """The loss at a model, all of whose columns are at hand."""
+    total, sizes = np.empty(0), 0.0
+    for block, x in zip(problem.blocks, weights, strict=True):
+        if exact:
+            parts = [block.compensated_product(np.ascontiguousarray(c), engine) for c in np.atleast_2d(x.T)]
+            own = np.concatenate(parts)
+            sizes += math.hypot(*map(engine.norm, parts))
+        elif x.ndim == 1:
+            own = block.product(x, engine)
+        else:
+            own = block.matrix_product(x.T.copy(), engine).ravel()
+        total = engine.plus(total, own, out=total) if len(total) else own
+    value = value_at(problem, total, intercept, engine)
+    return value._replace(sizes=sizes) if exact else value
 
 
 def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool) -> Dual:
@@ -212,7 +218,7 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     norms = math.sqrt(found[2]), math.sqrt(found[5])
     own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
     if found[2] == 0.0 and not given.any():
-        own, u = 0.0, given  # zero itself is feasible, and no gradient
+        u = given  # zero itself is feasible, and only nearly a gradient
     error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
     near = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
     found = found if near.u is given else sums(near.u)
@@ -220,7 +226,7 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     least = math.sqrt(engine.all_rows(given.size)) * _LEAST
     norm, *others = (math.sqrt(square) + least for square in found[2:])
     eps = near.eps + (own / norm if u is None else 0.0)
-    return Dual(near.u, u is None, near.cut, eps, own, found[0], found[1], norm, *others)
+    return Dual(near.u, norm, eps, u is None, near.cut, own, found[0], found[1], *others)
 
 
 def judge(
@@ -258,12 +264,20 @@ def judge(
     weighed, wide = sum(share.weighed for share in shares), gamma(widest)
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
     summed = weighed > 0.0 or bool(problem.offset.any())  # else z is the intercept itself
-    off = wide * (weighed + dual.offset + math.sqrt(n) * size) if summed else 0.0
-    bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
+    base = dual.offset + math.sqrt(n) * size
+    off = wide * (weighed + base) if summed else 0.0
+    if value.sizes > 0.0:
+        few = gamma(len(shares) + problem.entry_roundings + 4.0)
+        off = few * (value.sizes + base) + wide * wide * weighed
+    bend, jump = 0.0, 0.0
+    if loss.smooth:
+        bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off
+    elif off > 0.0:
+        jump = _jump(problem, value, off, engine)
     extra = dual.own * math.sqrt(n)
     objective = value.loss + sum(share.penalty for share in shares)
-    slope = engine.norm(value.gradient) if loss.smooth and not dual.is_gradient else dual.norm
-    error = (k + wide) * abs(objective) + extra + bend + (slope if loss.smooth else dual.weight) * off
+    slope = dual.norm if dual.is_gradient else engine.norm(value.gradient)
+    error = (k + wide) * abs(objective) + extra + bend + (slope + jump) * off
 
     # Both passes must have read the same data and weights.
     twist = abs(dual.u_total + sum(share.inner for share in shares))
@@ -287,7 +301,8 @@ def judge(
             return math.inf, 0.0
         sizes = abs(left) + 2.0 * abs(value.loss) + 2.0 * dual.norm * dual.z
         rounding = (k + dual.eps) * sizes + extra + bend
-        rounding += (slope + dual.norm if loss.smooth else 2.0 * dual.weight) * off
+        apart = engine.norm(engine.each(np.subtract, value.gradient, u))
+        rounding += (apart + jump + dual.eps * dual.norm) * off
         if left < -rounding:
             reason = "a loss and its conjugate contradict Fenchel's inequality"
         return max(left, 0.0) + rounding + of_parties, rounding
@@ -324,3 +339,13 @@ def _curvature(problem: Problem, value: Value, dual: Dual, off: float, engine: A
         return 0.0
     bend = loss.curvature(value.z, problem.y, problem.weight, np.empty_like(value.z), engine)
     return float(engine.each_largest([bend])[0]) * math.exp(min(off, 700.0)) * (1.0 + gamma(_OF_A_ROW))
+
+
+def _jump(problem: Problem, value: Value, off: float, engine: Any) -> float:
+    """Norm of what a loss's slopes change by, where z is off by at most so much: of rows near a kink."""
+    ends = []
+    for side in (-off, off):
+        slope = engine.vector(len(value.z))
+        problem.loss.evaluate(engine.each(np.add, value.z, side), problem.y, problem.weight, slope, engine)
+        ends.append(slope)
+    return float(engine.norm(engine.each(np.subtract, *ends)))

@@ -104,7 +104,7 @@ def party_share(
     u, norm, eps = dual
     vectors = u.reshape(-1, block.shape[0])
     if exact:
-        images = np.array([block.compensated_product(v, engine) for v in vectors])
+        images = np.array([block.compensated(v, engine) for v in vectors])
     elif len(vectors) == 1:
         images = block.transposed_product(vectors[0], engine)[None]
     else:

@@ -841,6 +841,9 @@ class SubspaceMethod(Method):
         stationarity = sum(squared)
         bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
         corrected = after + coordinator.correction.objective, bound + coordinator.correction.bound
+        if coordinator.rounded is not None or coordinator.few_rows is not None:
+            # The loss's gradient at the weights may prove less than this one.
+            self.raise_bound(corrected[1], start.gradient)
         lyapunov = stationarity / (1.0 + scale) ** 2
         return self._measured(*corrected, stationarity, lyapunov, augmented_lagrangian=after)
 
