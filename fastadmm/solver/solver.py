@@ -524,7 +524,7 @@ class Solver(Run):
             self.lowest.restore(saved["lowest"], own)
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
-            if self._is_to_be_proved(self.last_record):  # nothing proved is taken over
+            if self.attempts.in_vain or self._is_to_be_proved(self.last_record):  # no proof is taken over
                 weights = self.method.weights()
                 self.proof = self.prove(weights, self._outer(weights, self.method.intercept))
                 self.proof_round = self.n_rounds
