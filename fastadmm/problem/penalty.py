@@ -101,6 +101,12 @@ class PartyPenalty:
         first, second = self.regularizer.shares
         return self.strength * first, self.strength * second
 
+    @property
+    def bounds(self) -> bool:
+        r"""Whether a square or a set bounds all weights: :math:`h^*` is then finite everywhere."""
+        ends = self.constraint.radius, *self.constraint.bounds
+        return self.coefficients[1] > 0.0 or math.isfinite(ends[0]) or all(map(math.isfinite, ends[1:]))
+
     def value(self, x: Array) -> float:
         r""":math:`\kappa R(x)` for x of shape (d,) in the set."""
         return self.strength * self.regularizer.value(x)

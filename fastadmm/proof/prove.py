@@ -26,12 +26,12 @@ import numpy as np
 from fastadmm.kernels.proof_sums import proof_sums
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Claim, Proof, Within, relative_gap
-from fastadmm.proof.feasible import balanced
+from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.reach import bounded_models
 from fastadmm.proof.rounding import UNIT, gamma, sum_roundings
 from fastadmm.proof.share import Share, party_share
 
-__all__ = ["Dual", "Value", "dual_of", "judge", "prove", "value_at"]
+__all__ = ["Dual", "Value", "dual_next_to", "dual_of", "judge", "prove", "value_at"]
 
 Array = np.ndarray
 
@@ -189,18 +189,42 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     exact : bool
         Whether no pass is spared.
     """
+    if u is not None:
+        return dual_next_to(problem, value, balanced(problem, u, 0.0, engine, exact, None), engine)
+    own = _rounding_of(problem, value.gradient, engine)
+    error = own * math.sqrt(engine.all_rows(len(value.gradient)))
+    found = balanced(problem, value.gradient, error, engine, exact, value.sums)
+    return dual_next_to(problem, value, found, engine, own)
+
+
+def _rounding_of(problem: Problem, u: Array, engine: Any) -> float:
+    return 16.0 * UNIT * float(problem.loss.rounding_norm(u, problem.y, problem.weight, engine))
+
+
+def dual_next_to(
+    problem: Problem, value: Value, found: Balanced, engine: Any, own: float | None = None
+) -> Dual:
+    """The same of a vector that is balanced already.
+
+    Parameters
+    ----------
+    problem : Problem
+    value : Value
+    found : Balanced
+    engine : Engine
+    own : float, optional
+        As of :class:`Dual`, if the vector is the loss's gradient.
+    """
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
-    given = value.gradient if u is None else u
-    own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, engine)
-    error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
-    found = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
+    is_gradient = own is not None
+    own = _rounding_of(problem, found.u, engine) if own is None else own
     rows = [a.reshape(shape) for a in (found.u, value.total, value.z)]
     knots = y if loss.of_residual else y[:0]
     told = *rows, knots, problem.weight, problem.offset.reshape(shape)
     sums = engine.sum_over_rows(proof_sums, engine.leaves(len(y)), (7,), *told).tolist()
     norm = math.sqrt(sums[2])
-    eps = found.eps + (own / norm if u is None and norm > 0.0 else 0.0)
-    return Dual(found.u, u is None, found.cut, eps, own, sums[0], sums[1], *map(math.sqrt, sums[2:]))
+    eps = found.eps + (own / norm if is_gradient and norm > 0.0 else 0.0)
+    return Dual(found.u, is_gradient, found.cut, eps, own, sums[0], sums[1], *map(math.sqrt, sums[2:]))
 
 
 def judge(
@@ -212,6 +236,7 @@ def judge(
     reach: float,
     engine: Any,
     asked: float,
+    off_more: float = 0.0,
 ) -> Proof:
     r"""Add up what the rows and the parties say of a model and a dual vector.
 
@@ -229,6 +254,8 @@ def judge(
     engine : Engine
     asked : float
         As of :func:`prove`.
+    off_more : float
+        How far the sum of the messages can be from that of the parties', as a norm: sums on a grid.
     """
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
@@ -237,7 +264,7 @@ def judge(
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
     weighed = sum(share.weighed for share in shares)
     shift = dual.offset + math.sqrt(n) * float(np.linalg.norm(intercept))
-    off = gamma(widest) * (weighed + shift) if weighed or dual.offset else 0.0
+    off = off_more + (gamma(widest) * (weighed + shift) if weighed or dual.offset else 0.0)
     bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
     extra = dual.own * math.sqrt(n) + 1e-290
     objective = value.loss + sum(share.penalty for share in shares)
@@ -248,7 +275,7 @@ def judge(
 
     # Both passes must have read the same data and weights.
     twist = abs(dual.u_total + sum(share.inner for share in shares))
-    allowed = dual.norm * (gamma(widest) * weighed + k * dual.total)
+    allowed = dual.norm * (off_more + gamma(widest) * weighed + k * dual.total)
     allowed += sum(share.inner_error for share in shares) + 1e-290
     reason = "" if twist <= 2.0 * allowed else "two passes over the columns disagree"
 

@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.problem.problem import Problem
 
-__all__ = ["DEVIATIONS", "bounded_models", "column_deviations", "reach_of"]
+__all__ = ["DEVIATIONS", "bounded_models", "column_deviations", "reach_of", "reach_where_endless"]
 
 Array = np.ndarray
 
@@ -60,6 +60,18 @@ def column_deviations(blocks: Sequence[FeatureBlock], about_mean: bool, engine: 
     return found
 
 
+def reach_where_endless(problem: Problem, engine: Any) -> float:
+    """R, where no regulariser bounds the weights; else 0.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    """
+    bounded = any(any(regularizer.shares) for regularizer in problem.party_regularizers)
+    return 0.0 if bounded else reach_of(problem, engine)
+
+
 def bounded_models(problem: Problem, engine: Any) -> tuple[list[tuple[Array, float] | None], float]:
     """Deviations of each party's columns and R, where nothing bounds the weights; else None, and 0.
 
@@ -68,8 +80,8 @@ def bounded_models(problem: Problem, engine: Any) -> tuple[list[tuple[Array, flo
     problem : Problem
     engine : Engine
     """
-    if any(any(regularizer.shares) for regularizer in problem.party_regularizers):
+    reach = reach_where_endless(problem, engine)
+    if reach == 0.0:
         return [None] * problem.n_parties, 0.0
-    reach = reach_of(problem, engine)
     found = column_deviations(problem.blocks, problem.fit_intercept, engine)
     return [(deviations, reach) for deviations in found], reach
