@@ -317,20 +317,8 @@ def judge(
     if math.isfinite(inside):
         within = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
     scaled = dual.u if scale == 1.0 or not scale > 0.0 else dual.u * scale
-    gap_relative = relative_gap(left * up, top, bound)
-    return Proof(
-        Claim.UNCERTIFIED,
-        asked,
-        objective / w,
-        top,
-        bound,
-        gap_relative,
-        left * up,
-        rounding * up,
-        within,
-        scaled,
-        reason,
-    )
+    gaps = relative_gap(left * up, top, bound), left * up, rounding * up
+    return Proof(Claim.UNCERTIFIED, asked, objective / w, top, bound, *gaps, within, scaled, reason)
 
 
 def _curvature(problem: Problem, value: Value, dual: Dual, off: float, engine: Any) -> float:
