@@ -61,6 +61,11 @@ def part_of(path: Path) -> dict[str, object]:
 PROVED = {"seconds", "status", "objective", "gap", "gap_absolute", "gap_within", "message"}
 
 
+def course(directory: Path) -> list[dict[str, object]]:
+    """A run's rounds, without what is proved of their models."""
+    return [{k: v for k, v in record.items() if k not in PROVED} for record in logged(directory)]
+
+
 def assert_same_course(directory: Path, reference: Path) -> None:
     """A run elsewhere has the rounds and the model of one process, to the last bit, and proves no more."""
     read = [(d / "model" / "model.toml").read_text(encoding="utf-8") for d in (directory, reference)]
