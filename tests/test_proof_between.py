@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from fastadmm.blocks.block import as_block
 from fastadmm.conversation.calls import argument_fields, check_answer, check_values
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
@@ -235,3 +237,44 @@ def test_between_agents_as_by_files(tmp_path: Path, values: dict, kind: str) -> 
     other = result_of(train_with(parties, **values))
     parties.close()
     assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"), [("logistic", {}), ("hinge", {}), ("logistic", {"scheme": "sharing"})]
+)
+@pytest.mark.parametrize("penalty", [{}, {"constraint": "ball:1"}, {"regularizer": "group_lasso"}])
+def test_numbers_do_not_change_with_a_rotation_of_columns(loss: str, options: dict, penalty: dict) -> None:
+    """Owners are told that answers are functions of the inner products of rows: also where eps is large."""
+    if penalty and not options:
+        pytest.skip("best responses show columns")
+    problem = problem_of(loss, **penalty)
+    rng = np.random.default_rng(1)
+    turn, u, x = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.normal(size=N), rng.normal(size=3)
+    found = []
+    for q in (np.eye(3), turn):
+        solver = Solver(problem, SolverOptions(**options))
+        kind = type(solver.method.make_parties()[0])
+        block = as_block(problem.blocks[0].matrix @ q)
+        with Engine(1) as engine:
+            terms = {"regularization": 0.6, "regularizer": "l2", "l1_ratio": -1.0, "constraint": "all"}
+            party = kind.opened("p", block, engine, {**terms, **penalty, "position": 0, "x_update": "auto"})
+            party.final_weights = lambda q=q, **needed: q.T @ x
+            needed = {"coefficients": np.ones(1)} if party.needs else {}
+            asked = {"reach": 7.0, "about_mean": True, "kept": False, **needed}
+            found.append([party.prove(u=u, eps=eps, **asked) for eps in (0.0, 0.3)])
+        solver.close()
+    for one, other in zip(*found, strict=True):
+        for key, value in one.items():
+            np.testing.assert_allclose(value, other[key], rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_coarse_grid_is_inside_the_proof(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
+    problem = problem_of(loss)
+    result, _ = run_between(problem, secrecy="sums", gap=1e-9, max_rounds=20)
+    best = solve(problem, SolverOptions(gap=1e-9, max_rounds=3000))
+    assert result.proof is not None
+    assert result.proof.claim is not Claim.CONTRADICTION
+    assert result.proof.bound <= best.objective * (1.0 + 1e-12)
+    assert result.proof.objective >= best.objective * (1.0 - 1e-9)

@@ -77,6 +77,8 @@ class Answering(ABC):
     other_rows: Mapping[str, FeatureBlock] = MappingProxyType({})
     #: Weights of the best round so far, where held-out rows choose it.
     kept: np.ndarray | None = None
+    #: Whether other answers show columns whatever the penalty: then the proof need not hide them.
+    answers_by_column: ClassVar[bool] = False
     #: Regulariser and set of its weights, summed scaling; only of parties that a proof asks.
     penalty: PartyPenalty
 
@@ -180,7 +182,8 @@ class Answering(ABC):
         dict
             ``message``, and the numbers of :class:`fastadmm.proof.share.Share`.
         """
-        deviations = column_deviations([self.block], about_mean, self.engine)[0] if reach > 0.0 else None
+        told = reach > 0.0 and (self.answers_by_column or not self.penalty.radial)
+        deviations = column_deviations([self.block], about_mean, self.engine)[0] if told else None
         bounded = None if deviations is None else (deviations, reach)
         message, share = self.share_of(u, eps, bounded, kept, needed)
         return {"message": message, **vars(share)}
@@ -202,7 +205,16 @@ class Answering(ABC):
             raise Unanswerable("call 'prove': no weights were kept")
         weights, v = np.ascontiguousarray(weights), u.ravel()
         dual = v, self.engine.norm(v), eps
-        share = party_share(self.block, self.penalty, weights, dual, bounded, self.engine, exact=True)
+        share = party_share(
+            self.block,
+            self.penalty,
+            weights,
+            dual,
+            bounded,
+            self.engine,
+            exact=True,
+            by_norms=not self.answers_by_column,
+        )
         if weights.ndim == 1:
             return self.block.product(weights, self.engine), share
         return self.block.matrix_product(np.ascontiguousarray(weights.T), self.engine), share

@@ -101,6 +101,7 @@ class FaceParty(SendsColumns, Answering):
     """
 
     family = "proximal"
+    answers_by_column = True
     needs = ("coefficients",)
 
     def __init__(

@@ -47,6 +47,7 @@ class ClassFaceParty(OfClasses):
     """
 
     family = "multinomial_proximal"
+    answers_by_column = True
     needs = ("coefficients",)
 
     def __init__(
