@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,11 @@ faults: venv ## kill and fail commands at FAULTS file operations: docs/reliabili
 
 federation-faults: venv ## kill and stop processes between organisations: docs/reliability.md (half an hour; root cuts the link)
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/federation.py --json bench/federation_faults.json
+
+PROBLEMS ?= 2000
+SEED ?= 0
+prove: venv ## fit PROBLEMS generated problems: is anything that is printed as proved false? (ten minutes)
+	$(MATH_THREADS) $(BIN)/python -P tests/prove/campaign.py --problems $(PROBLEMS) --seed $(SEED) --jobs $(JOBS)
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an hour; FASTADMM_DATA)

@@ -1,9 +1,7 @@
-r"""``D.T v`` as if it were added up in twice the precision.
+r"""Products as if they were added up in twice the precision.
 
-Ogita, Rump and Oishi (2005), *Accurate sum and dot product*.
-
-Each column has a sum and the sum of what its roundings lost. Both together are off by at most
-:math:`u |s| + \gamma_n^2 \sum_i |D_{ij} v_i|`.
+Ogita, Rump and Oishi (2005), *Accurate sum and dot product*: a sum, and the sum of what its roundings lost.
+Both together are off by at most :math:`u |s| + \gamma_n^2 \sum_i |a_i b_i|`.
 """
 
 from __future__ import annotations
@@ -11,19 +9,61 @@ from __future__ import annotations
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["csr_compensated_images", "dense_compensated_images"]
+__all__ = [
+    "csr_compensated_images",
+    "csr_compensated_product",
+    "dense_compensated_images",
+    "dense_compensated_product",
+]
 
 
 @inline
-def _add(entry, factor, high, low, j):
-    """Add a product to column j."""
+def _add(entry, factor, high, low):
+    """A sum and what it lost, with one product more."""
     product = entry * factor
     lost = fma(entry, factor, -product)
-    before = high[j]
-    total = before + product
-    back = total - before
-    high[j] = total
-    low[j] += lost + ((before - (total - back)) + (product - back))
+    total = high + product
+    back = total - high
+    return total, low + (lost + ((high - (total - back)) + (product - back)))
+
+
+@kernel
+def dense_compensated_product(matrix, x, out, start, stop):
+    """Write ``D x`` for a range of rows.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+        C-contiguous.
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    start, stop : int
+        Row range.
+    """
+    for i in range(start, stop):
+        high, low = 0.0, 0.0
+        for j in range(len(x)):
+            high, low = _add(matrix[i, j], x[j], high, low)
+        out[i] = high + low
+
+
+@kernel
+def csr_compensated_product(indptr, indices, data, x, out, start, stop):
+    """The same of compressed rows.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (N + 1,)
+    indices : ndarray of unsigned int, shape (nnz,)
+    data : ndarray of shape (nnz,)
+    x, out, start, stop
+        As of :func:`dense_compensated_product`.
+    """
+    for i in range(start, stop):
+        high, low = 0.0, 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            high, low = _add(data[k], x[indices[k]], high, low)
+        out[i] = high + low
 
 
 @kernel
@@ -44,7 +84,7 @@ def dense_compensated_images(matrix, v, sums, start, stop):
     for i in range(start, stop):
         row = matrix[i]
         for j in range(len(high)):
-            _add(row[j], v[i], high, low, j)
+            high[j], low[j] = _add(row[j], v[i], high[j], low[j])
 
 
 @kernel
@@ -53,13 +93,13 @@ def csr_compensated_images(indptr, indices, data, v, sums, start, stop):
 
     Parameters
     ----------
-    indptr : ndarray of int64, shape (N + 1,)
-    indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of shape (nnz,)
+    indptr, indices, data
+        As of :func:`csr_compensated_product`.
     v, sums, start, stop
         As of :func:`dense_compensated_images`.
     """
     high, low = sums[0], sums[1]
     for i in range(start, stop):
         for k in range(indptr[i], indptr[i + 1]):
-            _add(data[k], v[i], high, low, indices[k])
+            j = indices[k]
+            high[j], low[j] = _add(data[k], v[i], high[j], low[j])

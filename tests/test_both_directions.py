@@ -363,3 +363,24 @@ def test_the_log_says_what_parties_answer_and_why(tmp_path, capsys):
     assert run(*start, tmp_path / "by-files") in (0, 7)
     said = capsys.readouterr()
     assert "both directions (a round is an exchange" in " ".join((said.out + said.err).split())
+
+
+@pytest.mark.parametrize("directions", ["one", "both"])
+@pytest.mark.parametrize("parties", [1, 2, 3])
+def test_rounds_go_on_below_what_single_precision_hides(parties, directions):
+    """With a tiny lambda and a large column bounds prove nothing for long: gains say when to restate."""
+    for seed in range(6):
+        rng = np.random.default_rng([parties, seed])
+        x = rng.normal(size=(N, 4))
+        x[:, 0] *= 10.0 ** rng.uniform(4.0, 7.5)
+        y = x @ rng.normal(size=4) + rng.normal(size=N)
+        centred = x - x.mean(axis=0)
+        best = np.linalg.lstsq(centred / (size := centred.std(axis=0)), y - y.mean())[0] / size
+        least = 0.5 * np.mean((y - y.mean() - centred @ best) ** 2)
+        blocks = np.array_split(x, parties, axis=1)
+        problem = make_problem(blocks, y, loss="squared", lam=1e-12)
+        solver = Solver(problem, SolverOptions(scheme="subspace", directions=directions))
+        for _ in range(15):
+            solver.round()
+        found = true_objective(blocks, problem, solver)
+        assert found <= least * (1.0 + 1e-3) + 1e-12 * float(best @ best), (seed, found, least)

@@ -201,6 +201,20 @@ def test_kinks_classes_and_other_regularisers(name, stalled, monkeypatch):
             np.testing.assert_array_equal(every_weight_of(found), alone)
 
 
+def test_workers_measure_how_far_weights_may_go():
+    """Without a regulariser, columns far from zero among them."""
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(40_000, 3)) + 1e5
+    sparse = sp.random_array((40_000, 5), density=0.3, rng=rng, format="csr")
+    y = dense[:, 0] - 1e5 + sparse.sum(axis=1) + 0.1 * rng.normal(size=40_000)
+    problem = make_problem([dense, sparse], y, loss="squared", regularizer="none")
+    options = SolverOptions(max_rounds=30)
+    alone = solve(problem, options)
+    for found in on_workers(3, lambda comm: solve_rows(problem, comm, options)):
+        np.testing.assert_array_equal(every_weight_of(found), every_weight_of(alone))
+        assert found.record.gap_within == alone.record.gap_within
+
+
 def test_every_worker_scores_test_rows():
     problem, few = problem_of("logistic"), slice(7, 500)
     blocks = [as_block(block.matrix[few].copy()) for block in problem.blocks[::2]]

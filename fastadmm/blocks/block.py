@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -154,14 +154,12 @@ class FeatureBlock(ABC):
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
 
-    def compensated_product(self, v: Array, engine: Engine) -> Array:
-        """``D.T v`` of shape (d,), added up within leaves as if in twice the precision.
+    def compensated(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,), added up within leaves as if in twice the precision; v of shape (N,)."""
+        raise TypeError(f"{type(self).__name__}: a block of this kind has no compensated products")
 
-        Parameters
-        ----------
-        v : ndarray of shape (N,)
-        engine : Engine
-        """
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        """``D x`` of shape (N,), added up as if in twice the precision; x of shape (d,)."""
         raise TypeError(f"{type(self).__name__}: a block of this kind has no compensated products")
 
     @abstractmethod
@@ -214,6 +212,10 @@ class FeatureBlock(ABC):
     @abstractmethod
     def kernel_gram(self) -> Array:
         """Kernel side ``D D.T`` of shape (N, N)."""
+
+    def find_largest(self, engine: Engine) -> float:
+        """Largest absolute value of the entries, in one pass over all of them."""
+        raise TypeError(f"{type(self).__name__}: nobody has looked for the largest entry")
 
     @abstractmethod
     def column_squares(self, engine: Engine) -> Array:
@@ -381,7 +383,19 @@ class DenseBlock(FeatureBlock):
 
         return list(engine.sums(work, self._leaves(engine, size), size=size))
 
-    def compensated_product(self, v: Array, engine: Engine) -> Array:
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.compensated import dense_compensated_product as kernel
+
+        out = np.empty(self.shape[0])
+
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.once(rows):
+                kernel(part, x, out[start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+        return out
+
+    def compensated(self, v: Array, engine: Engine) -> Array:
         from fastadmm.kernels.compensated import dense_compensated_images as kernel
 
         shape = 2, self.shape[1]
@@ -437,6 +451,9 @@ class DenseBlock(FeatureBlock):
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
+
+    def find_largest(self, engine: Engine) -> float:
+        return _largest_of_tiles(self, lambda tile: tile, engine)
 
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.dense_products import dense_column_squares
@@ -648,7 +665,19 @@ class CSRBlock(FeatureBlock):
         size = len(vectors) * d
         return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
 
-    def compensated_product(self, v: Array, engine: Engine) -> Array:
+    def compensated_product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.compensated import csr_compensated_product as kernel
+
+        out = np.empty(self.shape[0])
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.once(rows):
+                kernel(*tile, x, out[start:stop], 0, stop - start)
+
+        engine.by_leaf(work, self._leaves(engine))
+        return out
+
+    def compensated(self, v: Array, engine: Engine) -> Array:
         from fastadmm.kernels.compensated import csr_compensated_images as kernel
 
         shape = 2, self.shape[1]
@@ -737,6 +766,9 @@ class CSRBlock(FeatureBlock):
             return sp.csr_array((data[own].copy(), indices[own].astype(np.int64), indptr - own.start), shape)
 
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: (a @ matrix(b).T).toarray(), matrix)
+
+    def find_largest(self, engine: Engine) -> float:
+        return _largest_of_tiles(self, lambda tile: tile[2][int(tile[0][0]) : int(tile[0][-1])], engine)
 
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_column_squares
@@ -863,6 +895,12 @@ def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> 
     if block.shape[0] == 0 or block.shape[1] == 0:
         raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
     return block
+
+
+def _largest_of_tiles(block: Any, values: Callable[[Any], Array], engine: Engine) -> float:
+    """Largest absolute value in the tiles of all workers' rows."""
+    own = max(_largest(values(tile)) for _, tile in block.tiles((0, block.shape[0])))
+    return float(engine.each_largest([np.array([own])])[0])
 
 
 def _largest(values: Array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from fastadmm.conversation.calls import CALLS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.proof.reach import column_deviations
+from fastadmm.proof.reach import deviations_of
 from fastadmm.proof.share import Share, party_share
 
 __all__ = ["Answering", "Unanswerable", "checked"]
@@ -183,10 +184,9 @@ class Answering(ABC):
             ``message``, and the numbers of :class:`fastadmm.proof.share.Share`.
         """
         told = reach > 0.0 and (self.answers_by_column or not self.penalty.radial)
-        deviations = column_deviations([self.block], about_mean, self.engine)[0] if told else None
-        bounded = None if deviations is None else (deviations, reach)
+        bounded = (deviations_of(self.block, about_mean, self.engine), reach) if told else None
         message, share = self.share_of(u, eps, bounded, kept, needed)
-        return {"message": message, **vars(share)}
+        return {"message": message, **share._asdict()}
 
     def share_of(
         self,
@@ -204,7 +204,7 @@ class Answering(ABC):
         if weights is None:
             raise Unanswerable("call 'prove': no weights were kept")
         weights, v = np.ascontiguousarray(weights), u.ravel()
-        dual = v, self.engine.norm(v), eps
+        dual = v, self.engine.norm(v) + math.sqrt(len(v)) * 2.0**-511, eps  # squares may vanish
         share = party_share(
             self.block,
             self.penalty,
@@ -215,9 +215,10 @@ class Answering(ABC):
             exact=True,
             by_norms=not self.answers_by_column,
         )
+        compensated = self.block.compensated_product
         if weights.ndim == 1:
-            return self.block.product(weights, self.engine), share
-        return self.block.matrix_product(np.ascontiguousarray(weights.T), self.engine), share
+            return compensated(weights, self.engine), share
+        return np.array([compensated(np.ascontiguousarray(x), self.engine) for x in weights.T]), share
 
     def fingerprints(self) -> list[str]:
         """Of all parties' keys, in the order of the run, for people to compare; empty without keys."""

@@ -121,7 +121,7 @@ _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
 
 #: A party's part of the proof, as :class:`fastadmm.proof.share.Share` says it.
 _SHARE = {
-    "penalty": "nonnegative",
+    "penalty": "nonnegative bound",
     "inner": "number",
     "inner_error": "nonnegative",
     "weighed": "nonnegative",

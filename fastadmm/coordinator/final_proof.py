@@ -10,7 +10,6 @@ what rounds have added up.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from fastadmm.coordinator.method import Method
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
 from fastadmm.proof.feasible import Balanced, balanced
-from fastadmm.proof.prove import dual_next_to, judge, value_at
+from fastadmm.proof.prove import dual_of, judge, least_loss, value_at
 from fastadmm.proof.reach import reach_where_endless
 from fastadmm.proof.share import Share
 from fastadmm.secrecy.grid import UNPROVED, grid_step
@@ -71,12 +70,12 @@ def prove_elsewhere(
     engine = method.engine
     found = _feasible(problem, method)
     ask = _sums if method.family in SUMS else _shares
-    total, shares, off = yield from ask(problem, method, found, kept, idle)
-    value = value_at(problem, total, intercept, engine)
-    dual, reach = dual_next_to(problem, value, found, engine), reach_where_endless(problem, engine)
-    proof = judge(problem, value, intercept, dual, shares, reach, engine, asked[0], off)
-    floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
-    return proof.above(floor).judged(asked[1])
+    total, shares, sizes, off = yield from ask(problem, method, found, kept, idle)
+    value = value_at(problem, total, intercept, engine)._replace(sizes=sizes)
+    dual = dual_of(problem, value, found.u, engine, True, found)
+    reach = reach_where_endless(problem, engine)
+    proof = judge(problem, value, intercept, dual, shares, reach, engine, asked, off)
+    return proof.above(least_loss(problem, engine), asked[1])
 
 
 def _feasible(problem: Problem, method: Method) -> Balanced:
@@ -93,8 +92,8 @@ def _feasible(problem: Problem, method: Method) -> Balanced:
 
 def _shares(
     problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
-) -> Talk[tuple[Array, list[Share], float]]:
-    """Sum of the messages, what each party adds, and how far that sum is from the exact one."""
+) -> Talk[tuple[Array, list[Share], float, float]]:
+    """Sum of the messages, what each party adds, the messages' norms, and how far that sum is from exact."""
     vector = problem.loss.vector
     told = {
         "u": found.u.reshape(problem.n_outputs, -1) if vector else found.u,
@@ -105,16 +104,17 @@ def _shares(
     }
     name, parties = "prove_classes" if vector else "prove", range(problem.n_parties)
     answers = yield Exchange([Call(m, name, {**method.final_arguments(m), **told}) for m in parties])
-    shares = [Share(**{own.name: float(answer[own.name]) for own in fields(Share)}) for answer in answers]
+    shares = [Share(*(float(answer[key]) for key in Share._fields)) for answer in answers]
+    sizes = sum(method.engine.norm(answer["message"].ravel()) for answer in answers)
     total = answers[0]["message"].ravel()
     for answer in answers[1:]:
         total = total + answer["message"].ravel()
-    return total, shares, 0.0
+    return total, shares, sizes, 0.0
 
 
 def _sums(
     problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
-) -> Talk[tuple[Array, list[Share], float]]:
+) -> Talk[tuple[Array, list[Share], float, float]]:
     """The same of sums over all parties, as of one."""
     m, inside = problem.n_parties, _INSIDE * _FURTHER ** min(idle, 4)
     scale = 1.0 if all(penalty.bounds for penalty in problem.penalties) else 1.0 - inside
@@ -124,7 +124,7 @@ def _sums(
     penalty, inner, inner_error, weighed, part = numbers
     more, least = 1.0 + _RELATIVE, m * _EACH
     share = Share(
-        max(penalty, 0.0),
+        max(penalty, 0.0) if penalty < UNPROVED else math.inf,
         inner,
         inner_error * more + abs(inner) * _RELATIVE + least,
         weighed * more + least,
@@ -133,4 +133,4 @@ def _sums(
     )
     # Half a step of each party, and the sum's own rounding to a double.
     spread = 0.5 * m * step + 2.0**-53 * float(np.abs(total).max(initial=0.0))
-    return total, [share], spread * math.sqrt(len(total))
+    return total, [share], 0.0, spread * math.sqrt(len(total))

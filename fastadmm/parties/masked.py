@@ -163,8 +163,8 @@ class MaskedParty(Answering):
         """
         message, share = self.share_of(u, eps, None, kept, needed)
         part = share.at(scale) if 0.0 < scale <= share.scale else math.inf
-        told = share.penalty, share.inner, share.inner_error, share.weighed, min(part, UNPROVED)
-        return self.sealed(message, step, told)
+        told = share.penalty, share.inner, share.inner_error, share.weighed, part
+        return self.sealed(message, step, [min(number, UNPROVED) for number in told])
 
     def export_secrecy(self) -> dict[str, np.ndarray]:
         """Public keys, transcript and number of answers, for the party's own state."""

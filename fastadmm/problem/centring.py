@@ -57,22 +57,29 @@ class Centring:
         pairs = zip(blocks, self.centres, strict=True)
         return [block if c is None else block.centred(c) for block, c in pairs]
 
-    def shift(self, weights: Sequence[Array]) -> Any:
-        """What the constants contribute, correctly rounded: a float, or an array of shape (C,).
+    def shifted(self, weights: Sequence[Array], intercept: Any, sign: float) -> Any:
+        """An intercept with what the constants contribute times a sign, rounded once.
 
         Parameters
         ----------
         weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+        intercept : float or ndarray of shape (C,)
+            With sign 1 that of the columns themselves, with -1 that of centred ones.
+        sign : {1.0, -1.0}
+
+        Returns
+        -------
+        float or ndarray of shape (C,)
         """
-        far = [(c, x) for c, x in zip(self.centres, weights, strict=True) if c is not None]
-        if far[0][1].ndim == 1:
-            return _exact_sum([(c, x) for c, x in far])
-        return np.array([_exact_sum([(c, x[:, k]) for c, x in far]) for k in range(far[0][1].shape[1])])
+        far = [(sign * c, x) for c, x in zip(self.centres, weights, strict=True) if c is not None]
+        if np.ndim(intercept) == 0:
+            return _exact_sum(far, float(intercept))
+        return np.array([_exact_sum([(c, x[:, k]) for c, x in far], b) for k, b in enumerate(intercept)])
 
 
-def _exact_sum(pairs: Sequence[tuple[Array, Array]]) -> float:
-    """Sum of the products of pairs of arrays (d,), rounded once."""
-    terms: list[float] = []
+def _exact_sum(pairs: Sequence[tuple[Array, Array]], first: float) -> float:
+    """Sum of a number and the products of pairs of arrays (d,), rounded once."""
+    terms = [first]
     for a, b in pairs:
         high = a * b
         # Products of halves of 26 bits are exact: Dekker's.
@@ -94,27 +101,34 @@ def centring_of(problem: Problem, engine: Engine) -> Centring | None:
     """
     if not problem.fit_intercept:
         return None
-    centres = [_centre(block, engine) for block in problem.blocks]
+    seem = [_seem_far(block, engine) if isinstance(block, DenseBlock) else None for block in problem.blocks]
+    if all(found is None for found in seem):
+        return None
+    with engine.limited():
+        pairs = zip(problem.blocks, seem, strict=True)
+        centres = [None if near is None else _centre(block, *near, engine) for block, near in pairs]
     return None if all(c is None for c in centres) else Centring(centres)
 
 
-def _centre(block: FeatureBlock, engine: Engine) -> Array | None:
-    if not isinstance(block, DenseBlock):
-        return None
+def _seem_far(block: DenseBlock, engine: Engine) -> tuple[Array, Array] | None:
+    """Which columns may be far, and a value of each, both of shape (d,), by the first rows of every leaf."""
+    leaves = engine.leaves(block.shape[0])
+    firsts = [(start, min(start + _ROWS, stop)) for start, stop in leaves]
+    if block.in_memory and len(leaves) == 1:
+        rows = block.matrix[: firsts[0][1]]
+    else:
+        rows = np.concatenate([part.copy() for first in firsts for _, part in block.tiles(first)])
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if engine.shares_rows:
+        low, high = -engine.each_largest(list(-low[:, None])), engine.each_largest(list(high[:, None]))
+    seems = np.maximum(low, -high) > _RANGES * (high - low)  # the end that is nearer to zero
+    return (seems, low) if seems.any() else None
+
+
+def _centre(block: FeatureBlock, seems: Array, value: Array, engine: Engine) -> Array | None:
+    """A value of each far column, zero of the others; None where there is no far one."""
     n = block.shape[0]
-    rows = [next(iter(block.tiles((start, min(start + _ROWS, stop)))))[1] for start, stop in engine.leaves(n)]
-    low, high = (sign * _largest(sign, rows, engine) for sign in (-1.0, 1.0))
-    seems = np.minimum(np.abs(low), np.abs(high)) > _RANGES * (high - low)
-    seems &= low * high > 0.0
-    if not seems.any():
-        return None
     mean = block.transposed_product(np.ones(n), engine) / block.whole_shape[0]
     square = block.column_squares(engine) / block.whole_shape[0]
     far = seems & (mean * mean > _FAR**2 * (square - mean * mean))
-    return np.where(far, low, 0.0) if far.any() else None
-
-
-def _largest(sign: float, rows: Sequence[Array], engine: Engine) -> Array:
-    """Largest of each column, times a sign, over rows of all workers."""
-    own = np.max([(sign * part).max(axis=0) for part in rows], axis=0)
-    return engine.each_largest([own[j : j + 1] for j in range(len(own))]) if engine.shares_rows else own
+    return np.where(far, value, 0.0) if far.any() else None

@@ -128,7 +128,9 @@ class Squared(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
 
-    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+    def rounding_norm(
+        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
+    ) -> float:
         return 0.0  # a difference of two numbers is exact to its own size
 
     def least(self, y: Array, weight: Array) -> float:
@@ -151,7 +153,9 @@ class _Residual(Loss):
     task: ClassVar[str] = "regression"
     of_residual: ClassVar[bool] = True
 
-    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+    def rounding_norm(
+        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
+    ) -> float:
         return 0.0  # a difference of two numbers is exact to its own size
 
     def kernels(self) -> Kernels:
@@ -187,8 +191,10 @@ class _Margin(Loss):
 
     task: ClassVar[str] = "classification"
 
-    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
-        return float(engine.norm(u))
+    def rounding_norm(
+        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
+    ) -> float:
+        return norms[0]
 
     def kernels(self) -> Kernels:
         from fastadmm.kernels import margin as k

@@ -26,7 +26,9 @@ class _LogLink(Loss):
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
 
-    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+    def rounding_norm(
+        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
+    ) -> float:
         logarithm = np.abs(np.log(np.where(y > 0.0, y, 1.0))) + 1.0
         return float(engine.norm(np.abs(u) * logarithm + weight * self.size_of_row(y)))
 

@@ -191,16 +191,20 @@ class Loss(ABC):
         """
         return None
 
-    def rounding_norm(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+    def rounding_norm(
+        self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
+    ) -> float:
         """Norm over rows of what rounding in a loss or its gradient is relative to, beside their own size.
 
         Parameters
         ----------
         u, y, weight : ndarray of shape (N,)
             Dual vector, targets, sample weights.
+        norms : (float, float)
+            Of the dual vector and the weights.
         engine : Engine
         """
-        return float(engine.norm(weight))
+        return norms[1]
 
     def intercept_of_mean(self, mean: float) -> float:
         """The best intercept where it is all of the predictor, if the targets' mean tells it; else 0."""

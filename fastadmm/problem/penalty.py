@@ -296,13 +296,23 @@ class PartyPenalty:
         at = min(radius, norm / second) if second > 0.0 else radius
         return at * norm - 0.5 * second * at * at
 
-    def pushed(self, q: Array, error: Array) -> Array:
+    def contains(self, x: Array) -> bool:
+        """Whether weights of shape (d,) are in the set, but for the rounding of a norm."""
+        low, high = self.constraint.bounds
+        radius = self.constraint.radius
+        if math.isfinite(radius):
+            return float(np.linalg.norm(x)) <= radius * (1.0 + (len(x) + 8) * 2.0**-52)
+        unbounded = math.isinf(low) and math.isinf(high)
+        return unbounded or bool(((x >= low) & (x <= high)).all())
+
+    def pushed(self, q: Array, error: Any) -> Array:
         r"""Of all vectors within an error of q the one that asks most of the weights; all of shape (d,).
 
         Parameters
         ----------
-        q, error : ndarray of shape (d,)
-            The error is not negative.
+        q : ndarray of shape (d,)
+        error : ndarray of shape (d,) or float
+            Not negative.
         """
         low, high = self.constraint.bounds
         if math.isfinite(low) and not math.isfinite(high):
@@ -311,7 +321,7 @@ class PartyPenalty:
             return q - error
         return np.copysign(np.abs(q) + error, q)
 
-    def gap_at(self, x: Array, q: Array, error: Array) -> float:
+    def gap_at(self, x: Array, q: Array, error: Any) -> float:
         r"""Upper bound of :math:`h(x) + h^*(q') - \langle q', x\rangle` over :math:`|q'_j - q_j| \le e_j`.
 
         Not negative by Fenchel's inequality, and zero where x is optimal for q. Rounding of this function
@@ -319,19 +329,21 @@ class PartyPenalty:
 
         Parameters
         ----------
-        x, q, error : ndarray of shape (d,)
-            Weights in the set; what pulls them; bound of its error.
+        x, q : ndarray of shape (d,)
+            Weights in the set; what pulls them.
+        error : ndarray of shape (d,) or float
+            Bound of its error.
         """
         if self.is_ridge:  # one square, in which nothing cancels
             held = self.strength * x
-            left = np.abs(q - held) + error + 2.0**-52 * (np.abs(q) + np.abs(held))
+            left = np.abs(q - held) + (error + 2.0**-52 * np.abs(held))
             return float(left @ left) / (2.0 * self.strength) * (1.0 + (len(x) + 8) * 2.0**-52)
         size, value = np.abs(x), self.value(x)
         if isinstance(self.constraint, Box):
             conjugate = self._box_conjugate_within(q, error)
         else:
             conjugate = self.conjugate(self.pushed(q, error))
-        total = value + conjugate - float(q @ x) + float(error @ size)
+        total = value + conjugate - float(q @ x) + float((error * size).sum())
         rounding = (len(x) + 16) * 2.0**-52 * (value + abs(conjugate) + float(np.abs(q) @ size))
         return max(total, 0.0) + rounding
 
@@ -376,7 +388,7 @@ class PartyPenalty:
             return math.inf
         return float(self._box_conjugates(q, first, second).sum())
 
-    def _box_conjugate_within(self, q: Array, error: Array) -> float:
+    def _box_conjugate_within(self, q: Array, error: Any) -> float:
         """Largest conjugate of a vector within an error of q: convex, so at an end for each column."""
         ends = q - error, q + error
         if not all(math.isfinite(self._box_conjugate(end, *self.coefficients)) for end in ends):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-__all__ = ["Claim", "Proof", "Within", "relative_gap"]
+__all__ = ["Claim", "Proof", "Within", "proof_of", "relative_gap"]
 
 
 class Claim(StrEnum):
@@ -96,39 +96,20 @@ class Proof:
         """Whether no other dual vector is needed."""
         return self.claim in (Claim.CERTIFIED, Claim.CERTIFIED_WITHIN, Claim.CONTRADICTION)
 
-    def above(self, floor: float) -> Proof:
+    def above(self, floor: float, asked_absolute: float) -> Proof:
         """The same with another lower bound, if that is higher: the loss's least value, whatever predicts.
 
         Parameters
         ----------
-        floor : float
+        floor, asked_absolute : float
             Per mean loss.
         """
-        if not floor > self.bound:
+        if self.reason or not floor > self.bound:
             return self
         left = max(self.objective - floor, 0.0)
-        return replace(self, bound=floor, gap=relative_gap(left, self.objective, floor), gap_absolute=left)
-
-    def judged(self, asked_absolute: float) -> Proof:
-        """The same with its claim, which its numbers decide.
-
-        Parameters
-        ----------
-        asked_absolute : float
-            Gap per mean loss that is enough, too; 0 for none.
-        """
-        asked, left = self.asked, self.gap_absolute - self.rounding
-        if self.reason:
-            claim = Claim.CONTRADICTION
-        elif self.gap <= asked or self.gap_absolute <= asked_absolute:
-            claim = Claim.CERTIFIED
-        elif self.within is not None and self.within.gap <= asked:
-            claim = Claim.CERTIFIED_WITHIN
-        elif asked > 0.0 and left <= asked * max(abs(self.objective) - self.rounding, 0.0):
-            claim = Claim.AT_ROUNDING
-        else:
-            claim = Claim.UNCERTIFIED
-        return replace(self, claim=claim)
+        numbers = self.objective, floor, relative_gap(left, self.objective, floor), left, self.rounding
+        limits = self.asked, asked_absolute
+        return proof_of(limits, self.computed, numbers, self.within, self.dual, self.reason)
 
     def better(self, other: Proof) -> Proof:
         """Of two proofs of one model the one that says more; a contradiction outweighs both."""
@@ -139,3 +120,38 @@ class Proof:
         """The gap that is left, per mean loss, among all models or bounded ones."""
         within = -math.inf if self.within is None else self.within.bound
         return min(self.gap_absolute, self.objective - within)
+
+
+def proof_of(
+    limits: tuple[float, float],
+    computed: float,
+    numbers: tuple[float, float, float, float, float],
+    within: Within | None,
+    dual: np.ndarray | None,
+    reason: str,
+) -> Proof:
+    """A proof with the claim that its numbers make.
+
+    Parameters
+    ----------
+    limits : (float, float)
+        Relative and absolute gap that were to be proved.
+    computed : float
+    numbers : (float, float, float, float, float)
+        ``objective``, ``bound``, ``gap``, ``gap_absolute`` and ``rounding``.
+    within, dual, reason
+        As of :class:`Proof`.
+    """
+    asked, asked_absolute = limits
+    objective, _, gap, left, rounding = numbers
+    if reason:
+        claim = Claim.CONTRADICTION
+    elif gap <= asked or left <= asked_absolute:
+        claim = Claim.CERTIFIED
+    elif within is not None and within.gap <= asked:
+        claim = Claim.CERTIFIED_WITHIN
+    elif asked > 0.0 and left - rounding <= asked * max(abs(objective) - rounding, 0.0):
+        claim = Claim.AT_ROUNDING
+    else:
+        claim = Claim.UNCERTIFIED
+    return Proof(claim, asked, computed, *numbers, within, dual, reason)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ Array = np.ndarray
 _LEFT = 1e-10
 
 
-@dataclass(frozen=True)
-class Balanced:
+class Balanced(NamedTuple):
     r"""A dual vector next to a feasible one.
 
     Attributes

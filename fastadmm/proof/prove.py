@@ -18,29 +18,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastadmm.kernels.proof_sums import proof_sums
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.claim import Claim, Proof, Within, relative_gap
+from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
 from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.reach import bounded_models
 from fastadmm.proof.rounding import UNIT, gamma, sum_roundings
 from fastadmm.proof.share import Share, party_share
 
-__all__ = ["Dual", "Value", "dual_next_to", "dual_of", "judge", "prove", "value_at"]
+__all__ = ["Dual", "Value", "dual_of", "judge", "least_loss", "prove", "value_at"]
 
 Array = np.ndarray
+
+#: Root of the least normal double.
+_LEAST = 2.0**-511
 
 #: Roundings of one row's loss or conjugate, relative to it: a few operations, exp and log to a few ulp.
 _OF_A_ROW = 40.0
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """The loss at a model, summed scaling.
 
     Attributes
@@ -50,6 +51,8 @@ class Value:
     loss : float
     sums : (float, float) or None
         Of the gradient and of its absolute values.
+    sizes : float
+        Norms of the messages, if they were added up as if in twice the precision; else 0.
     """
 
     total: Array
@@ -57,37 +60,38 @@ class Value:
     gradient: Array
     loss: float
     sums: tuple[float, float] | None = None
+    sizes: float = 0.0
 
 
-@dataclass(frozen=True)
-class Dual:
+class Dual(NamedTuple):
     """A dual vector, and what the rows say of it; summed scaling.
 
     Attributes
     ----------
     u : ndarray of shape (N,) or (C N,)
+    norm : float
+    eps : float
+        Relative distance to a feasible vector, as a share of its norm and of each entry.
     is_gradient : bool
         Whether it is the loss's gradient, but for ``cut`` and ``eps``.
     cut : float
         Largest share of an entry that was taken away, for a sum of zero.
-    eps : float
-        Relative distance to a feasible vector, as a share of its norm and of each entry.
     own : float
         Norm of what rounding can have changed of a gradient, or of the rows' losses.
     u_total, u_z : float
         Products with the sum of the messages and the predictor.
-    norm, z, total, weight, offset : float
-        Norms: of u itself, and of these.
+    z, total, weight, offset : float
+        Norms.
     """
 
     u: Array
+    norm: float
+    eps: float
     is_gradient: bool
     cut: float
-    eps: float
     own: float
     u_total: float
     u_z: float
-    norm: float
     z: float
     total: float
     weight: float
@@ -141,42 +145,58 @@ def prove(
     asked, asked_absolute : float
         Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
     """
-    total: Array = np.empty(0)
-    for block, x in zip(problem.blocks, weights, strict=True):
-        alone = x.ndim == 1
-        own = block.product(x, engine) if alone else block.matrix_product(x.T.copy(), engine).ravel()
-        total = engine.plus(total, own, out=total) if len(total) else own
-    value = value_at(problem, total, intercept, engine)
     bounds, reach = bounded_models(problem, engine)
-    penalties = problem.penalties
+    penalties, limits = problem.penalties, (asked, asked_absolute)
     best: Proof | None = None
-    floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
-    for u in duals:
-        for exact in (False, True):
+    for exact in (False, True):
+        value = _value_of(problem, weights, intercept, engine, exact)
+        for u in duals:
             dual = dual_of(problem, value, u, engine, exact)
             shares = [
-                party_share(
-                    block,
-                    penalty,
-                    x,
-                    (dual.u, dual.norm, dual.eps),
-                    bounded,
-                    engine,
-                    exact,
-                    problem.entry_roundings,
-                )
+                party_share(block, penalty, x, dual[:3], bounded, engine, exact, problem.entry_roundings)
                 for block, penalty, x, bounded in zip(problem.blocks, penalties, weights, bounds)
             ]
-            proof = judge(problem, value, intercept, dual, shares, reach, engine, asked)
-            proof = proof.above(floor).judged(asked_absolute)
+            proof = judge(problem, value, intercept, dual, shares, reach, engine, limits)
             best = proof if best is None else best.better(proof)
             if best.settled:
                 return best
     assert best is not None  # there is a dual vector
-    return best
+    return best.above(least_loss(problem, engine), asked_absolute)
 
 
-def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool) -> Dual:
+def least_loss(problem: Problem, engine: Any) -> float:
+    """Lower bound of the mean loss, whatever predicts; rounded down."""
+    floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
+    here = len(problem.y)
+    k = sum_roundings(here, engine.leaves(here), engine.all_rows(here)) + _OF_A_ROW
+    return floor - gamma(k + 256.0) * abs(floor)
+
+
+def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine: Any, exact: bool) -> Value:
+    """The loss at a model, all of whose columns are at hand."""
+    total, sizes = np.empty(0), 0.0
+    for block, x in zip(problem.blocks, weights, strict=True):
+        if exact:
+            parts = [block.compensated_product(np.ascontiguousarray(c), engine) for c in np.atleast_2d(x.T)]
+            own = np.concatenate(parts)
+            sizes += math.hypot(*map(engine.norm, parts))
+        elif x.ndim == 1:
+            own = block.product(x, engine)
+        else:
+            own = block.matrix_product(x.T.copy(), engine).ravel()
+        total = engine.plus(total, own, out=total) if len(total) else own
+    value = value_at(problem, total, intercept, engine)
+    return value._replace(sizes=sizes) if exact else value
+
+
+def dual_of(
+    problem: Problem,
+    value: Value,
+    u: Array | None,
+    engine: Any,
+    exact: bool,
+    near: Balanced | None = None,
+) -> Dual:
     """A dual vector with what the rows say of it.
 
     Parameters
@@ -188,43 +208,39 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     engine : Engine
     exact : bool
         Whether no pass is spared.
-    """
-    if u is not None:
-        return dual_next_to(problem, value, balanced(problem, u, 0.0, engine, exact, None), engine)
-    own = _rounding_of(problem, value.gradient, engine)
-    error = own * math.sqrt(engine.all_rows(len(value.gradient)))
-    found = balanced(problem, value.gradient, error, engine, exact, value.sums)
-    return dual_next_to(problem, value, found, engine, own)
-
-
-def _rounding_of(problem: Problem, u: Array, engine: Any) -> float:
-    return 16.0 * UNIT * float(problem.loss.rounding_norm(u, problem.y, problem.weight, engine))
-
-
-def dual_next_to(
-    problem: Problem, value: Value, found: Balanced, engine: Any, own: float | None = None
-) -> Dual:
-    """The same of a vector that is balanced already.
-
-    Parameters
-    ----------
-    problem : Problem
-    value : Value
-    found : Balanced
-    engine : Engine
-    own : float, optional
-        As of :class:`Dual`, if the vector is the loss's gradient.
+    near : Balanced, optional
+        Of u, where it is balanced already.
     """
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
-    is_gradient = own is not None
-    own = _rounding_of(problem, found.u, engine) if own is None else own
-    rows = [a.reshape(shape) for a in (found.u, value.total, value.z)]
-    knots = y if loss.of_residual else y[:0]
-    told = *rows, knots, problem.weight, problem.offset.reshape(shape)
-    sums = engine.sum_over_rows(proof_sums, engine.leaves(len(y)), (7,), *told).tolist()
-    norm = math.sqrt(sums[2])
-    eps = found.eps + (own / norm if is_gradient and norm > 0.0 else 0.0)
-    return Dual(found.u, is_gradient, found.cut, eps, own, sums[0], sums[1], *map(math.sqrt, sums[2:]))
+    given, knots, leaves = (
+        value.gradient if u is None else u,
+        y if loss.of_residual else y[:0],
+        engine.leaves(len(y)),
+    )
+    told = (
+        value.total.reshape(shape),
+        value.z.reshape(shape),
+        knots,
+        problem.weight,
+        problem.offset.reshape(shape),
+    )
+
+    def sums(u: Array) -> list[float]:
+        return engine.sum_over_rows(proof_sums, leaves, (7,), u.reshape(shape), *told).tolist()
+
+    found = sums(given)
+    norms = math.sqrt(found[2]), math.sqrt(found[5])
+    own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
+    if found[2] == 0.0 and not given.any():
+        own, u = 0.0, given  # zero itself is feasible, and no gradient
+    error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
+    near = near or balanced(problem, given, error, engine, exact, value.sums if u is None else None)
+    found = found if near.u is given else sums(near.u)
+    # Squares below the least double vanish: no norm is less than theirs.
+    least = math.sqrt(engine.all_rows(given.size)) * _LEAST
+    norm, *others = (math.sqrt(square) + least for square in found[2:])
+    eps = near.eps + (own / norm if u is None else 0.0)
+    return Dual(near.u, norm, eps, u is None, near.cut, own, found[0], found[1], *others)
 
 
 def judge(
@@ -235,7 +251,7 @@ def judge(
     shares: Sequence[Share],
     reach: float,
     engine: Any,
-    asked: float,
+    limits: tuple[float, float],
     off_more: float = 0.0,
 ) -> Proof:
     r"""Add up what the rows and the parties say of a model and a dual vector.
@@ -252,30 +268,34 @@ def judge(
     reach : float
         R, where nothing bounds the weights; else 0.
     engine : Engine
-    asked : float
-        As of :func:`prove`.
+    limits : (float, float)
+        ``asked`` and ``asked_absolute`` of :func:`prove`.
     off_more : float
-        How far the sum of the messages can be from that of the parties', as a norm: sums on a grid.
+        How far the sum of the messages is from the parties' own, as a norm: sums on a grid.
     """
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
     here = len(problem.y)
     k = gamma(sum_roundings(here, engine.leaves(here), n) + _OF_A_ROW)
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
-    weighed = sum(share.weighed for share in shares)
-    shift = dual.offset + math.sqrt(n) * float(np.linalg.norm(intercept))
-    off = off_more + (gamma(widest) * (weighed + shift) if weighed or dual.offset else 0.0)
+    weighed, wide = sum(share.weighed for share in shares), gamma(widest)
+    size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
+    summed = weighed > 0.0 or bool(problem.offset.any())  # else z is the intercept itself
+    base = dual.offset + math.sqrt(n) * size
+    off = off_more + (wide * (weighed + base) if summed else 0.0)
+    if value.sizes > 0.0:
+        few = gamma(len(shares) + problem.entry_roundings + 4.0)
+        off = off_more + few * (value.sizes + base) + wide * wide * weighed
     bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
-    extra = dual.own * math.sqrt(n) + 1e-290
+    jump = _jump(problem, value, off, engine) if off > 0.0 and not loss.smooth else 0.0
+    extra = dual.own * math.sqrt(n)
     objective = value.loss + sum(share.penalty for share in shares)
-    slope = engine.norm(value.gradient) if loss.smooth and not dual.is_gradient else dual.norm
-    error = (
-        (k + gamma(widest)) * abs(objective) + extra + bend + (slope if loss.smooth else dual.weight) * off
-    )
+    slope = dual.norm if dual.is_gradient else engine.norm(value.gradient)
+    error = (k + wide) * abs(objective) + extra + bend + (slope + jump) * off
 
     # Both passes must have read the same data and weights.
     twist = abs(dual.u_total + sum(share.inner for share in shares))
-    allowed = dual.norm * (off_more + gamma(widest) * weighed + k * dual.total)
+    allowed = dual.norm * (off_more + wide * weighed + k * dual.total)
     allowed += sum(share.inner_error for share in shares) + 1e-290
     reason = "" if twist <= 2.0 * allowed else "two passes over the columns disagree"
 
@@ -295,21 +315,22 @@ def judge(
             return math.inf, 0.0
         sizes = abs(left) + 2.0 * abs(value.loss) + 2.0 * dual.norm * dual.z
         rounding = (k + dual.eps) * sizes + extra + bend
-        rounding += (slope + dual.norm if loss.smooth else 2.0 * dual.weight) * off
+        apart = engine.norm(engine.each(np.subtract, value.gradient, u))
+        rounding += (apart + jump + dual.eps * dual.norm) * off
         if left < -rounding:
             reason = "a loss and its conjugate contradict Fenchel's inequality"
         return max(left, 0.0) + rounding + of_parties, rounding
 
     scale, free = min(share.scale for share in shares), min(share.free for share in shares)
     left, rounding = gap(scale, sum(share.at(scale) for share in shares) if scale > 0.0 else math.inf)
-    if 0.0 < free < scale and left > asked * abs(objective):
+    if 0.0 < free < scale and left > limits[0] * abs(objective):
         other = gap(free, sum(share.at_free_scale(free) for share in shares))
         scale, (left, rounding) = (scale, (left, rounding)) if left <= other[0] else (free, other)
     inside = math.inf
     if reach > 0.0 and scale < 1.0:
         inside, rounding = gap(1.0, sum(share.within for share in shares))
     rounding += sum(share.rounding for share in shares) + error
-    last = gamma(n + 8.0)  # of the sum of weights
+    last = gamma(256.0)  # of the sum of weights, which NumPy adds in pairs of blocks
     least, up = objective - error, (1.0 + last) / w
     bound, bound_within = ((least - one) / w - last * abs(least - one) / w for one in (left, inside))
     top = (objective + error) / w + last * abs(objective + error) / w
@@ -317,16 +338,28 @@ def judge(
     if math.isfinite(inside):
         within = Within(reach, bound_within, relative_gap(inside * up, top, bound_within))
     scaled = dual.u if scale == 1.0 or not scale > 0.0 else dual.u * scale
-    gaps = relative_gap(left * up, top, bound), left * up, rounding * up
-    return Proof(Claim.UNCERTIFIED, asked, objective / w, top, bound, *gaps, within, scaled, reason)
+    numbers = top, bound, relative_gap(left * up, top, bound), left * up, rounding * up
+    return proof_of(limits, objective / w, numbers, within, scaled, reason)
 
 
 def _curvature(problem: Problem, value: Value, dual: Dual, off: float, engine: Any) -> float:
     """Largest second derivative of a row's loss, weight included, where z is off by at most so much."""
     loss = problem.loss
+    if loss.vector:
+        return 0.5 * dual.weight  # the largest eigenvalue of diag(p) - p p'
     if loss.gradient_lipschitz is not None:
         return loss.gradient_lipschitz * dual.weight  # no weight exceeds the norm of all
     if off == 0.0:
         return 0.0
     bend = loss.curvature(value.z, problem.y, problem.weight, np.empty_like(value.z), engine)
     return float(engine.each_largest([bend])[0]) * math.exp(min(off, 700.0)) * (1.0 + gamma(_OF_A_ROW))
+
+
+def _jump(problem: Problem, value: Value, off: float, engine: Any) -> float:
+    """Norm of what a loss's slopes change by, where z is off by at most so much: of rows near a kink."""
+    ends = []
+    for side in (-off, off):
+        slope = engine.vector(len(value.z))
+        problem.loss.evaluate(engine.each(np.add, value.z, side), problem.y, problem.weight, slope, engine)
+        ends.append(slope)
+    return float(engine.norm(engine.each(np.subtract, *ends)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ __all__ = ["UNIT", "column_lengths", "gamma", "image_roundings", "levels", "sum_
 
 #: Half the distance from 1 to the next double: the largest relative error of one operation.
 UNIT = 2.0**-53
+
+
+@lru_cache(maxsize=64)
+def _most_roundings(leaves: tuple[tuple[int, int], ...], n_here: int, n_rows: int) -> float:
+    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
 
 
 def gamma(k: float) -> float:
@@ -48,7 +54,7 @@ def sum_roundings(n_here: int, leaves: Sequence[tuple[int, int]], n_rows: int) -
     n_here, leaves, n_rows
         As of :func:`levels`.
     """
-    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
+    return _most_roundings(tuple(leaves), n_here, n_rows)
 
 
 def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> float:
@@ -68,8 +74,8 @@ def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> floa
     return levels(leaves, n, rows) + rows * rows * UNIT if compensated else sum_roundings(n, leaves, rows)
 
 
-def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
-    r"""Upper bounds of the norms of a block's columns, of shape (d,).
+def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> Any:
+    r"""Upper bounds of the norms of a block's columns, of shape (d,), or one for all.
 
     Parameters
     ----------
@@ -79,7 +85,9 @@ def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> np.ndarray:
         known: :math:`\sqrt N \max_{ij} |D_{ij}|`.
     engine : Engine
     """
-    n, d = block.whole_shape
-    if not exact and math.isfinite(block.largest):
-        return np.full(d, math.sqrt(n) * block.largest * (1.0 + gamma(4)))
+    n, _ = block.whole_shape
+    if not exact:
+        if not math.isfinite(block.largest):
+            block.largest = block.find_largest(engine)
+        return math.sqrt(n) * block.largest * (1.0 + gamma(4))
     return np.sqrt(block.column_squares(engine)) * (1.0 + gamma(n + 4))

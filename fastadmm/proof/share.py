@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ Array = np.ndarray
 _INSIDE = 1.0 - 2.0**-40
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     r"""Numbers of one party, summed scaling.
 
     Attributes
@@ -110,7 +108,7 @@ def party_share(
     u, norm, eps = dual
     vectors = u.reshape(-1, block.shape[0])
     if exact:
-        images = np.array([block.compensated_product(v, engine) for v in vectors])
+        images = np.array([block.compensated(v, engine) for v in vectors])
     elif len(vectors) == 1:
         images = block.transposed_product(vectors[0], engine)[None]
     else:
@@ -130,28 +128,30 @@ def _of_class(
     penalty: PartyPenalty,
     x: Array,
     q: Array,
-    error: Array,
-    lengths: Array,
+    error: Any,
+    lengths: Any,
     bounded: tuple[Array, float] | None,
     exact: bool,
 ) -> Share:
     """The share of one class's weights; all arrays of shape (d,)."""
-    size, value, inner = np.abs(x), penalty.value(x), float(q @ x)
-    inner_error = float(error @ size) + gamma(len(x) + 4) * float(np.abs(q) @ size)
-    weighed = float(lengths @ size) * (1.0 + gamma(len(x) + 8))
+    if not penalty.contains(x):
+        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
+    size, value, inner, small = np.abs(x), penalty.value(x), float(q @ x), gamma(len(x) + 20)
+    inner_error = float((error * size).sum()) + small * float(np.abs(q) @ size)
+    weighed = float((lengths * size).sum()) * (1.0 + small)
     if penalty.is_ridge:
         part = penalty.gap_at(x, q, error)
-        rounding = part - penalty.gap_at(x, q, 0.0 * error) if exact else 0.0
+        rounding = part - penalty.gap_at(x, q, 0.0) if exact else 0.0
         return Share(value, inner, inner_error, weighed, 1.0, part, rounding=rounding)
-    zero, pull = np.zeros_like(q), penalty.pushed(q, error)
+    pull = penalty.pushed(q, error)
     scale, free = penalty.largest_scale(pull), penalty.free_scale(pull)
     scale, free = (own if own == 1.0 else own * _INSIDE for own in (scale, free))
     part = penalty.gap_at(x, scale * q, scale * error) if scale > 0.0 else math.inf
-    rounding = part - penalty.gap_at(x, scale * q, zero) if exact and math.isfinite(part) else 0.0
+    rounding = part - penalty.gap_at(x, scale * q, 0.0) if exact and math.isfinite(part) else 0.0
     within = math.inf
     if bounded is not None and scale < 1.0:
         within = _within(value, penalty, x, pull, inner, error, *bounded)
-        exactly = _within(value, penalty, x, q, inner, zero, *bounded) if exact else within
+        exactly = _within(value, penalty, x, q, inner, 0.0, *bounded) if exact else within
         rounding = within - exactly if math.isfinite(within) else 0.0
     return Share(
         value,
@@ -160,9 +160,9 @@ def _of_class(
         weighed,
         scale,
         part,
-        penalty.gap_at(x, zero, zero),
+        penalty.gap_at(x, np.zeros_like(q), 0.0),
         free,
-        max(value * (1.0 + gamma(len(x) + 20)) - free * inner, 0.0) + free * inner_error,
+        max(value * (1.0 + small) - free * inner, 0.0) + free * inner_error,
         part if bounded is not None and scale == 1.0 else within,
         rounding,
     )
@@ -170,6 +170,8 @@ def _of_class(
 
 def _by_norms(penalty: PartyPenalty, x: Array, q: Array, error: Array, lengths: Array) -> Share:
     """The share of one class under a radial penalty, by Cauchy-Schwarz; all arrays of shape (d,)."""
+    if not penalty.contains(x):
+        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
     size, pull, off = (float(np.linalg.norm(v)) for v in (x, q, error))
     value, inner, few = penalty.value(x), float(q @ x), gamma(len(x) + 20)
     farthest = q * (1.0 + off / pull) if pull > 0.0 else np.full(len(x), off / math.sqrt(len(x)))
@@ -200,17 +202,17 @@ def _within(
     x: Array,
     pull: Array,
     inner: float,
-    error: Array,
+    error: Any,
     deviations: Array,
     reach: float,
 ) -> float:
     """The part of the gap among models in which ``|x_j|`` is at most R over the column's deviation."""
     moves = deviations > 0.0  # a column of zeros has an image of exactly zero, whatever its weight
-    if (np.abs(x) * deviations > reach).any() or (~moves & (error > 0.0)).any():
+    if (np.abs(x) * deviations > reach).any() or (~moves & (np.abs(pull) > 0.0)).any():
         return math.inf
     most = penalty.excess(np.where(moves, pull, 0.0), np.where(moves, deviations, 1.0)) * reach
     more = 1.0 + gamma(len(x) + 20)
-    return max((value + most) * more - inner, 0.0) + float(error @ np.abs(x))
+    return max((value + most) * more - inner, 0.0) + float((error * np.abs(x)).sum())
 
 
 def _added(parts: Sequence[Share]) -> Share:

@@ -96,8 +96,7 @@ class Solver(Run):
         self.engine = engine or Engine(self.options.n_threads)
         self.centring: Centring | None = None
         if driver is None:
-            with self.engine.limited():
-                self.centring = centring_of(problem, self.engine)
+            self.centring = centring_of(problem, self.engine)
         if self.centring is not None:
             problem = self.centring.problem(problem)
             early = None if early is None else replace(early, rows=self.centring.rows(early.rows))
@@ -153,11 +152,11 @@ class Solver(Run):
 
     def _inner(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
         """The intercept for centred columns, of a model of the columns themselves."""
-        return intercept if self.centring is None else intercept + self.centring.shift(weights)
+        return intercept if self.centring is None else self.centring.shifted(weights, intercept, 1.0)
 
     def _outer(self, weights: Sequence[np.ndarray], intercept: Any) -> Any:
         """Inverse of :meth:`_inner`."""
-        return intercept if self.centring is None else intercept - self.centring.shift(weights)
+        return intercept if self.centring is None else self.centring.shifted(weights, intercept, -1.0)
 
     @property
     def coordinator(self) -> Any:

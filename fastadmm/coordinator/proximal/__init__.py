@@ -13,7 +13,6 @@ The proposal: Newton's method over faces
 
 Where the gap stands still
     ``dual_steps`` (steps of ADMM), ``central_path`` with ``barrier`` and ``path_rows`` (interior point
-    method).
 
 All columns, in one process
     ``narrow`` with ``narrow_newton`` (few: sent at once), ``stacked`` with

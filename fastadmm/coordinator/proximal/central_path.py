@@ -22,11 +22,11 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.barrier import PenaltyBarrier, Square
 from fastadmm.coordinator.proximal.path_rows import ClassRows, PredictorRows
-from fastadmm.coordinator.proximal.reach import reach_of
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.reach import reach_of
 
 __all__ = ["PathEnd", "follow_central_path"]
 

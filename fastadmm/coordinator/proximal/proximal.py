@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,12 @@ from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
-from fastadmm.coordinator.proximal.reach import reach_of
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.reach import reach_of
 
 __all__ = ["ProximalMethod"]
 
@@ -83,6 +82,7 @@ class ProximalMethod(Method):
         self.smoothing = None if problem.loss.smooth else Smoothing(problem, engine)
         self._intercept: Any = self.coordinator.model.intercept
         self.watch: StallWatch = StallWatch()
+        self._reach: float | None = None
 
     def make_parties(self) -> list[Any]:
         problem = self.problem
@@ -206,17 +206,16 @@ class ProximalMethod(Method):
         norm = self.problem.party_regularizers[0].shares[0] > 0.0
         if (norm and self.watch.n_stalls == 0) or all(answer.excess is None for answer in answers):
             return -math.inf
-        if self.coordinator.heaviest > self._reach:
+        if self._reach is None:  # no cached property: that locks out workers which are threads
+            self._reach = reach_of(self.problem, self.engine)
+        reach = self._reach
+        if self.coordinator.heaviest > reach:
             return -math.inf
         shares = [
-            answer.dual if answer.excess is None else DualShare(1.0, self._reach * answer.excess, 0.0)
+            answer.dual if answer.excess is None else DualShare(1.0, reach * answer.excess, 0.0)
             for answer in answers
         ]
         return bound_from_shares(self.problem, self.coordinator.sent, shares, self.engine)
-
-    @cached_property
-    def _reach(self) -> float:
-        return reach_of(self.problem, self.engine)
 
     @property
     def intercept(self) -> Any:

@@ -85,7 +85,8 @@ NOTHING = 1e-13
 #: Share of the gap that the span may still have when its minimiser makes no more progress.
 _SPAN_KEEPS = 0.1
 
-#: Messages are restated in double precision once the gap is this share of what their rounding may hide.
+#: Messages are restated in double precision once the gap, or what two rounds gained, is this share of what
+#: their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
 
 #: Parties of this process send two directions in a round as long as there are at most as many messages as
@@ -422,14 +423,17 @@ class SubspaceCoordinator:
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
         start = np.pad(old, (0, len(self.owner) - len(old)))
-        gap = self.proved_gap(squared, primal)
-        yield from self._descend(gap, primal.loss + self.regulariser(), errors)
-        self.start(self.point.intercept)
+        gap, before = self.proved_gap(squared, primal), primal.loss + self.regulariser()
+        yield from self._descend(gap, before, errors)
+        after = self.start(self.point.intercept).loss + self.regulariser()
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
             self.problem, start, gradient, errors, self.point, spread, self.engine
         )
-        self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
+        # With columns far larger than lambda the gap is far above what is left to gain: then rounds tell.
+        hidden = _ROUNDING_IS_LEFT * abs(self.correction.objective)
+        self.idle = self.idle + 1 if before - after <= max(hidden, NOTHING * abs(before)) else 0
+        self.rounding_is_left = gap <= hidden or self.idle > 1
         yield from self._compress(old)
         return squared
 
@@ -446,7 +450,7 @@ class SubspaceCoordinator:
         self.adopt(messages, np.array(kept, dtype=np.int64))
         self.point = SpanPoint(norms[kept], self.point.intercept, self.engine.combine(norms[kept], messages))
         self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
-        self.moves = Moves()
+        self.moves, self.idle = Moves(), 0
         self.correction = Correction(bound=float(c @ errors))
         self.start(self.point.intercept)
         return [float(answer["squared_residual"]) for answer in answers]
@@ -837,6 +841,9 @@ class SubspaceMethod(Method):
         stationarity = sum(squared)
         bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
         corrected = after + coordinator.correction.objective, bound + coordinator.correction.bound
+        if coordinator.rounded is not None or coordinator.few_rows is not None:
+            # The loss's gradient at the weights may prove less than this one.
+            self.raise_bound(corrected[1], start.gradient)
         lyapunov = stationarity / (1.0 + scale) ** 2
         return self._measured(*corrected, stationarity, lyapunov, augmented_lagrangian=after)
 

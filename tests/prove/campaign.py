@@ -1,0 +1,166 @@
+"""Fit generated problems and hold every printed claim against feasible points of other sources.
+
+``python -P tests/prove/campaign.py --problems 2000 --seed 0 --jobs 2``. The exit code is 1 if a claim is
+false or the product raised something that is none of its errors. ``--results FILE`` keeps a line per problem,
+and problems that are in the file already are not done again. ``--write PAGE`` puts the counts into a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+BEGIN, END = "<!-- prove:begin -->", "<!-- prove:end -->"
+CLAIMS = ("certified", "certified_within", "at_rounding", "uncertified", "unproved", "contradiction")
+
+
+def one_problem(seed: int) -> dict[str, Any]:
+    """The outcome of a seed as plain values."""
+    from prove.check import Outcome, check
+    from prove.draws import draw
+
+    try:
+        drawn = draw(seed)
+        outcome = check(drawn)
+    except Exception as error:  # of the campaign itself: no problem may end it
+        outcome = Outcome(seed, f"seed {seed}", exceptions=[f"campaign: {type(error).__name__}: {error}"])
+    return dataclasses.asdict(outcome)
+
+
+def outcomes(seeds: Sequence[int], jobs: int) -> Iterator[dict[str, Any]]:
+    """In no order, each as soon as it is known."""
+    if jobs == 1:
+        yield from map(one_problem, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=500) as pool:
+        yield from pool.imap_unordered(one_problem, seeds, chunksize=4)
+
+
+def counts(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Everything that is counted."""
+    total: dict[str, Any] = {
+        "problems": len(found),
+        "refused": sum(bool(one["refused"]) for one in found),
+        "refused_fits": sum(one["refused_fits"] for one in found),
+        "exceptions": sum(len(one["exceptions"]) for one in found),
+        "endless": sum(len(one["endless"]) for one in found),
+        "claims": dict(Counter(claim for one in found for _, claim in one["claims"])),
+        "by_scheme": {},
+        "kinds": dict(Counter(false["kind"] for one in found for false in one["false"])),
+    }
+    total["fits"] = sum(total["claims"].values())
+    made = Counter((scheme, claim) for one in found for scheme, claim in one["claims"])
+    wrong = {(one["seed"], false["scheme"], false["claim"]) for one in found for false in one["false"]}
+    false = Counter((scheme, claim) for _, scheme, claim in wrong)
+    total["false"] = len(wrong)
+    for scheme in sorted({scheme for scheme, _ in made}):
+        total["by_scheme"][scheme] = {c: [made[scheme, c], false[scheme, c]] for c in CLAIMS}
+    return total
+
+
+def table(total: dict[str, Any]) -> str:
+    """The counts as Markdown: claims made, and of them false."""
+    lines = [
+        f"{total['problems']:,} generated problems, {total['refused']:,} of them refused; "
+        f"{total['fits']:,} fits. False: **{total['false']:,}**.",
+        "",
+        f"| scheme | {' | '.join(c.replace('_', ' ') for c in CLAIMS)} | false |",
+        "|---|" + "---:|" * (len(CLAIMS) + 1),
+    ]
+    for scheme, own in total["by_scheme"].items():
+        cells = [f"{own[c][0]:,}" for c in CLAIMS]
+        lines.append(f"| {scheme} | {' | '.join(cells)} | {sum(own[c][1] for c in CLAIMS):,} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(page: str, text: str) -> str:
+    """A page with the counts between its markers; without markers, at its end."""
+    block = f"{BEGIN}\n{text}{END}"
+    if BEGIN in page and END in page.split(BEGIN, 1)[1]:
+        before, rest = page.split(BEGIN, 1)
+        return before + block + rest.split(END, 1)[1]
+    return page.rstrip("\n") + ("\n\n" if page.strip() else "") + f"## Counts of `make prove`\n\n{block}\n"
+
+
+def _kept(path: Path | None) -> dict[int, dict[str, Any]]:
+    if path is None or not path.exists():
+        return {}
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError:  # the last line of a run that was stopped
+            continue
+        found[one["seed"]] = one
+    return found
+
+
+def run(seeds: Sequence[int], jobs: int, results: Path | None = None) -> list[dict[str, Any]]:
+    """Outcomes of the seeds; those that a file has already are taken from there."""
+    known = _kept(results)
+    missing = [seed for seed in seeds if seed not in known]
+    log = results.open("a", encoding="utf-8") if results is not None else None
+    try:
+        for one in outcomes(missing, jobs):
+            known[one["seed"]] = one
+            if log is not None:
+                log.write(json.dumps(one) + "\n")
+                log.flush()
+    finally:
+        if log is not None:
+            log.close()
+    return [known[seed] for seed in seeds]
+
+
+def _print_findings(found: Sequence[dict[str, Any]]) -> None:
+    from prove.check import False_
+
+    for one in found:
+        texts = [False_(**false).text for false in one["false"]]
+        texts += [f"seed {one['seed']}: exception: {text}" for text in one["exceptions"]]
+        texts += [f"seed {one['seed']}: {scheme}: does not end" for scheme in one["endless"]]
+        if texts:
+            print("\n".join([*texts, f"    {one['text']}"]))
+
+
+def main() -> int:
+    """Exit code 1 if anything is false or was raised that should not have been."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problems", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first problem")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--results", type=Path, help="a line per problem is kept there")
+    parser.add_argument("--write", type=Path, help="put the counts into this page")
+    arguments = parser.parse_args()
+    begin = time.perf_counter()
+    found = run(range(arguments.seed, arguments.seed + arguments.problems), arguments.jobs, arguments.results)
+    total = counts(found)
+    _print_findings(found)
+    print(f"\n{table(total)}")
+    for kind, number in sorted(total["kinds"].items()):
+        print(f"{number:6} {kind}")
+    print(
+        f"{total['refused_fits']} fits refused, {total['exceptions']} exceptions, {total['endless']} that do "
+        f"not end; {time.perf_counter() - begin:.0f} s"
+    )
+    if arguments.write is not None:
+        page = arguments.write.read_text(encoding="utf-8") if arguments.write.exists() else ""
+        arguments.write.write_text(with_table(page, table(total)), encoding="utf-8")
+    return 1 if total["false"] or total["exceptions"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""A projected Newton method in many digits: from any feasible point to a better one, never to a worse.
+
+Weights at a kink or a bound stay there unless the gradient pulls them away; the others take a Newton step,
+which is shortened until F, in many digits, falls. It need not converge: what it returns is a feasible point,
+and F there is an upper bound of the optimum.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+from prove.exact import Exact, Point, number
+from prove.formulas import KINKED, softmax_bend, softmax_slope
+
+__all__ = ["improve"]
+
+#: Bits of slopes and curvatures in sums over rows, relative to the largest.
+_BITS = 350
+
+_STEPS, _HALVINGS = 30, 14
+
+#: A step that promises less than this share of F ends.
+_ENOUGH = mpf(10) ** -32
+
+
+def improve(exact: Exact, start: Point, reach: list[Any] | None = None, seconds: float = 1.0) -> Point:
+    """A point of the set with an objective at most that of the start.
+
+    Parameters
+    ----------
+    exact : Exact
+    start : Point
+        In the set.
+    reach : list of mpf, optional
+        Further bounds of the weights' sizes.
+    seconds : float
+    """
+    if exact.draw.loss in KINKED:
+        return start
+    point, value, end = start, exact.objective(start), time.perf_counter() + seconds
+    for _ in range(_STEPS):
+        step = _Step(exact, point, reach)
+        found = step.shorter(value) if step.free else None
+        if found is None:
+            break
+        point, fallen = found[0], value - found[1]
+        value = found[1]
+        if fallen <= _ENOUGH * abs(value) or time.perf_counter() > end:
+            break
+    return point
+
+
+def _integers(values: list[Any]) -> tuple[Any, int]:
+    """Numbers as integers times one power of two, rounded relative to the largest."""
+    top = max((mp.mag(v) for v in values if v), default=0)
+    shift = _BITS - int(top)
+    out = np.empty(len(values), dtype=object)
+    out[:] = [int(mp.floor(mp.ldexp(v, shift))) for v in values]
+    return out, -shift
+
+
+class _Step:
+    """The Newton step at a point, on the weights that are free."""
+
+    def __init__(self, exact: Exact, point: Point, reach: list[Any] | None) -> None:
+        self.exact, self.point, self.reach = exact, point, reach
+        self.z = exact.predictor(point)
+        self._differentiate()
+        self._choose_free()
+        if self.free:
+            self._solve()
+
+    def _differentiate(self) -> None:
+        """Slopes of the loss in every weight and intercept, and curvatures per row."""
+        e = self.exact
+        scale = [w / e.total for w in e.weight]
+        if e.formula is None:
+            slopes: list[list[Any]] = [[mpf(0)] * e.n for _ in range(e.n_classes)]
+            bends: dict[tuple[int, int], list[Any]] = {
+                (c, k): [mpf(0)] * e.n for c in range(e.n_classes) for k in range(c + 1)
+            }
+            for i in e.used:
+                own = [z[i] for z in self.z]
+                slope, bend = softmax_slope(own, int(e.y[i])), softmax_bend(own)
+                for c in range(e.n_classes):
+                    slopes[c][i] = scale[i] * slope[c]
+                    for k in range(c + 1):
+                        bends[c, k][i] = scale[i] * bend[c][k]
+        else:
+            slopes, bends = [[mpf(0)] * e.n], {(0, 0): [mpf(0)] * e.n}
+            for i in e.used:
+                slopes[0][i] = scale[i] * e.formula.slope(self.z[0][i], e.y[i])
+                bends[0, 0][i] = scale[i] * e.formula.bend(self.z[0][i], e.y[i])
+        self.slopes = [_integers(s) for s in slopes]
+        self.bends = {key: _integers(v) for key, v in bends.items()}
+        ones = np.empty(e.n, dtype=object)
+        ones[:] = 1
+        self.design = [*e.columns, (ones, 0)]  # the intercept is the last
+        self.gradient = [
+            [number(int(ints @ s), ex + se) for ints, ex in self.design] for s, se in self.slopes
+        ]
+
+    def _choose_free(self) -> None:
+        e, self.free, self.sign = self.exact, [], {}
+        self.pull: dict[tuple[int, int], Any] = {}
+        for c, x in enumerate(self.point.x):
+            dead = self._dead_groups(x, self.gradient[c])
+            for j, v in enumerate(x):
+                low, high = e.bounds[j]
+                if self.reach is not None:
+                    low, high = max(mpf(low), -self.reach[j]), min(mpf(high), self.reach[j])
+                g = self.gradient[c][j] + e.lam * e.second * v
+                kink = e.lam * e.first if not e.groups else mpf(0)
+                sign = int(mp.sign(v)) or (1 if g < -kink else -1 if g > kink else 0)
+                if j in dead or (kink and sign == 0):
+                    continue
+                g += kink * sign
+                if low == high or (v <= low and g > 0) or (v >= high and g < 0):
+                    continue
+                self.sign[c, j] = sign
+                self.pull[c, j] = g
+                self.free.append((c, j))
+        if e.draw.fit_intercept:
+            last = e.n_classes - (
+                e.n_classes > 1
+            )  # the last class's intercept may stay: only differences count
+            self.free += [(c, e.d) for c in range(last)]
+            self.pull.update({(c, e.d): self.gradient[c][e.d] for c in range(last)})
+
+    def _dead_groups(self, x: list[Any], gradient: list[Any]) -> set[int]:
+        """Columns of groups that are zero: a Newton method cannot leave the kink."""
+        return {j for g in self.exact.groups if all(x[j] == 0 for j in g) for j in g}
+
+    def _solve(self) -> None:
+        e, m = self.exact, len(self.free)
+        hessian = [[mpf(0)] * m for _ in range(m)]
+        weighted: dict[tuple[int, int, int], tuple[Any, int]] = {}
+        for a, (c, j) in enumerate(self.free):
+            for b, (k, i) in enumerate(self.free[: a + 1]):
+                key = (c, k, j) if c >= k else (k, c, j)
+                if key not in weighted:
+                    bend, exponent = self.bends[key[0], key[1]]
+                    weighted[key] = self.design[j][0] * bend, self.design[j][1] + exponent
+                ints, exponent = weighted[key]
+                hessian[a][b] = number(int(ints @ self.design[i][0]), exponent + self.design[i][1])
+        for a, (_, j) in enumerate(self.free):
+            if j < e.d:
+                hessian[a][a] += e.lam * e.second
+        self._bend_penalty(hessian)
+        self.move = _solved(hessian, [-self.pull[key] for key in self.free])
+
+    def _bend_penalty(self, hessian: list[list[Any]]) -> None:
+        """Slope and curvature of norms of groups, and of balls whose surface holds the weights."""
+        e, place = self.exact, {key: a for a, key in enumerate(self.free)}
+        for c, x in enumerate(self.point.x):
+            for g in e.groups:
+                own = [j for j in g if (c, j) in place]
+                norm = mp.sqrt(sum((x[j] ** 2 for j in g), mpf(0)))
+                if not own or not norm:
+                    continue
+                factor = e.lam * mp.sqrt(len(g)) / norm
+                for j in own:
+                    self.pull[c, j] += factor * x[j]
+                    for i in own:
+                        a, b = place[c, j], place[c, i]
+                        if b <= a:
+                            hessian[a][b] += factor * ((i == j) - x[i] * x[j] / norm**2)
+            for columns, radius in zip(e.parties, e.radii):
+                own = [j for j in columns if (c, j) in place]
+                if not own or not math.isfinite(radius):
+                    continue
+                square = sum((x[j] ** 2 for j in own), mpf(0))
+                inwards = sum((self.pull[c, j] * x[j] for j in own), mpf(0))
+                if square < mpf(radius) ** 2 * (1 - mpf(10) ** -20) or inwards >= 0:
+                    continue
+                factor = -inwards / square  # the ball's multiplier: the rest of the gradient is tangential
+                stiff = mpf(10) ** 40 * (1 + sum(hessian[place[c, j]][place[c, j]] for j in own)) / square
+                for j in own:
+                    self.pull[c, j] += factor * x[j]
+                    for i in own:
+                        a, b = place[c, j], place[c, i]
+                        if b <= a:
+                            hessian[a][b] += factor * (i == j) + stiff * x[i] * x[j]
+
+    def shorter(self, value: Any) -> tuple[Point, Any] | None:
+        """The first of ever shorter steps that falls, kept in the set and on its side of kinks."""
+        share = mpf(1)
+        for _ in range(_HALVINGS):
+            new = self.point.copy()
+            for (c, j), step in zip(self.free, self.move):
+                if j == self.exact.d:
+                    new.b[c] += share * step
+                    continue
+                moved = new.x[c][j] + share * step
+                sided = self.exact.first and not self.exact.groups
+                new.x[c][j] = mpf(0) if sided and moved * self.sign[c, j] < 0 else moved
+            new = self.exact.into_set(new, self.reach)
+            found = self.exact.objective(new)
+            if found < value:
+                return new, found
+            share /= 4
+        return None
+
+
+def _solved(lower: list[list[Any]], right: list[Any]) -> list[Any]:
+    """L D L' on the lower triangle; what depends on the variables before it stays where it is."""
+    m = len(right)
+    tiny = mpf(2) ** -(_BITS - 60)
+    first = [lower[a][a] for a in range(m)]
+    kept = [True] * m
+    x = list(right)
+    for a in range(m):
+        pivot = lower[a][a]
+        kept[a] = pivot > tiny * first[a] and pivot > 0
+        if not kept[a]:
+            continue
+        for b in range(a + 1, m):
+            if kept[b] and lower[b][a]:
+                factor = lower[b][a] / pivot
+                for k in range(a + 1, b + 1):
+                    lower[b][k] -= factor * lower[k][a]
+                x[b] -= factor * x[a]
+    for a in reversed(range(m)):
+        if not kept[a]:
+            x[a] = mpf(0)
+            continue
+        x[a] = (x[a] - sum((lower[b][a] * x[b] for b in range(a + 1, m) if kept[b]), mpf(0))) / lower[a][a]
+    return x
