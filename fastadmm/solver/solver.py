@@ -571,6 +571,8 @@ class Solver(Run):
         if "between" in saved and not self.driver.local:
             between = saved["between"]
             self.method.bound, self.method.witness = float(between["bound"]), between.get("witness")
+            if "witness" in between and between["witness"].shape != (self.problem.message_size,):
+                raise ValueError("witness")
             if "proof" in between:
                 self.proof, self.proof_round = restored(between["proof"]), self.n_rounds
         if self._checkable and self.last_record is not None and not self.diverged:

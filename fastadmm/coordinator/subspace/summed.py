@@ -334,6 +334,9 @@ class SummedSubspaceMethod(SubspaceMethod):
 class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
     """The same for a loss with kinks, smoothed ever less; parameters as of the two."""
 
+    def _bound_rounding(self) -> float:
+        return self.coordinator.correction.bound
+
     def _rounding(self) -> float:
         point = replace(self.coordinator.point, intercept=self.intercept)
         return self.coordinator.upwards(self.problem, point)
