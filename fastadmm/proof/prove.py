@@ -232,7 +232,7 @@ def dual_of(
     norms = math.sqrt(found[2]), math.sqrt(found[5])
     own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
     if found[2] == 0.0 and not given.any():
-        own, u = 0.0, given  # zero itself is feasible, and no gradient
+        u = given  # zero itself is feasible, and only nearly a gradient
     error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
     near = near or balanced(problem, given, error, engine, exact, value.sums if u is None else None)
     found = found if near.u is given else sums(near.u)

@@ -440,7 +440,6 @@ class Coordinator:
     ) -> StepResult:
         if converse(solver.proving(), letters.carry) is None:
             return self._ask(letters, solver.n_rounds)
-        record = solver.last_record or record
         result = ended(solver, solver.stop_reason(record) or status, [record])
         statement = no_privacy(self.names)
         if result.status is not Status.DIVERGED:

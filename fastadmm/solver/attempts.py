@@ -48,8 +48,8 @@ class Attempts:
 
     @property
     def in_vain(self) -> bool:
-        """Whether to go on gains nothing; one refinement tells where the proof's rounding is in the way."""
-        return self.idle >= (1 if self.at_rounding else _MOST_IN_VAIN)
+        """Whether to go on gains nothing: only the rounding of the proof is left, or rounds are idle."""
+        return self.at_rounding or self.idle >= _MOST_IN_VAIN
 
     def export(self) -> dict[str, float]:
         """The state."""

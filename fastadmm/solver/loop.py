@@ -141,5 +141,7 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
     proof, told = solver.proof_of(weights, intercept, kept is not None), None if kept is None else kept[2]
     if proof is not None and told is not None:
         told = told_by(proof, told)
+    elif proof is not None:
+        history = [*history[:-1], told_by(proof, history[-1])]
     message = solver.describe(status, history[-1])
     return SolveResult(weights, intercept, status, message, history, told, proof)

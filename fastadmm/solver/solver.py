@@ -254,20 +254,23 @@ class Solver(Run):
             yield from self._keep(self.watch)
         if self.problem.convex and not self.diverged and self._is_to_be_proved(self.last_record):
             begin = time.perf_counter()
-            self.last_record = yield from self._proved(self.last_record)
+            yield from self._prove_round(self.last_record)
             self._spend(time.perf_counter() - begin)
         if (lowest := self.lowest) is not None and lowest.take(self.last_record, self.method.intercept):
             yield from self._keep(lowest)
         return self.last_record
 
     def _is_to_be_proved(self, record: RoundRecord) -> bool:
-        """Whether a round is the last, as far as rounds know."""
+        """Whether a round is the last, as far as rounds know, or has a limit."""
+        return self._is_due(record) or self._limit(record) is not None
+
+    def _is_due(self, record: RoundRecord) -> bool:
+        """Whether a proof decides how the run goes on after a round."""
         due = self._claims(record) and self.attempts.are_due(record.round)
         if not self.driver.local:  # one exchange: no clock decides, and what is kept is proved in the end
             return due or (self.n_rounds >= self.options.max_rounds and self._kept_round is None)
         # A proof may know better than the bound of rounds; it costs some passes.
-        again = record.round >= _MANY_ROUNDS and record.round & (record.round - 1) == 0
-        return due or again or self._limit(record) is not None
+        return due or (record.round >= _MANY_ROUNDS and record.round & (record.round - 1) == 0)
 
     def _claims(self, record: RoundRecord) -> bool:
         """Whether rounds have found what was asked for, or what double precision resolves of the start.
@@ -277,28 +280,29 @@ class Solver(Run):
         nothing = self.options.gap > 0.0 and record.gap_absolute <= _ROUNDING * self.divergence.start
         return nothing or self._proves_enough(record) or self._proves_within(record)
 
-    def _proved(self, record: RoundRecord) -> Talk[RoundRecord]:
-        """The record with what is proved of the weights as they are returned.
+    def _prove_round(self, record: RoundRecord) -> Talk[None]:
+        """Prove how good the weights of a round are, as they are returned.
 
         Rounds add up messages, and trust sums. Where they claimed more than is proved they go on from the
-        weights, until that gains nothing.
+        weights, until that gains nothing. The record stays what rounds found: a run with other limits logs
+        the same.
         """
-        claims = self._claims(record)
+        claims, due = self._claims(record), self._is_due(record)
         with self.engine.limited():
             if self.driver.local:
                 weights = self.method.weights()
                 proof = self.prove(weights, self._outer(weights, self.method.intercept))
             else:
                 proof = yield from self._proof_elsewhere(self.method.intercept)
-            if claims and not proof.settled:
+            if claims and due and not proof.settled:
                 self.attempts.failed(proof, record.round)
+            if claims and due and not proof.settled and not self.attempts.in_vain:
                 self.bound.value = proof.bound
                 self.method.bound = proof.bound * self.problem.total_weight
                 self.method.tighten(_TIGHTER)
                 if self.driver.local:
                     yield from self.method.settle()
         self.proof, self.proof_round = proof, record.round
-        return told_by(proof, record)
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
         asked = self.options.gap, self.options.gap_absolute
@@ -323,9 +327,7 @@ class Solver(Run):
                 self.kept_proof = yield from self._proof_elsewhere(held.intercept, True)
             held.record = told_by(self.kept_proof, held.record)
         elif self.proof_round != self.n_rounds:
-            self.last_record = yield from self._proved(record)
-            if held is not None and held.record is not None and held.record.round == self.n_rounds:
-                held.record = self.last_record
+            yield from self._prove_round(record)
         return True
 
     def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
