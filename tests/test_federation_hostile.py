@@ -440,7 +440,7 @@ def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
         assert run.train()["rounds"] == 3
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
     assert [(entry["number"], entry["repeated"]) for entry in entries] == [
-        *((0, False), (1, False), (2, False), (2, True), (3, False), (4, False))
+        *((0, False), (1, False), (2, False), (2, True), (3, False), (4, False), (5, False))
     ]
 
 

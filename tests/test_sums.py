@@ -511,7 +511,7 @@ def test_parties_show_the_same_fingerprints(tmp_path: Path, capsys: pytest.Captu
     separate(data_of(tmp_path), world)
     begin(world, secrecy="sums", rounds=1, **{"lambda": 1e-2})
     exchanges = train(world)[1]
-    assert exchanges == 5  # opened, keys, sum of squares, one round, the end
+    assert exchanges == 6  # opened, keys, sum of squares, one round, the proof, the end
     shown = [(world / name / "state" / "keys.txt").read_text().replace(" (this party)", "") for name in NAMES]
     assert shown[0] == shown[1]
     assert shown[0].count("key of party") == 2

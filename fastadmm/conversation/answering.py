@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,6 +14,9 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.calls import CALLS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.proof.reach import deviations_of
+from fastadmm.proof.share import Share, party_share
 
 __all__ = ["Answering", "Unanswerable", "checked"]
 
@@ -74,6 +78,10 @@ class Answering(ABC):
     other_rows: Mapping[str, FeatureBlock] = MappingProxyType({})
     #: Weights of the best round so far, where held-out rows choose it.
     kept: np.ndarray | None = None
+    #: Whether other answers show columns whatever the penalty: then the proof need not hide them.
+    answers_by_column: ClassVar[bool] = False
+    #: Regulariser and set of its weights, summed scaling; only of parties that a proof asks.
+    penalty: PartyPenalty
 
     @staticmethod
     def shows_columns(regularizer: str, constraint: str) -> bool:
@@ -149,6 +157,68 @@ class Answering(ABC):
         if weights.ndim == 1:
             return {"scores": block.product(weights, self.engine)}
         return {"scores": block.matrix_product(np.ascontiguousarray(weights.T), self.engine).ravel()}
+
+    def prove(
+        self, u: np.ndarray, eps: float, reach: float, about_mean: bool, kept: bool, **needed: Any
+    ) -> dict[str, Any]:
+        """Answer a dual vector with the message of the weights that will be written, and their share.
+
+        Parameters
+        ----------
+        u : ndarray of shape (N,) or (C, N)
+            Summed scaling.
+        eps : float
+            How far it is from a feasible one, as a share of its norm.
+        reach : float
+            R, where nothing bounds the weights; else 0.
+        about_mean : bool
+            Whether deviations of columns are from their means.
+        kept : bool
+            Whether the weights are those of :meth:`keep_best`.
+        **needed
+            As in :meth:`final_weights`.
+
+        Returns
+        -------
+        dict
+            ``message``, and the numbers of :class:`fastadmm.proof.share.Share`.
+        """
+        told = reach > 0.0 and (self.answers_by_column or not self.penalty.radial)
+        bounded = (deviations_of(self.block, about_mean, self.engine), reach) if told else None
+        message, share = self.share_of(u, eps, bounded, kept, needed)
+        return {"message": message, **share._asdict()}
+
+    def share_of(
+        self,
+        u: np.ndarray,
+        eps: float,
+        bounded: tuple[np.ndarray, float] | None,
+        kept: bool,
+        needed: Mapping[str, Any],
+    ) -> tuple[np.ndarray, Share]:
+        """What :meth:`prove` tells; ``bounded`` as of :func:`fastadmm.proof.share.party_share`."""
+        if set(needed) != set(self.needs):
+            what = ", ".join(self.needs) or "no arguments"
+            raise Unanswerable(f"call 'prove': family {self.family!r} needs {what}")
+        weights = self.kept if kept else self.final_weights(**needed)
+        if weights is None:
+            raise Unanswerable("call 'prove': no weights were kept")
+        weights, v = np.ascontiguousarray(weights), u.ravel()
+        dual = v, self.engine.norm(v) + math.sqrt(len(v)) * 2.0**-511, eps  # squares may vanish
+        share = party_share(
+            self.block,
+            self.penalty,
+            weights,
+            dual,
+            bounded,
+            self.engine,
+            exact=True,
+            by_norms=not self.answers_by_column,
+        )
+        compensated = self.block.compensated_product
+        if weights.ndim == 1:
+            return compensated(weights, self.engine), share
+        return np.array([compensated(np.ascontiguousarray(x), self.engine) for x in weights.T]), share
 
     def fingerprints(self) -> list[str]:
         """Of all parties' keys, in the order of the run, for people to compare; empty without keys."""

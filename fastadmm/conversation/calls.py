@@ -119,10 +119,30 @@ _DECIDED = {"accepted": "flag", "weights": "vector", "slot": "count", "kept": "c
 #: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
 _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
 
-#: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "class rows": N
-#: numbers for each class; "vector": any number of numbers; "matrix": a table of them; "products": a number
-#: for each of the party's directions, those of this answer included; "words": any number of words of 8 bytes,
-#: which only a sum over all parties gives a meaning; "word rows": N of them; "paired word rows": 2 N.
+#: A party's part of the proof, as :class:`fastadmm.proof.share.Share` says it.
+_SHARE = {
+    "penalty": "nonnegative bound",
+    "inner": "number",
+    "inner_error": "nonnegative",
+    "weighed": "nonnegative",
+    "scale": "fraction",
+    "at_scale": "nonnegative bound",
+    "at_zero": "nonnegative bound",
+    "free": "fraction",
+    "at_free": "nonnegative bound",
+    "within": "nonnegative bound",
+    "rounding": "nonnegative",
+}
+
+#: What the end of a run asks of a dual vector, beside itself: its distance to a feasible one, R where nothing
+#: bounds the weights and else 0, whether deviations are from the mean, and whether it is about kept weights.
+_PROVE = {"eps": "nonnegative", "reach": "nonnegative", "about_mean": "flag", "kept": "flag"}
+
+#: "bound": a number, or infinity; "fraction": one from 0 to 1. "rows": N numbers; "short rows": N numbers of
+#: 4 bytes; "byte rows": N symbols of one byte; "class rows": N numbers for each class; "vector": any number
+#: of numbers; "matrix": a table of them; "products": a number for each of the party's directions, those of
+#: this answer included; "words": any number of words of 8 bytes, which only a sum over all parties gives a
+#: meaning; "word rows": N of them; "paired word rows": 2 N.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -331,6 +351,30 @@ CALLS: dict[str, CallRule] = {
         {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
         {"rows": "words"},
     ),
+    # The message of the weights as they will be written, and what they add to the gap of a dual vector.
+    "prove": CallRule(
+        ("subspace", "admm", "proximal"),
+        {"u": "rows", **_PROVE, **_COEFFICIENTS},
+        {"message": "rows", **_SHARE},
+    ),
+    "prove_classes": CallRule(
+        ("multinomial_subspace", "multinomial_admm", "multinomial_proximal"),
+        {"u": "class rows", **_PROVE, **_COEFFICIENTS},
+        {"message": "class rows", **_SHARE},
+    ),
+    "prove_masked": CallRule(
+        SUMS,
+        {
+            "exchange": "positive count",
+            "u": "rows",
+            "eps": "nonnegative",
+            "scale": "fraction",
+            "kept": "flag",
+            **_COEFFICIENTS,
+            "step": "positive",
+        },
+        {"rows": "word rows", "numbers": "words"},
+    ),
     # Columns first to last of the party's, up to a rotation, and its weights for them.
     "span": CallRule(
         _INFERENCE,
@@ -372,7 +416,7 @@ _OF_ONE_CLASS = {several: one for one, several in BY_CLASS.items()}
 _TYPES = {"short": "<f4", "byte": "|u1", "word": "<i8"}
 
 #: Calls answered with a message of the classes of one of their arguments, or of as many directions at most.
-_BY_CLASS = {"respond_classes": "gradient", "step_classes": "w"}
+_BY_CLASS = {"respond_classes": "gradient", "step_classes": "w", "prove_classes": "u"}
 #: Words of one masked scalar.
 _WORDS_EACH = 8
 
@@ -390,6 +434,7 @@ _MASKED: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "certify_masked": lambda asked: 3,
     "certify_penalised_masked": lambda asked: 2,
     "dual_value_masked": lambda asked: 1,
+    "prove_masked": lambda asked: 5,
 }
 
 #: Answers in coefficients of directions.
@@ -587,14 +632,16 @@ def _fault(value: Any, rule: Field) -> str:
         return "" if good else f"is not a whole number from {least} on"
     if not isinstance(value, (float, int)):
         return "is not a number"
-    if kind == "bound" and value == math.inf:
+    if kind.endswith("bound") and value == math.inf:
         return ""  # a conjugate is infinite outside its domain
     if not abs(value) <= _LARGEST:
         return f"is {value:.6g}: not finite, or too large"
     if kind == "positive" and not value > 0.0:
         return f"is {value:.6g}, not positive"
-    if kind == "nonnegative" and not value >= 0.0:
+    if kind.startswith(("nonnegative", "fraction")) and not value >= 0.0:
         return f"is {value:.6g}, below zero"
+    if kind == "fraction" and value > 1.0:
+        return f"is {value:.6g}, above one"
     return ""
 
 

@@ -86,6 +86,8 @@ class Method(ABC):
     #: the loss's gradient at the model may prove less.
     bound: float = -math.inf
     witness: np.ndarray | None = None
+    #: With sums only: bound of a number in one party's message of the present weights.
+    longest: float = 0.0
     #: What the gap that rounds want has been multiplied by.
     tightened: float = 1.0
 
@@ -194,6 +196,11 @@ class Method(ABC):
     def sums_are_of_weights(self) -> bool:
         """Whether the state's sum of messages is that of the returned weights, but for rounding."""
         return False
+
+    @property
+    def total(self) -> np.ndarray | None:
+        """Sum of the messages of the present weights, of shape (N,) or (C N,); None where it is not kept."""
+        return None
 
     def scores(self, rows: str) -> Talk[list[np.ndarray]]:
         """The parties' shares of the predictor of some rows, as :meth:`Answering.scores` names them."""

@@ -76,6 +76,10 @@ class OfClasses(Answering):
                 )
         return super().answer(name, arguments)
 
+    def prove_classes(self, **asked: Any) -> dict[str, Any]:
+        """As ``prove``, for u of shape (C, N); the message has that shape, too."""
+        return self.prove(**asked)
+
     @property
     def weights_shape(self) -> tuple[int, ...]:
         return self.block.shape[1], self.n_classes

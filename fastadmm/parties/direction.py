@@ -21,6 +21,9 @@ from fastadmm.parties.cholesky import cholesky, solve_factorised
 from fastadmm.parties.long_directions import add_weights, orthonormal, times
 from fastadmm.parties.reflection import reflection
 from fastadmm.parties.sends_columns import SendsColumns
+from fastadmm.problem.constraints import AllSpace
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.regularizers import SquaredL2
 
 __all__ = ["DirectionParty", "cheaper_by_size", "choose_metric_solver", "in_single_precision"]
 
@@ -162,6 +165,7 @@ class DirectionParty(SendsColumns, Answering):
 
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
+        self.penalty = PartyPenalty(SquaredL2(), AllSpace(), regularization)
         self.directions = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.whole_shape, block.density)
         self.by_size = False

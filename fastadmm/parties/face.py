@@ -101,6 +101,7 @@ class FaceParty(SendsColumns, Answering):
     """
 
     family = "proximal"
+    answers_by_column = True
     needs = ("coefficients",)
 
     def __init__(
@@ -416,7 +417,7 @@ class FaceParty(SendsColumns, Answering):
         together = penalty.regularizer.together(best[gain[best] > 0.0], len(x))
         return {"numbers": np.union1d(kept, together).astype(np.int64), **self.proved(slope, x)}
 
-    def prove(self, gradient: Array, x: Array) -> dict[str, Any]:
+    def bound_at(self, gradient: Array, x: Array) -> dict[str, Any]:
         """What a loss gradient proves at weights of shape (d,): ``dual_scale`` and the like, and ``squared``.
 
         See :meth:`best_response`; asked in one process only.

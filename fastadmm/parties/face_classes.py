@@ -47,6 +47,7 @@ class ClassFaceParty(OfClasses):
     """
 
     family = "multinomial_proximal"
+    answers_by_column = True
     needs = ("coefficients",)
 
     def __init__(
@@ -64,6 +65,7 @@ class ClassFaceParty(OfClasses):
             FaceParty(name, block, regularization, engine, regularizer, constraint) for _ in range(n_classes)
         ]
         self.kind, self.reason = self.parts[0].kind, self.parts[0].reason
+        self.penalty = self.parts[0].penalty
         self._shares = regularizer.shares
         self._shifts = isinstance(regularizer, L1 | ElasticNet) and isinstance(constraint, AllSpace)
 
@@ -126,7 +128,7 @@ class ClassFaceParty(OfClasses):
         for part in others:
             part.directions = first.directions
 
-    def prove(self, gradient: np.ndarray, weights: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    def bound_at(self, gradient: np.ndarray, weights: Sequence[np.ndarray]) -> list[dict[str, Any]]:
         """:meth:`FaceParty.prove` of each class, of a gradient of shape (C, N)."""
         slopes = self.block.transposed_matrix_product(gradient, self.engine)
         return [part.proved(slope, x) for part, slope, x in zip(self.parts, slopes, weights)]

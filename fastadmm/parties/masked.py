@@ -10,7 +10,7 @@ import numpy as np
 
 from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.errors import InputError
-from fastadmm.secrecy.grid import to_grid, to_whole
+from fastadmm.secrecy.grid import UNPROVED, to_grid, to_whole
 from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, keys_of, public_key
 from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript
 
@@ -131,6 +131,40 @@ class MaskedParty(Answering):
     def masked_scores(self, exchange: int, rows: str, step: float, **needed: Any) -> dict[str, Any]:
         """This party's share of the predictor of some rows, masked; arguments as in :meth:`scores`."""
         return self.sealed(self.scores(rows, **needed)["scores"], step, [])
+
+    def prove_masked(
+        self,
+        exchange: int,
+        u: np.ndarray,
+        eps: float,
+        scale: float,
+        kept: bool,
+        step: float,
+        **needed: Any,
+    ) -> dict[str, Any]:
+        """The same as ``prove``, masked, at a scale of the dual vector that all parties are told.
+
+        Parameters
+        ----------
+        exchange : int
+        u, eps, kept, **needed
+            As in :meth:`prove`.
+        scale : float
+            From 0 to 1.
+        step : float
+            Of the grid.
+
+        Returns
+        -------
+        dict
+            Masked ``rows``: the message. Masked ``numbers``: regulariser, inner product of image and weights
+            and its error, weights times columns' norms, and the part of the gap at the scale, a large number
+            where it is infinite.
+        """
+        message, share = self.share_of(u, eps, None, kept, needed)
+        part = share.at(scale) if 0.0 < scale <= share.scale else math.inf
+        told = share.penalty, share.inner, share.inner_error, share.weighed, part
+        return self.sealed(message, step, [min(number, UNPROVED) for number in told])
 
     def export_secrecy(self) -> dict[str, np.ndarray]:
         """Public keys, transcript and number of answers, for the party's own state."""

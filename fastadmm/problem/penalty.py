@@ -16,7 +16,7 @@ import numpy as np
 from fastadmm.errors import ConfigError
 from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative
 from fastadmm.problem.loss import Loss
-from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
+from fastadmm.problem.regularizers import GroupLasso, LogSum, Regularizer, SquaredL2
 
 __all__ = ["PartyPenalty", "check_compatible", "is_log_sum", "is_ridge"]
 
@@ -100,6 +100,19 @@ class PartyPenalty:
         r"""Factors of :math:`\Omega(x)` and :math:`\tfrac12\|x\|^2`."""
         first, second = self.regularizer.shares
         return self.strength * first, self.strength * second
+
+    @property
+    def bounds(self) -> bool:
+        r"""Whether a square or a set bounds all weights: :math:`h^*` is then finite everywhere."""
+        ends = self.constraint.radius, *self.constraint.bounds
+        return self.coefficients[1] > 0.0 or math.isfinite(ends[0]) or all(map(math.isfinite, ends[1:]))
+
+    @property
+    def radial(self) -> bool:
+        r"""Whether h is a function of :math:`\|x\|` alone: a rotation of all columns does not change it."""
+        low, high = self.constraint.bounds
+        one_group = isinstance(self.regularizer, GroupLasso) and len(self.regularizer.members) == 1
+        return {low, -high} == {-math.inf} and (self.regularizer.shares[0] == 0.0 or one_group)
 
     def value(self, x: Array) -> float:
         r""":math:`\kappa R(x)` for x of shape (d,) in the set."""

@@ -25,12 +25,12 @@ import numpy as np
 from fastadmm.kernels.proof_sums import proof_sums
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
-from fastadmm.proof.feasible import balanced
+from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.reach import bounded_models
 from fastadmm.proof.rounding import UNIT, gamma, row_roundings
 from fastadmm.proof.share import Share, party_share
 
-__all__ = ["Dual", "Value", "dual_of", "judge", "prove", "value_at"]
+__all__ = ["Dual", "Value", "dual_of", "judge", "least_loss", "prove", "value_at"]
 
 Array = np.ndarray
 
@@ -161,9 +161,14 @@ def prove(
             if best.settled:
                 return best
     assert best is not None  # there is a dual vector
+    return best.above(least_loss(problem, engine), asked_absolute)
+
+
+def least_loss(problem: Problem, engine: Any) -> float:
+    """Lower bound of the mean loss, whatever predicts; rounded down."""
     floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
     k = row_roundings(engine.all_rows(len(problem.y))) + _OF_A_ROW
-    return best.above(floor - gamma(k + 256.0) * abs(floor), asked_absolute)
+    return floor - gamma(k + 256.0) * abs(floor)
 
 
 def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine: Any, exact: bool) -> Value:
@@ -183,7 +188,14 @@ def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine
     return value._replace(sizes=sizes) if exact else value
 
 
-def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool) -> Dual:
+def dual_of(
+    problem: Problem,
+    value: Value,
+    u: Array | None,
+    engine: Any,
+    exact: bool,
+    near: Balanced | None = None,
+) -> Dual:
     """A dual vector with what the rows say of it.
 
     Parameters
@@ -195,6 +207,8 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     engine : Engine
     exact : bool
         Whether no pass is spared.
+    near : Balanced, optional
+        Of u, where it is balanced already.
     """
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
     n = problem.n_outputs * engine.all_rows(len(y))
@@ -220,7 +234,7 @@ def dual_of(problem: Problem, value: Value, u: Array | None, engine: Any, exact:
     if found[2] == 0.0 and not given.any():
         u = given  # zero itself is feasible, and only nearly a gradient
     error = own * math.sqrt(n) if u is None else 0.0
-    near = balanced(problem, given, error, engine, exact, value.sums if u is None else None)
+    near = near or balanced(problem, given, error, engine, exact, value.sums if u is None else None)
     found = found if near.u is given else sums(near.u)
     # Squares below the least double vanish: no norm is less than theirs.
     least = math.sqrt(n) * _LEAST
@@ -238,6 +252,7 @@ def judge(
     reach: float,
     engine: Any,
     limits: tuple[float, float],
+    off_more: float = 0.0,
 ) -> Proof:
     r"""Add up what the rows and the parties say of a model and a dual vector.
 
@@ -255,6 +270,8 @@ def judge(
     engine : Engine
     limits : (float, float)
         ``asked`` and ``asked_absolute`` of :func:`prove`.
+    off_more : float
+        How far the sum of the messages is from the parties' own, as a norm: sums on a grid.
     """
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
@@ -264,10 +281,10 @@ def judge(
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
     summed = weighed > 0.0 or bool(problem.offset.any())  # else z is the intercept itself
     base = dual.offset + math.sqrt(n) * size
-    off = wide * (weighed + base) if summed else 0.0
+    off = off_more + (wide * (weighed + base) if summed else 0.0)
     if value.sizes > 0.0:
         few = gamma(len(shares) + problem.entry_roundings + 4.0)
-        off = few * (value.sizes + base) + wide * wide * weighed
+        off = off_more + few * (value.sizes + base) + wide * wide * weighed
     bend, jump = 0.0, 0.0
     if loss.smooth:
         bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off
@@ -281,7 +298,7 @@ def judge(
 
     # Both passes must have read the same data and weights.
     twist = abs(dual.u_total + sum(share.inner for share in shares))
-    allowed = dual.norm * (wide * weighed + k * dual.total)
+    allowed = dual.norm * (off_more + wide * weighed + k * dual.total)
     allowed += sum(share.inner_error for share in shares) + 1e-290
     reason = "" if twist <= 2.0 * allowed else "two passes over the columns disagree"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.deviations import column_deviations
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.rounding import gamma
@@ -43,14 +44,20 @@ def reach_of(problem: Problem, engine: Any) -> float:
 
 def bounded_models(problem: Problem, engine: Any) -> tuple[list[Bound | None], float]:
     """Deviations (d_m,) of each party's columns and R, where nothing bounds the weights; else None, and 0."""
-    if any(any(regularizer.shares) for regularizer in problem.party_regularizers):
+    reach = reach_where_endless(problem, engine)
+    if reach == 0.0:
         return [None] * problem.n_parties, 0.0
-    reach, found = reach_of(problem, engine), []
-    for block in problem.blocks:
-        rows = block.whole_shape[0]
-        if problem.fit_intercept:
-            sizes = column_deviations(block, engine)
-        else:
-            sizes = np.sqrt(block.column_squares(engine) / rows)
-        found.append((sizes * (1.0 - gamma(rows + 8.0)), reach))  # down: bounded models are no fewer
-    return list(found), reach
+    return [(deviations_of(block, problem.fit_intercept, engine), reach) for block in problem.blocks], reach
+
+
+def reach_where_endless(problem: Problem, engine: Any) -> float:
+    """R, where no regulariser bounds the weights; else 0."""
+    bounded = any(any(regularizer.shares) for regularizer in problem.party_regularizers)
+    return 0.0 if bounded else reach_of(problem, engine)
+
+
+def deviations_of(block: FeatureBlock, about_mean: bool, engine: Any) -> np.ndarray:
+    """Deviations of a block's columns (d,), from their means or zero; down: bounded models are no fewer."""
+    rows = block.whole_shape[0]
+    sizes = column_deviations(block, engine) if about_mean else np.sqrt(block.column_squares(engine) / rows)
+    return sizes * (1.0 - gamma(rows + 8.0))

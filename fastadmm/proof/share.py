@@ -81,6 +81,7 @@ def party_share(
     engine: Any,
     exact: bool = False,
     slack: float = 0.0,
+    by_norms: bool = False,
 ) -> Share:
     r"""What a party says of its weights and a dual vector.
 
@@ -100,6 +101,9 @@ def party_share(
         Whether no pass is spared.
     slack : float
         Roundings that the entries of the block have gone through.
+    by_norms : bool
+        Whether a radial penalty's share is of norms alone, a function of :math:`D D^\top`: elsewhere it must
+        not say more of columns than other answers do. ``bounded`` does not count then.
     """
     u, norm, eps = dual
     vectors = u.reshape(-1, block.shape[0])
@@ -111,11 +115,13 @@ def party_share(
         images = block.transposed_matrix_product(vectors, engine)
     lengths = column_lengths(block, exact, engine)
     error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
-    if len(vectors) == 1:
-        return _of_class(penalty, x, -images[0], error, lengths, bounded, exact)
-    return _added(
-        [_of_class(penalty, own, -image, error, lengths, bounded, exact) for own, image in zip(x.T, images)]
-    )
+    each = [x] if len(vectors) == 1 else x.T
+    if by_norms and penalty.radial:
+        parts = [_by_norms(penalty, own, -image, error, lengths) for own, image in zip(each, images)]
+    else:
+        given = error, lengths, bounded, exact
+        parts = [_of_class(penalty, own, -image, *given) for own, image in zip(each, images)]
+    return parts[0] if len(parts) == 1 else _added(parts)
 
 
 def _of_class(
@@ -160,6 +166,34 @@ def _of_class(
         part if bounded is not None and scale == 1.0 else within,
         rounding,
     )
+
+
+def _by_norms(penalty: PartyPenalty, x: Array, q: Array, error: Array, lengths: Array) -> Share:
+    """The share of one class under a radial penalty, by Cauchy-Schwarz; all arrays of shape (d,)."""
+    if not penalty.contains(x):
+        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
+    size, pull, off = (float(np.linalg.norm(v)) for v in (x, q, error))
+    value, inner, few = penalty.value(x), float(q @ x), gamma(len(x) + 20)
+    farthest = q * (1.0 + off / pull) if pull > 0.0 else np.full(len(x), off / math.sqrt(len(x)))
+    scale, free = penalty.largest_scale(farthest), penalty.free_scale(farthest)
+    scale, free = (own if own == 1.0 else own * _INSIDE for own in (scale, free))
+
+    def part(at: float, farthest: Array, off: float) -> float:
+        if penalty.is_ridge:
+            strength = penalty.strength
+            left = float(np.linalg.norm(q - strength * x)) + off + few * (pull + strength * size)
+            return left * left / (2.0 * strength) * (1.0 + few)
+        conjugate = penalty.conjugate(at * farthest)
+        total = value + conjugate - at * inner + at * off * size
+        return max(total, 0.0) + 2.0 * few * (value + abs(conjugate) + at * pull * size)
+
+    inner_error = off * size + few * pull * size
+    least, most = part(0.0, farthest, 0.0), part(scale, farthest, off) if scale > 0.0 else math.inf
+    at_free = max(value * (1.0 + few) - free * inner, 0.0) + free * inner_error
+    rounding = most - part(scale, q, 0.0) if math.isfinite(most) else 0.0
+    weighed = float(np.linalg.norm(lengths)) * size * (1.0 + few)
+    told = value, inner, inner_error, weighed, scale, most, least, free, at_free
+    return Share(*told, rounding=max(rounding, 0.0))
 
 
 def _within(

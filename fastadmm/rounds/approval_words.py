@@ -39,6 +39,10 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
     if a.protection is not None:
         return [*lines, *_protection_in_words(a.family, a.protection)]
     lines.append("there is no noise: answers are exact functions of the features (epsilon is infinite)")
+    lines.append(
+        "when the run ends, one answer proves the model: the message of the weights that this party writes, "
+        "which is made of messages that were sent before, and a few sums over all of its rows and columns"
+    )
     if a.family in SUMS:
         lines.append(
             "answers are masked: the coordinator sees sums over all parties, as long as it does not work "

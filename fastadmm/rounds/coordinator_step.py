@@ -439,7 +439,9 @@ class Coordinator:
     def _finish(
         self, solver: Solver, letters: Letters, record: RoundRecord, status: Status, labels: LabelData
     ) -> StepResult:
-        result = ended(solver, status, [record])
+        if converse(solver.proving(), letters.carry) is None:
+            return self._ask(letters, solver.n_rounds)
+        result = ended(solver, solver.stop_reason(record) or status, [record])
         privacy, statement = no_privacy(self.names), None
         if result.status is not Status.DIVERGED:
             shared = _shared(solver, result, labels, self.run)

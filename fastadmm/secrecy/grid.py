@@ -16,6 +16,7 @@ import numpy as np
 from fastadmm.errors import InputError
 
 __all__ = [
+    "UNPROVED",
     "WHOLE_BYTES",
     "from_grid",
     "from_whole",
@@ -29,6 +30,9 @@ _BITS = 62
 
 #: Bytes of one scalar, and the exponent of its unit.
 WHOLE_BYTES, _FINEST = 64, 256
+
+#: Stands for infinity in a sum of parts of a gap: from here on it says that nothing is proved.
+UNPROVED = 1e60
 
 #: Modulus of scalars.
 _MODULUS = 1 << (8 * WHOLE_BYTES)

@@ -16,6 +16,7 @@ from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, c
 from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.divergence import DivergenceDetector
+from fastadmm.coordinator.final_proof import prove_elsewhere
 from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
@@ -32,6 +33,7 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.kept_model import KeptModel, LowestModel
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.proof_state import exported, restored
 from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.row_state import with_rows
 from fastadmm.solver.run import Run
@@ -134,6 +136,8 @@ class Solver(Run):
         self.attempts = Attempts()
         self.proof: Proof | None = None
         self.proof_round = 0
+        #: Of the model that parties elsewhere keep.
+        self.kept_proof: Proof | None = None
 
     def _least(self) -> float:
         return least_of(self.problem, self.engine)
@@ -247,7 +251,7 @@ class Solver(Run):
             and self.watch.take(self.last_record, self.method.intercept)
         ):
             yield from self._keep(self.watch)
-        if self._checkable and not self.diverged and self._is_to_be_proved(self.last_record):
+        if self.problem.convex and not self.diverged and self._is_to_be_proved(self.last_record):
             begin = time.perf_counter()
             yield from self._prove_round(self.last_record)
             self._spend(time.perf_counter() - begin)
@@ -262,6 +266,8 @@ class Solver(Run):
     def _is_due(self, record: RoundRecord) -> bool:
         """Whether a proof decides how the run goes on after a round."""
         due = self._claims(record) and self.attempts.are_due(record.round)
+        if not self.driver.local:  # one exchange: no clock decides, and what is kept is proved in the end
+            return due or (self.n_rounds >= self.options.max_rounds and self._kept_round is None)
         # A proof may know better than the bound of rounds; it costs some passes.
         return due or (record.round >= _MANY_ROUNDS and record.round & (record.round - 1) == 0)
 
@@ -282,16 +288,46 @@ class Solver(Run):
         """
         claims, due = self._claims(record), self._is_due(record)
         with self.engine.limited():
-            weights = self.method.weights()
-            proof = self.prove(weights, self._outer(weights, self.method.intercept))
+            if self.driver.local:
+                weights = self.method.weights()
+                proof = self.prove(weights, self._outer(weights, self.method.intercept))
+            else:
+                proof = yield from self._proof_elsewhere(self.method.intercept)
             if claims and due and not proof.settled:
                 self.attempts.failed(proof, record.round)
             if claims and due and not proof.settled and not self.attempts.in_vain:
                 self.bound.value = proof.bound
                 self.method.bound = proof.bound * self.problem.total_weight
                 self.method.tighten(_TIGHTER)
-                yield from self.method.settle()
+                if self.driver.local:
+                    yield from self.method.settle()
         self.proof, self.proof_round = proof, record.round
+
+    def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
+        asked = self.options.gap, self.options.gap_absolute
+        idle = self.attempts.idle
+        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, asked, idle))
+
+    @property
+    def _kept_round(self) -> int | None:
+        """The round whose model is returned, where that is not the last one."""
+        kept = self._lower if self.watch is None else self.watch
+        record = None if kept is None else kept.record
+        return None if record is None or record.round == self.n_rounds else record.round
+
+    def proving(self) -> Talk[bool]:
+        """Let parties elsewhere prove the model that is returned, unless a round has; True in the end."""
+        record = self.last_record
+        if self.driver.local or not self.problem.convex or self.diverged or record is None:
+            return True
+        held = self.watch or self.lowest
+        if held is not None and held.record is not None and self._kept_round is not None:
+            with self.engine.limited():
+                self.kept_proof = yield from self._proof_elsewhere(held.intercept, True)
+            held.record = told_by(self.kept_proof, held.record)
+        elif self.proof_round != self.n_rounds:
+            yield from self._prove_round(record)
+        return True
 
     def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
         """What is proved of a model as it is written; arguments as of :func:`fastadmm.proof.prove.prove`."""
@@ -315,8 +351,11 @@ class Solver(Run):
             )
 
     def proof_of(self, weights: list[np.ndarray], intercept: Any, kept: bool) -> Proof | None:
-        if not self._checkable or self.diverged:
+        if not self.problem.convex or self.diverged:
             return None
+        if not self.driver.local:
+            of_last = self.proof if self.proof_round == self.n_rounds else None
+            return self.kept_proof if kept and self._kept_round is not None else of_last
         if not kept and self.proof_round == self.n_rounds:
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
@@ -427,8 +466,6 @@ class Solver(Run):
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif not self.driver.local and (self._proves_enough(record) or self._proves_within(record)):
-            return Status.CONVERGED
         elif self.proof is not None and self.proof_round == record.round:
             if self.proof.claim is Claim.CONTRADICTION:
                 return Status.CONTRADICTION
@@ -484,6 +521,16 @@ class Solver(Run):
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
             **({} if self.watch is None else {"validation": self.watch.export()}),
             **({} if self.lowest is None else {"lowest": self.lowest.export()}),
+            **({} if self.driver.local else {"between": self._export_between()}),
+        }
+
+    def _export_between(self) -> dict[str, Any]:
+        """What proves a model whose columns are elsewhere: nobody is asked again where a run goes on."""
+        witness, of_last = self.method.witness, self.proof is not None and self.proof_round == self.n_rounds
+        return {
+            "bound": self.method.bound,
+            **({} if witness is None else {"witness": witness}),
+            **({} if self.proof is None or not of_last else {"proof": exported(self.proof)}),
         }
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
@@ -522,6 +569,13 @@ class Solver(Run):
         if self.lowest is not None and "lowest" in saved:  # not in runs that began without it
             own = [state["best_weights"] for state in parties if "best_weights" in state]
             self.lowest.restore(saved["lowest"], own)
+        if "between" in saved and not self.driver.local:
+            between = saved["between"]
+            self.method.bound, self.method.witness = float(between["bound"]), between.get("witness")
+            if "witness" in between and between["witness"].shape != (self.problem.message_size,):
+                raise ValueError("witness")
+            if "proof" in between:
+                self.proof, self.proof_round = restored(between["proof"]), self.n_rounds
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
             if self.attempts.in_vain or self._is_to_be_proved(self.last_record):  # no proof is taken over

@@ -251,6 +251,8 @@ class SummedAdmmMethod(AdmmMethod):
     watched = False
     holder = SummedCoordinator
     coordinator: SummedCoordinator
+    #: Of the last dual vector, that all parties allow.
+    _scale = 1.0
 
     def make_parties(self) -> Sequence[MaskedProximalParty]:
         problem = self.problem
@@ -291,7 +293,8 @@ class SummedAdmmMethod(AdmmMethod):
         else:
             u = coordinator.last.u
             counts, (stationarity, square) = yield from sums.ask("certify_penalised_masked", u=u, **told)
-            bound = yield from self._penalised_bound(u, least_share(counts, problem.n_parties))
+            self._scale = least_share(counts, problem.n_parties)
+            bound = yield from self._penalised_bound(u, self._scale)
         coordinator.sizes[0] = math.sqrt(max(0.0, square))
         return stationarity, bound
 
@@ -315,8 +318,15 @@ class SummedAdmmMethod(AdmmMethod):
         )
 
     def scores(self, rows: str) -> Talk[list[Array]]:
-        longest = self.coordinator.reach * max(1.0, float(self.coordinator.sizes[2]))
-        return (yield from self.coordinator.sums.scores(rows, longest))
+        return (yield from self.coordinator.sums.scores(rows, self.longest))
+
+    @property
+    def longest(self) -> float:  # type: ignore[override]
+        return self.coordinator.reach * max(1.0, float(self.coordinator.sizes[2]))
+
+    def raise_bound(self, bound: float, u: Array) -> None:
+        # At the scale that all parties allow: the proof's is one for all, too.
+        super().raise_bound(bound, self._scale * u)
 
     def export_parties(self) -> list[dict[str, Array]]:
         return [{**own, **p.memory()} for own, p in zip(super().export_parties(), self.parties)]

@@ -368,6 +368,10 @@ class MultinomialMethod(Method):
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"class_coefficients": self.coordinator.coefficients(m)}
 
+    @property
+    def total(self) -> Array:
+        return self.coordinator.point.total
+
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
         return [

@@ -142,7 +142,7 @@ class AllColumnsMethod(ProximalMethod):
 
     def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
         """What a loss gradient proves at the weights of every part."""
-        return [party.prove(gradient, x) for party, x in zip(self.parties, self.weights())]
+        return [party.bound_at(gradient, x) for party, x in zip(self.parties, self.weights())]
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "whole": self.whole}

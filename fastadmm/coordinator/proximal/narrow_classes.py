@@ -26,7 +26,9 @@ class NarrowClassesMethod(NarrowProximalMethod, MultinomialProximalMethod):
 
     def _proofs(self, gradient: Array) -> list[dict[str, Any]]:
         rows = gradient.reshape(self.problem.n_outputs, -1)
-        return [answer for party, x in zip(self.parties, self.weights()) for answer in party.prove(rows, x.T)]
+        return [
+            answer for party, x in zip(self.parties, self.weights()) for answer in party.bound_at(rows, x.T)
+        ]
 
     def _minimise_from(self, primal: PrimalValue, objective: float) -> float:
         coordinator, penalty = self.coordinator, self.parties[0].parts[0].penalty

@@ -225,6 +225,10 @@ class ProximalMethod(Method):
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"coefficients": self.coordinator.coefficients(m)}
 
+    @property
+    def total(self) -> Array:
+        return self.coordinator.model.total
+
     def weight_norms(self) -> list[float]:
         return [float(length) for length in self.coordinator.lengths]
 

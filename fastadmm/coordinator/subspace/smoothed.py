@@ -112,6 +112,10 @@ class SmoothedSubspaceMethod(SubspaceMethod):
             smoothing.move(gradient, _NARROWER)
             coordinator.go_on_with(smoothing.smoothed(), _ACCURACY * self.gap)
 
+    def _bound_rounding(self) -> float:
+        """By how much rounding of messages may have raised the bound that is computed; not positive."""
+        return 0.0
+
     def _rounding(self) -> float:
         """By how much rounding can have lowered the objective that is computed."""
         return 0.0
@@ -119,6 +123,7 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
         # The gradient of the smoothed loss, as a dual point of the problem itself.
         found = dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+        found += self._bound_rounding()
         self.raise_bound(found, start.gradient)
         return found
 

@@ -866,6 +866,10 @@ class SubspaceMethod(Method):
         return {"coefficients": self.coordinator.coefficients(m)}
 
     @property
+    def total(self) -> np.ndarray:
+        return self.coordinator.point.total
+
+    @property
     def sums_are_of_weights(self) -> bool:
         coordinator = self.coordinator
         if not coordinator.columns:

@@ -289,9 +289,12 @@ class SummedSubspaceMethod(SubspaceMethod):
         return [math.inf] * self.problem.n_parties
 
     def scores(self, rows: str) -> Talk[list[np.ndarray]]:
-        c, reach = self.coordinator.point.coefficients, self.coordinator.reach
-        longest = reach * max(1.0, float(np.linalg.norm(c)))
-        return (yield from self.coordinator.sums.scores(rows, longest, coefficients=c))
+        c = self.coordinator.point.coefficients
+        return (yield from self.coordinator.sums.scores(rows, self.longest, coefficients=c))
+
+    @property
+    def longest(self) -> float:  # type: ignore[override]
+        return self.coordinator.reach * max(1.0, float(np.linalg.norm(self.coordinator.point.coefficients)))
 
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
@@ -330,6 +333,9 @@ class SummedSubspaceMethod(SubspaceMethod):
 
 class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
     """The same for a loss with kinks, smoothed ever less; parameters as of the two."""
+
+    def _bound_rounding(self) -> float:
+        return self.coordinator.correction.bound
 
     def _rounding(self) -> float:
         point = replace(self.coordinator.point, intercept=self.intercept)

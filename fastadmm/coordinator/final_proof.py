@@ -1,0 +1,136 @@
+r"""The proof of a model whose columns are elsewhere: one exchange, after the last round.
+
+The coordinator sends a dual vector whose sum is zero where an intercept is fitted. Every party answers with
+the message of its weights as it will write them, and what these add to the gap
+(:mod:`fastadmm.proof.share`); with sums only all learn one scale of the dual vector beforehand, and the
+coordinator is told the sums. What then is said of the model is of the messages of this exchange alone, not of
+what rounds have added up.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.calls import SUMS
+from fastadmm.conversation.exchange import Call, Exchange, Talk
+from fastadmm.coordinator.method import Method
+from fastadmm.problem.problem import Problem
+from fastadmm.proof.claim import Proof
+from fastadmm.proof.feasible import Balanced, balanced
+from fastadmm.proof.prove import dual_of, judge, least_loss, value_at
+from fastadmm.proof.reach import reach_where_endless
+from fastadmm.proof.share import Share
+from fastadmm.secrecy.grid import UNPROVED, grid_step
+
+__all__ = ["prove_elsewhere"]
+
+Array = np.ndarray
+
+#: Messages of weights may be so many times what the last ones allow; of those kept in an earlier round.
+_ROOM, _ROOM_OF_KEPT = 4.0, 2.0**16
+
+#: With sums only, by how much a dual vector stays inside where a norm bounds it: rounding must not put it
+#: outside. After each attempt that gained nothing it is the second number times as much.
+_INSIDE, _FURTHER = 2.0**-36, 2.0**6
+
+#: Roundings of a sum of scalars: relative, of double precision; and of the scalars of each party.
+_RELATIVE, _EACH = 2.0**-50, 2.0**-250
+
+
+def prove_elsewhere(
+    problem: Problem,
+    method: Method,
+    intercept: Any,
+    kept: bool,
+    asked: tuple[float, float],
+    idle: int = 0,
+) -> Talk[Proof]:
+    """Let all parties prove how good the model is that they are going to write.
+
+    Parameters
+    ----------
+    problem : Problem
+        Convex.
+    method : Method
+    intercept : float or ndarray of shape (C,)
+    kept : bool
+        Whether it is the model that parties keep, of an earlier round.
+    asked : (float, float)
+        Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
+    idle : int
+        How many attempts have gained nothing.
+
+    Returns
+    -------
+    Proof
+    """
+    engine = method.engine
+    found = _feasible(problem, method)
+    ask = _sums if method.family in SUMS else _shares
+    total, shares, sizes, off = yield from ask(problem, method, found, kept, idle)
+    value = value_at(problem, total, intercept, engine)._replace(sizes=sizes)
+    dual = dual_of(problem, value, found.u, engine, True, found)
+    reach = reach_where_endless(problem, engine)
+    proof = judge(problem, value, intercept, dual, shares, reach, engine, asked, off)
+    return proof.above(least_loss(problem, engine), asked[1])
+
+
+def _feasible(problem: Problem, method: Method) -> Balanced:
+    """The dual vector that proved most in the rounds; else the loss's gradient, or zero."""
+    u, total, engine = method.witness, method.total, method.engine
+    if u is None and total is not None and problem.loss.smooth:
+        u = value_at(problem, total, method.intercept, engine).gradient
+    if u is not None:
+        found = balanced(problem, u, 0.0, engine, True, None)
+        if math.isfinite(found.eps) and np.isfinite(found.u).all():
+            return found
+    return Balanced(np.zeros(problem.message_size), 0.0)
+
+
+def _shares(
+    problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
+) -> Talk[tuple[Array, list[Share], float, float]]:
+    """Sum of the messages, what each party adds, the messages' norms, and how far that sum is from exact."""
+    vector = problem.loss.vector
+    told = {
+        "u": found.u.reshape(problem.n_outputs, -1) if vector else found.u,
+        "eps": float(found.eps),
+        "reach": float(reach_where_endless(problem, method.engine)),
+        "about_mean": problem.fit_intercept,
+        "kept": kept,
+    }
+    name, parties = "prove_classes" if vector else "prove", range(problem.n_parties)
+    answers = yield Exchange([Call(m, name, {**method.final_arguments(m), **told}) for m in parties])
+    shares = [Share(*(float(answer[key]) for key in Share._fields)) for answer in answers]
+    sizes = sum(method.engine.norm(answer["message"].ravel()) for answer in answers)
+    total = answers[0]["message"].ravel()
+    for answer in answers[1:]:
+        total = total + answer["message"].ravel()
+    return total, shares, sizes, 0.0
+
+
+def _sums(
+    problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
+) -> Talk[tuple[Array, list[Share], float, float]]:
+    """The same of sums over all parties, as of one."""
+    m, inside = problem.n_parties, _INSIDE * _FURTHER ** min(idle, 4)
+    scale = 1.0 if all(penalty.bounds for penalty in problem.penalties) else 1.0 - inside
+    step = grid_step((_ROOM_OF_KEPT if kept else _ROOM) * method.longest, m)
+    told = {"u": found.u, "eps": float(found.eps), "scale": scale, "kept": kept, **method.final_arguments(0)}
+    total, numbers = yield from method.coordinator.sums.ask("prove_masked", step, **told)
+    penalty, inner, inner_error, weighed, part = numbers
+    more, least = 1.0 + _RELATIVE, m * _EACH
+    share = Share(
+        max(penalty, 0.0) if penalty < UNPROVED else math.inf,
+        inner,
+        inner_error * more + abs(inner) * _RELATIVE + least,
+        weighed * more + least,
+        scale,
+        part * more + least if part < UNPROVED else math.inf,
+    )
+    # Half a step of each party, and the sum's own rounding to a double.
+    spread = 0.5 * m * step + 2.0**-53 * float(np.abs(total).max(initial=0.0))
+    return total, [share], 0.0, spread * math.sqrt(len(total))
