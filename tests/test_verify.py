@@ -97,7 +97,16 @@ def test_every_loss(tmp_path: Path, loss: str, penalty: dict[str, object]) -> No
         in_file(party_constraint={"near": "box:-0.2,0.1"}),
         ["--scheme", "sharing", "--gap", "1e-4"],
     ],
-    ids=str,
+    ids=[
+        "plain",
+        "validation",
+        "balanced",
+        "class_weight",
+        "party_lambda",
+        "groups",
+        "party_sets",
+        "sharing",
+    ],
 )
 def test_every_setting(tmp_path: Path, options: list[str]) -> None:
     out = train(tmp_path, *options)

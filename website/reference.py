@@ -10,6 +10,7 @@ PACKAGES = {
     "fastadmm.sklearn": "Estimators",
     "fastadmm": "Public names",
     "fastadmm.problem": "Problem: losses, regularisers, sets, targets",
+    "fastadmm.proof": "Proof: what is printed as proved",
     "fastadmm.solver": "Solver, paths and cross-validation",
     "fastadmm.conversation": "Conversation with parties",
     "fastadmm.coordinator": "Coordinator: choice and certificates",

@@ -143,7 +143,7 @@ def proof_of(
         As of :class:`Proof`.
     """
     asked, asked_absolute = limits
-    objective, _, gap, left, rounding = numbers
+    objective, bound, gap, left, rounding = map(float, numbers)
     if reason:
         claim = Claim.CONTRADICTION
     elif gap <= asked or left <= asked_absolute:
@@ -154,4 +154,4 @@ def proof_of(
         claim = Claim.AT_ROUNDING
     else:
         claim = Claim.UNCERTIFIED
-    return Proof(claim, asked, computed, *numbers, within, dual, reason)
+    return Proof(claim, asked, float(computed), objective, bound, gap, left, rounding, within, dual, reason)

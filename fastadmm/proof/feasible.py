@@ -102,9 +102,10 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
     """
     n, classes = len(problem.y), problem.n_outputs
     label, rows = problem.y.astype(np.int64), engine.leaves(n)
-    eps = 2.0 * gamma(classes + 2)  # the label's entry is what the others leave
+    held, eps = u.reshape(classes, n).copy(), 2.0 * gamma(classes + 2)
+    _leave_to_labels(held, label)
     if not problem.fit_intercept:
-        return Balanced(u, eps)
+        return Balanced(held.ravel(), eps)
     add: Callable[[Array], float] = math.fsum if exact else np.sum
 
     def pools(values: Array) -> Array:
@@ -114,7 +115,6 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
 
         return np.array(engine.sums(leaf, rows, size=classes * classes))
 
-    held = u.reshape(classes, n)
     pool = pools(held)
     excess, size, cut = pool.sum(axis=1), float(np.abs(pool).sum()), 0.0
     if not math.isfinite(size):
@@ -126,11 +126,10 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
             share = np.where(moved > 0.0, moved / pool, 0.0)
         if not ((share >= 0.0) & (share <= 1.0)).all():
             return Balanced(u, math.inf)
-        cut, held = float(share.max()), held.copy()
+        cut = float(share.max())
         for c in range(classes):
             held[:, label == c] *= 1.0 - share[:, [c]]
-            held[c, label == c] = 0.0
-            held[c, label == c] = -held[:, label == c].sum(axis=0)
+        _leave_to_labels(held, label)
         pool = pools(held)
         excess = pool.sum(axis=1)
     k = row_roundings(engine.all_rows(n), exact)
@@ -139,3 +138,10 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
     # What is left goes through one class with which all others share rows, in both directions.
     hub = float(np.minimum(others.min(axis=1), others.min(axis=0)).max())
     return Balanced(held.ravel(), eps + left / hub if hub > 0.0 else math.inf, cut)
+
+
+def _leave_to_labels(held: Array, label: Array) -> None:
+    """Make the label's entry of every row of a vector (C, N) what the others leave, within some roundings."""
+    rows = np.arange(len(label))
+    held[label, rows] = 0.0
+    held[label, rows] = -held.sum(axis=0)

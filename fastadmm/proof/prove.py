@@ -279,7 +279,8 @@ def judge(
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
     weighed, wide = sum(share.weighed for share in shares), gamma(widest)
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
-    summed = weighed > 0.0 or bool(problem.offset.any())  # else z is the intercept itself
+    # Else z is the intercept itself.
+    summed = weighed > 0.0 or problem.entry_roundings > 0.0 or bool(problem.offset.any())
     base = dual.offset + math.sqrt(n) * size
     off = off_more + (wide * (weighed + base) if summed else 0.0)
     if value.sizes > 0.0:
@@ -300,7 +301,8 @@ def judge(
     twist = abs(dual.u_total + sum(share.inner for share in shares))
     allowed = dual.norm * (off_more + wide * weighed + k * dual.total)
     allowed += sum(share.inner_error for share in shares) + 1e-290
-    reason = "" if twist <= 2.0 * allowed else "two passes over the columns disagree"
+    agree = twist <= 2.0 * allowed or not math.isfinite(allowed)
+    reason = "" if agree else "two passes over the columns disagree"
 
     def gap(scale: float, of_parties: float) -> tuple[float, float]:
         """Upper bound of the gap at the scaled dual vector, and what of it is rounding of the rows."""

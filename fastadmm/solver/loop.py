@@ -139,9 +139,10 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
         if status in (Status.CONVERGED, Status.STATIONARY) and record.round != history[-1].round:
             status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
     proof, told = solver.proof_of(weights, intercept, kept is not None), None if kept is None else kept[2]
+    last = history[-1] if proof is None else told_by(proof, history[-1])
+    message = solver.describe(status, last)
     if proof is not None and told is not None:
         told = told_by(proof, told)
     elif proof is not None:
-        history = [*history[:-1], told_by(proof, history[-1])]
-    message = solver.describe(status, history[-1])
+        history = [*history[:-1], last]
     return SolveResult(weights, intercept, status, message, history, told, proof)
