@@ -31,9 +31,10 @@ class ExitCode(IntEnum):
     FORMAT = 4  # a fastadmm file is damaged, of another kind or of an unknown version
     CONFIG = 5  # a configuration key or a combination of settings is wrong
     STORAGE = 6  # cannot read or write: missing path, permission, disk full
-    NOT_CONVERGED = 7  # stopped by rounds or time before the gap was certified
+    NOT_CONVERGED = 7  # no certificate: a limit or rounding came first, or a written claim does not hold
     DIVERGED = 8  # the iterates diverge
     PRIVACY = 9  # the privacy budget does not allow it, or an audit refuted a claim
+    CONTRADICTION = 10  # the proof contradicts itself: a defect of fastadmm or of the machine; please report
     INTERRUPTED = 130  # Ctrl-C; the run can be resumed
 
 

@@ -120,5 +120,6 @@ def test_shown(
     ):
         assert row in out
     assert f"report: {Path('d') / 'run' / 'report.html'}" in out
-    assert "\nTry next:\n  fastadmm worth d/run\n" in out
+    assert "\nTry next:\n  fastadmm verify d/run\n" in out
+    assert "\n  fastadmm worth d/run\n" in out
     assert [p.name for p in tmp_path.iterdir()] == ["d"]

@@ -151,11 +151,15 @@ def test_what_leaves_says_what_was_kept_back(
 def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -> None:
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 2}), tmp_path / "run")
-    objective = json.loads((tmp_path / "run" / "result.json").read_text())["objective"]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
     texts = left(tmp_path, tmp_path)
     for name in ("card.md", "card.json", "report.html", "c.json", "model.toml"):
-        assert holds(texts[name], objective), name
-        assert "sha256" not in texts[name], name
+        assert any(holds(texts[name], one["objective"]) for one in (result, result["certificate"])), name
+        # The model names the weights and settings that it claims something of; neither tells of a column.
+        allowed = ("weights", "settings") if name == "model.toml" else ()
+        assert texts[name].count("sha256") == len(allowed), name
+        assert all(result["certificate"][key] in texts[name] for key in allowed), name
+        assert result["certificate"]["data"] not in texts[name], name
 
 
 # --- what a statement says -----------------------------------------------------------------------

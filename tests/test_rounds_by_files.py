@@ -353,9 +353,7 @@ def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
             with h5py.File(message) as file:
                 answers |= {*file["answer"], *(k for k in file["answer"].attrs)}
                 most = 4 * 90 if "within" not in file["answer"].attrs else 8 * 90  # the proof at the end
-                assert all(
-                    values.size * values.dtype.itemsize <= most for values in file["answer"].values()
-                )
+                assert all(values.size * values.dtype.itemsize <= most for values in file["answer"].values())
         coordinator_step(directory, messages)
     assert calls <= {"start", "set_metric", "respond_pair", "forget", "prove", "finish"}
     messages = {f"{which}{what}" for which in ("first", "second") for what in ("", "_scale")}

@@ -67,6 +67,7 @@ def configuration(folder: Path, **changes: object) -> RunConfig:
 def test_files(folder: Path) -> None:
     assert sorted(p.name for p in (folder / "run").iterdir()) == [
         "checkpoints",
+        "dual.npy",
         "environment.json",
         "model",
         "privacy.json",

@@ -7,9 +7,12 @@ data alone, never on memory, threads or where the data are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
+
+from fastadmm.engine.tree import leaves_of
 
 __all__ = [
     "TILE_BYTES",
@@ -17,6 +20,7 @@ __all__ = [
     "Rows",
     "csr_tiles",
     "dense_tiles",
+    "leaf_terms",
     "tile_rows",
 ]
 
@@ -80,3 +84,16 @@ def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
         stop = min(max(fitting, start + 1), start + times * TILE_BYTES // 8, end)
         yield start, stop
         start = stop
+
+
+def leaf_terms(n_rows: int, entries: float = 0.0, work: float = math.inf) -> tuple[int, int]:
+    """Rows of the largest leaf of a job, and how often a leaf's sum is added in the tree; of all workers.
+
+    Parameters
+    ----------
+    n_rows : int
+    entries, work : float
+        As of :func:`fastadmm.engine.tree.leaves_of`.
+    """
+    leaves = leaves_of(n_rows, entries, work)
+    return -(-n_rows // leaves), leaves.bit_length() - 1

@@ -174,7 +174,7 @@ GROUPS: tuple[str, ...] = ("align", "party", "coordinator", "agent", "federate",
 
 #: Panels of ``--help`` with their commands and groups, in their order.
 PANELS: dict[str, tuple[str, ...]] = {
-    "From data to a model": ("demo", "convert", "inspect", "train", "resume", "report"),
+    "From data to a model": ("demo", "convert", "inspect", "train", "resume", "verify", "report"),
     "Use and judge a model": (
         "predict",
         "evaluate",

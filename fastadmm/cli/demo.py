@@ -13,6 +13,7 @@ from fastadmm.cli.terminal import say
 
 #: Commands to try after the demo, and what each shows.
 _NEXT = (
+    ("fastadmm verify {out}/run", "prove the model again, by a second and plain implementation"),
     ("fastadmm worth {out}/run", "what each laboratory's columns add to the joint model"),
     (
         "fastadmm train {out}/train.parts --regularizer l1 --lambda 1e-2 -o lasso",

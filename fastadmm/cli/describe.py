@@ -15,11 +15,12 @@ from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json, read_toml, require_regular
 from fastadmm.privacy.origins import private_constants
+from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
 from fastadmm.store.manifest import MANIFEST, SHARDS
-from fastadmm.store.model import PARTY_MODEL
+from fastadmm.store.model import PARTY_MODEL, open_shared_part
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
@@ -304,6 +305,7 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
     result = _parsed(path / "result.json")
     config = _parsed(path / "run.toml") or _parsed(path / "owners-run.toml")
     environment = _parsed(path / "environment.json")
+    said = said_of_run(path, result, config or {})
     statement = (_parsed(path / "privacy.json") or {}).get("statement")
     last = _last_round(path / "rounds.jsonl")
     checkpoints = path / "checkpoints"
@@ -314,7 +316,8 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
     return {
         "kind": "run",
         "status": (result or {}).get("status", "unfinished"),
-        "result": result,
+        "claim": None if said is None else said.line,
+        "result": None if result is None else without_claim(result, said),
         "config": config,
         "environment": environment,
         "privacy": statement,
@@ -334,4 +337,9 @@ def _model(path: Path) -> dict[str, Any]:
         raise StorageError(f"{shown(path)}: model.toml names a model, but there is no .h5 file beside it")
     for name in names:
         files.append({"file": name, **_file(path / name, check=False)})
-    return {"kind": "model", "model": manifest, "files": files}
+    said = None
+    with suppress(FormatError, StorageError):  # what is incomplete is listed all the same
+        said = said_of_model(*open_shared_part(path))
+    if manifest is not None and isinstance(certificate := manifest.get("certificate"), dict):
+        manifest["certificate"] = without_claim(certificate, said)
+    return {"kind": "model", "claim": None if said is None else said.line, "model": manifest, "files": files}

@@ -256,14 +256,15 @@ def _scalars(table: Any) -> list[tuple[str, Any]]:
 
 
 def _without_privacy(result: Any) -> Any:
-    return {k: v for k, v in result.items() if k != "privacy"} if isinstance(result, dict) else result
+    left = ("privacy", "certificate")  # the claim is said in a line
+    return {k: v for k, v in result.items() if k not in left} if isinstance(result, dict) else result
 
 
 def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
     from fastadmm.privacy.published import KEPT_BACK, is_private
 
     result, last = found["result"], found["last_round"]
-    rows = [("status", found["status"])]
+    rows = [("status", found["status"]), *([("claim", found["claim"])] if found["claim"] else [])]
     rows += [(key, value) for key, value in _scalars(_without_privacy(result)) if key != "status"]
     if result is None:
         rows += [(f"last round: {key}", value) for key, value in _scalars(last)]
@@ -312,7 +313,8 @@ def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 def _view_model(found: dict[str, Any]) -> Iterable[RenderableType]:
     manifest = {key: value for key, value in (found["model"] or {}).items() if key != "privacy"}
-    yield _facts(f"Model {found['path']}", _scalars(manifest))
+    claim = [("claim", found["claim"])] if found["claim"] else []
+    yield _facts(f"Model {found['path']}", [*claim, *_scalars(manifest)])
     yield from _privacy((found["model"] or {}).get("privacy"), found["path"])
     for file in found["files"]:
         yield _facts(file["file"], [])

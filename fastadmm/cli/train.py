@@ -138,7 +138,8 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     status = Status(result["status"])
-    if exit_code_of(status) == ExitCode.OK:
+    code = exit_code_of(status)
+    if code == ExitCode.OK:
         if not as_json:
             if "path" in result:
                 from fastadmm.runs.path_run import read_table, table_lines
@@ -157,11 +158,12 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
             say(f"fastadmm: warning: {line}", error=True)
         return ExitCode.OK
     # "interrupted" begins the message itself
-    kind = {Status.DIVERGED: "error: ", Status.INTERRUPTED: ""}.get(status, "warning: ")
+    kinds = {Status.INTERRUPTED: "", **dict.fromkeys((Status.DIVERGED, Status.CONTRADICTION), "error: ")}
+    kind = kinds.get(status, "warning: ")
     hint = {
         Status.INTERRUPTED: f"; continue with: fastadmm resume {run}",
         Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",
         Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
     }.get(status, "")
     say(f"fastadmm: {kind}{result['message']}{hint}", error=True)
-    return exit_code_of(status)
+    return code

@@ -42,6 +42,7 @@ _COMMANDS: dict[str, str] = {
     **dict.fromkeys(("show", "info", "describe", "ls", "cat", "view"), "inspect"),
     **dict.fromkeys(("test", "score", "eval", "metrics", "validate"), "evaluate"),
     **dict.fromkeys(("plot", "html"), "report"),
+    **dict.fromkeys(("check", "prove", "certify"), "verify"),
     **dict.fromkeys(("diff",), "compare"),
     **dict.fromkeys(("summary", "pvalues", "coef", "coefficients"), "infer"),
     **dict.fromkeys(("example", "quickstart", "tutorial"), "demo"),

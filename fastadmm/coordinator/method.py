@@ -75,7 +75,7 @@ class Method(ABC):
     problem: Problem
     engine: Engine
     #: What of :meth:`export` has numbers for each row, along the last axis: paths, with slashes.
-    row_keys: tuple[str, ...] = ()
+    row_keys: tuple[str, ...] = ("witness",)
     #: Of methods that change something where the gap stands still.
     watch: StallWatch | None = None
     #: Whether a run that takes long may go on from weights that were found otherwise.
@@ -221,6 +221,15 @@ class Method(ABC):
         """
         if bound > self.bound:
             self.bound, self.witness = bound, np.array(u).ravel()
+
+    def kept_witness(self) -> dict[str, np.ndarray]:
+        """What :meth:`export` has of the witness: nothing, or an array of shape (C, N) for ``witness``."""
+        return {} if self.witness is None else {"witness": self.witness.reshape(self.problem.n_outputs, -1)}
+
+    def take_witness(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`kept_witness`."""
+        if "witness" in saved:
+            self.witness = np.array(saved["witness"], dtype=np.float64).ravel()
 
     def tighten(self, factor: float) -> None:
         """Want a gap that is smaller by a factor: what rounds found proves less than they thought."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.rounding import gamma, levels, sum_roundings
+from fastadmm.proof.rounding import gamma, row_roundings
 
 __all__ = ["Balanced", "balanced"]
 
@@ -65,7 +65,7 @@ def balanced(
         return _balanced_classes(problem, u, own_error, engine, exact)
     if not problem.fit_intercept:
         return Balanced(u, 0.0)
-    k = _roundings(u, engine, exact)
+    k = row_roundings(engine.all_rows(len(u)), exact)
     excess, size = _sums(u, engine, exact) if exact or sums is None else sums
     heavy = 0.5 * (size + abs(excess))
     if not math.isfinite(size):
@@ -78,11 +78,6 @@ def balanced(
         heavy = 0.5 * (size - abs(excess))
     error = abs(excess) + gamma(k) * size + own_error
     return Balanced(u, error / heavy if heavy > 0.0 else 0.0 if size == 0.0 else math.inf, cut)
-
-
-def _roundings(u: Array, engine: Any, exact: bool) -> float:
-    given = len(u), engine.leaves(len(u)), engine.all_rows(len(u))
-    return levels(given[1], given[0], given[2]) if exact else sum_roundings(*given)
 
 
 def _sums(u: Array, engine: Any, exact: bool) -> tuple[float, float]:
@@ -138,7 +133,7 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
             held[c, label == c] = -held[:, label == c].sum(axis=0)
         pool = pools(held)
         excess = pool.sum(axis=1)
-    k = _roundings(problem.y, engine, exact)
+    k = row_roundings(engine.all_rows(n), exact)
     left = np.abs(excess).max() + gamma(k + classes) * size + own_error
     others = pool + np.diag(np.full(classes, np.inf))
     # What is left goes through one class with which all others share rows, in both directions.

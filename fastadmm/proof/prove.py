@@ -27,7 +27,7 @@ from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
 from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.reach import bounded_models
-from fastadmm.proof.rounding import UNIT, gamma, sum_roundings
+from fastadmm.proof.rounding import UNIT, gamma, row_roundings
 from fastadmm.proof.share import Share, party_share
 
 __all__ = ["Dual", "Value", "dual_of", "judge", "least_loss", "prove", "value_at"]
@@ -167,8 +167,7 @@ def prove(
 def least_loss(problem: Problem, engine: Any) -> float:
     """Lower bound of the mean loss, whatever predicts; rounded down."""
     floor = problem.loss.least_of_all(problem.y, problem.weight, engine) / problem.total_weight
-    here = len(problem.y)
-    k = sum_roundings(here, engine.leaves(here), engine.all_rows(here)) + _OF_A_ROW
+    k = row_roundings(engine.all_rows(len(problem.y))) + _OF_A_ROW
     return floor - gamma(k + 256.0) * abs(floor)
 
 
@@ -184,7 +183,7 @@ def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine
             own = block.product(x, engine)
         else:
             own = block.matrix_product(x.T.copy(), engine).ravel()
-        total = engine.plus(total, own, out=total) if len(total) else own
+        total = engine.each(np.add, total, own, out=total) if len(total) else own
     value = value_at(problem, total, intercept, engine)
     return value._replace(sizes=sizes) if exact else value
 
@@ -212,6 +211,7 @@ def dual_of(
         Of u, where it is balanced already.
     """
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
+    n = problem.n_outputs * engine.all_rows(len(y))
     given, knots, leaves = (
         value.gradient if u is None else u,
         y if loss.of_residual else y[:0],
@@ -233,11 +233,11 @@ def dual_of(
     own = 16.0 * UNIT * loss.rounding_norm(given, y, problem.weight, norms, engine)
     if found[2] == 0.0 and not given.any():
         u = given  # zero itself is feasible, and only nearly a gradient
-    error = own * math.sqrt(engine.all_rows(given.size)) if u is None else 0.0
+    error = own * math.sqrt(n) if u is None else 0.0
     near = near or balanced(problem, given, error, engine, exact, value.sums if u is None else None)
     found = found if near.u is given else sums(near.u)
     # Squares below the least double vanish: no norm is less than theirs.
-    least = math.sqrt(engine.all_rows(given.size)) * _LEAST
+    least = math.sqrt(n) * _LEAST
     norm, *others = (math.sqrt(square) + least for square in found[2:])
     eps = near.eps + (own / norm if u is None else 0.0)
     return Dual(near.u, norm, eps, u is None, near.cut, own, found[0], found[1], *others)
@@ -275,8 +275,7 @@ def judge(
     """
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
-    here = len(problem.y)
-    k = gamma(sum_roundings(here, engine.leaves(here), n) + _OF_A_ROW)
+    k = gamma(row_roundings(n) + _OF_A_ROW)
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
     weighed, wide = sum(share.weighed for share in shares), gamma(widest)
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
@@ -286,11 +285,15 @@ def judge(
     if value.sizes > 0.0:
         few = gamma(len(shares) + problem.entry_roundings + 4.0)
         off = off_more + few * (value.sizes + base) + wide * wide * weighed
-    bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
-    jump = _jump(problem, value, off, engine) if off > 0.0 and not loss.smooth else 0.0
-    extra = dual.own * math.sqrt(n)
+    bend, jump = 0.0, 0.0
+    if loss.smooth:
+        bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off
+    elif off > 0.0:
+        jump = _jump(problem, value, off, engine)
+    extra = dual.own * math.sqrt(n * problem.n_outputs)
     objective = value.loss + sum(share.penalty for share in shares)
-    slope = dual.norm if dual.is_gradient else engine.norm(value.gradient)
+    shape = -1, len(problem.y)
+    slope = dual.norm if dual.is_gradient else engine.norm(value.gradient.reshape(shape))
     error = (k + wide) * abs(objective) + extra + bend + (slope + jump) * off
 
     # Both passes must have read the same data and weights.
@@ -315,7 +318,7 @@ def judge(
             return math.inf, 0.0
         sizes = abs(left) + 2.0 * abs(value.loss) + 2.0 * dual.norm * dual.z
         rounding = (k + dual.eps) * sizes + extra + bend
-        apart = engine.norm(engine.each(np.subtract, value.gradient, u))
+        apart = engine.norm(engine.each(np.subtract, value.gradient, u).reshape(shape))
         rounding += (apart + jump + dual.eps * dual.norm) * off
         if left < -rounding:
             reason = "a loss and its conjugate contradict Fenchel's inequality"

@@ -9,23 +9,17 @@ A sum of products that goes through at most k roundings, in whatever order, is o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.tiles import leaf_terms
 
-__all__ = ["UNIT", "column_lengths", "gamma", "image_roundings", "levels", "sum_roundings"]
+__all__ = ["UNIT", "column_lengths", "gamma", "image_roundings", "row_roundings"]
 
 #: Half the distance from 1 to the next double: the largest relative error of one operation.
 UNIT = 2.0**-53
-
-
-@lru_cache(maxsize=64)
-def _most_roundings(leaves: tuple[tuple[int, int], ...], n_here: int, n_rows: int) -> float:
-    return max(stop - start for start, stop in leaves) + levels(leaves, n_here, n_rows)
 
 
 def gamma(k: float) -> float:
@@ -33,31 +27,13 @@ def gamma(k: float) -> float:
     return k * UNIT / (1.0 - k * UNIT)
 
 
-def levels(leaves: Sequence[tuple[int, int]], n_here: int, n_rows: int) -> float:
-    """Additions that a leaf's sum goes through in the tree at most, with a few more operations.
-
-    Parameters
-    ----------
-    leaves : sequence of (int, int)
-        Of the rows that are here.
-    n_here, n_rows : int
-        Rows here, and of all workers.
-    """
-    return math.ceil(math.log2(len(leaves) * n_rows / n_here)) + 3.0
+def row_roundings(n_rows: int, exact: bool = False) -> float:
+    """Roundings of a term of a sum over all rows: in its leaf, unless that is exact, and in the tree."""
+    rows, levels = leaf_terms(n_rows)
+    return levels + (3.0 if exact else rows + 3.0)
 
 
-def sum_roundings(n_here: int, leaves: Sequence[tuple[int, int]], n_rows: int) -> float:
-    """Roundings that a term of a sum over rows goes through at most: its leaf's, and those of the tree.
-
-    Parameters
-    ----------
-    n_here, leaves, n_rows
-        As of :func:`levels`.
-    """
-    return _most_roundings(tuple(leaves), n_here, n_rows)
-
-
-def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> float:
+def image_roundings(block: FeatureBlock, compensated: bool) -> float:
     """Roundings of ``D.T u``, relative to the norms of column and vector.
 
     Parameters
@@ -65,13 +41,10 @@ def image_roundings(block: FeatureBlock, compensated: bool, engine: Any) -> floa
     block : FeatureBlock of shape (N, d)
     compensated : bool
         Whether leaves are added up as if in twice the precision.
-    engine : Engine
     """
-    n, d = block.shape
-    rows = engine.all_rows(n)
-    entries = block.density * rows
-    leaves = engine.leaves(n, entries * d, entries)
-    return levels(leaves, n, rows) + rows * rows * UNIT if compensated else sum_roundings(n, leaves, rows)
+    n, d = block.whole_shape
+    rows, levels = leaf_terms(n, block.density * n * d, block.density * n)
+    return levels + 3.0 + (rows * rows * UNIT if compensated else rows)
 
 
 def column_lengths(block: FeatureBlock, exact: bool, engine: Any) -> Any:

@@ -114,7 +114,7 @@ def party_share(
     else:
         images = block.transposed_matrix_product(vectors, engine)
     lengths = column_lengths(block, exact, engine)
-    error = (gamma(image_roundings(block, exact, engine) + slack) + eps) * norm * lengths
+    error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
     each = [x] if len(vectors) == 1 else x.T
     if by_norms and penalty.radial:
         parts = [_by_norms(penalty, own, -image, error, lengths) for own, image in zip(each, images)]

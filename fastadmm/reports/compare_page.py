@@ -26,6 +26,7 @@ _STATUS = {
     "max_rounds": "round limit",
     "time_limit": "time limit",
     "early_stopped": "stopped early",
+    "at_rounding": "at rounding",
 }
 
 
@@ -47,8 +48,12 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
         return label, texts
 
     def status(run: ComparedRun) -> str:
-        # Among models of bounded size only: not certified.
-        return run.status if run.gap_within is not None else _STATUS.get(run.status, run.status)
+        if run.said is not None and run.said.claim.startswith("certified"):
+            return run.said.claim.replace("_", " ")
+        # Among models of bounded size only, or of other weights: not certified.
+        plain = run.gap_within is not None or (run.said is not None and (run.said.refused or run.said.claim))
+        plain = plain and run.status == "converged"
+        return run.status if plain else _STATUS.get(run.status, run.status)
 
     def gap(run: ComparedRun) -> str:
         return format_number(run.gap if run.gap is None else round_up(run.gap), 3)

@@ -26,6 +26,7 @@ from fastadmm.settings.keys import OBJECTIVE
 
 if TYPE_CHECKING:
     from fastadmm.reports.records import History
+    from fastadmm.runs.claim import Said
 
 __all__ = ["ComparedRun", "RunComparison", "compare_runs"]
 
@@ -66,6 +67,8 @@ class ComparedRun:
     history : History
     gap_within : float or None
         Relative gap to the best model of bounded size, where a run that converged proves no other.
+    said : Said or None
+        What may be said of the run's claim.
     """
 
     name: str
@@ -88,12 +91,14 @@ class ComparedRun:
     test_data: str
     history: History
     gap_within: float | None = None
+    said: Said | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain values; what is infinite is written ``"inf"``."""
         names = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "delta")
         return {
             **{name: getattr(self, name) for name in names},
+            "claim": None if self.said is None else self.said.line,
             **({} if self.gap_within is None else {"gap_within": self.gap_within}),
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
             "path": str(self.path),
@@ -272,6 +277,7 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
         test_data=letters["test"],
         history=history,
         gap_within=result.get("gap_within"),
+        said=records.said,
     )
 
 
@@ -393,6 +399,9 @@ def _notes(
         notes.append(f"Seconds are not comparable: other {', '.join(changed)}.")
     if private:
         notes.append(f"{KEPT_BACK} Not shown of {', '.join(private)}.")
+    for line in dict.fromkeys(run.said.line for run in runs if run.said is not None and not run.said.claim):
+        of = [run.name for run in runs if run.said is not None and run.said.line == line]
+        notes.append(f"Claim of {', '.join(of)}: {line}.")
     open_runs = [run.name for run in runs if run.status == "not finished"]
     if open_runs:
         notes.append(f"Not finished: {', '.join(open_runs)}; the last logged round is shown.")

@@ -115,7 +115,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "badge": _badge(facts),
         "headline": _headline(records, facts, len(parties)),
         "about": _about(records, len(parties)),
-        "certificate": _certificate(facts),
+        "certificate": _certificate(facts, records),
         "message": KEPT_BACK if private else str((records.result or {}).get("message") or ""),
         "private": private,
         "plots": history_plots(records.history, facts.target, names),
@@ -227,6 +227,7 @@ class _Facts:
     target: float | None
     stationarity: float | None = None
     gap_within: float | None = None
+    claim: str = ""
 
     @property
     def convex(self) -> bool:
@@ -235,13 +236,21 @@ class _Facts:
 
 
 def _facts(records: RunRecords) -> _Facts:
-    result, history = records.result or {}, records.history
+    result, history, said = dict(records.result or {}), records.history, records.said
+    statement = result.get("certificate") if said is not None and said.claim else None
+    if statement is not None:
+        result |= {key: statement.get(key) for key in ("objective", "gap", "gap_absolute")}
+        result["gap_within"] = (statement.get("within") or {}).get("gap")
     logged: dict[str, float] = {}
     if len(history):
         logged = {name: float(column[-1]) for name, column in history.series.items()}
         logged["rounds"] = int(history.round[-1])
 
+    claims = ("gap", "gap_absolute", "gap_within")
+
     def value(name: str, *config_keys: str) -> float | None:
+        if name in claims and said is not None and (said.refused or said.claim) and result.get(name) is None:
+            return None  # that of a round is not of these weights
         for candidate in (result.get(name), logged.get(name), _setting(records.config, config_keys)):
             if _real(candidate):
                 return candidate
@@ -264,6 +273,7 @@ def _facts(records: RunRecords) -> _Facts:
         target=_setting(records.config, keys),
         stationarity=stationarity,
         gap_within=value("gap_within"),
+        claim="" if said is None else said.claim,
     )
 
 
@@ -284,8 +294,14 @@ def _real(value: Any) -> bool:
 def _badge(facts: _Facts) -> dict[str, str]:
     if facts.status in (None, "running"):
         return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
-    if facts.status == "converged":
-        if facts.gap_within is not None:
+    if facts.claim == "contradiction":
+        detail = "the proof contradicts itself: nothing is claimed; please report it"
+        return {"kind": "diverged", "text": "Contradiction", "detail": detail}
+    if facts.claim == "at_rounding":
+        detail = "the rounding of the proof exceeds what was asked"
+        return {"kind": "stopped", "text": "At rounding", "detail": detail}
+    if facts.status == "converged" and facts.claim in ("", "certified", "certified_within"):
+        if facts.gap_within is not None and facts.claim != "certified":
             detail = "the target gap is proved among models of bounded size only"
             return {"kind": "stopped", "text": "Converged", "detail": detail}
         if facts.gap is None:
@@ -323,7 +339,20 @@ def _about(records: RunRecords, n_parties: int) -> str:
     )
 
 
-def _certificate(facts: _Facts) -> str:
+def _certificate(facts: _Facts, records: RunRecords) -> str:
+    """What the duality gap means, in a few sentences, and how it is checked."""
+    if (said := records.said) is None:
+        return _meaning(facts)
+    line = f"{said.line[0].upper()}{said.line[1:]}."
+    if said.refused:
+        return line
+    if not said.claim:
+        return f"{_meaning(facts)} ({line})"
+    meaning = _meaning(facts) if said.claim in ("certified", "uncertified") else line
+    return f"{meaning} Prove it again: fastadmm verify {records.path.resolve().name}"
+
+
+def _meaning(facts: _Facts) -> str:
     """What the duality gap means, in one sentence or two."""
     if facts.status == "diverged":
         return (

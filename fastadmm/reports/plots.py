@@ -175,7 +175,7 @@ def _objective(history: History) -> Plot | None:
         ax = figure.add_subplot()
         line(ax, history.round, objective, SERIES_COLOURS[0], label="objective")
         if band:
-            line(ax, history.round, best, SERIES_COLOURS[2], dash=DASHES[1], label="certified lower bound")
+            line(ax, history.round, best, SERIES_COLOURS[2], dash=DASHES[1], label="lower bound")
             # The first bounds can be far below anything of interest.
             low, high = np.nanmin(objective), np.nanmax(objective)
             top, bottom = high, min(low, np.nanmax(best))
@@ -188,7 +188,7 @@ def _objective(history: History) -> Plot | None:
         key="objective",
         title="Objective",
         caption="Mean loss plus λ times the penalty, on the training data."
-        + (" No model can lie below the certified lower bound." if band else ""),
+        + (" The lower bound is that of the rounds." if band else ""),
         alt="Objective against rounds: " + _story(history.round, objective),
         svg=render("objective", draw),
     )

@@ -18,6 +18,7 @@ from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.reports.judgement_check import check_judgement
+from fastadmm.runs.claim import said_of_run, without_claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastadmm.privacy.statement import PrivacyStatement
+    from fastadmm.runs.claim import Said
     from fastadmm.worth.coalitions import Worth
 
 __all__ = ["SERIES", "History", "RunRecords", "read_records", "read_rounds"]
@@ -95,6 +97,8 @@ class RunRecords:
         From ``worth.json``; ``None`` where ``fastadmm worth`` was not run.
     path_table : dict or None
         Contents of ``path.json``; ``None`` for a run that is no path, or has not chosen yet.
+    said : Said or None
+        What may be said of the run's claim; the result has none where its digests differ.
     """
 
     path: Path
@@ -106,6 +110,7 @@ class RunRecords:
     privacy: PrivacyStatement | None = None
     worth: Worth | None = None
     path_table: dict[str, Any] | None = None
+    said: Said | None = None
 
 
 def read_records(run_dir: str | Path) -> RunRecords:
@@ -135,16 +140,19 @@ def read_records(run_dir: str | Path) -> RunRecords:
         raise StorageError(
             f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it)"
         )
+    result, config = _read_result(path / "result.json"), _read_toml(path / "run.toml")
+    said = said_of_run(path, result, config)
     return RunRecords(
         path=path,
         history=read_rounds(path / "rounds.jsonl"),
-        result=_read_result(path / "result.json"),
-        config=_read_toml(path / "run.toml"),
+        result=None if result is None else without_claim(result, said),
+        config=config,
         environment=_read_json(path / "environment.json") or {},
         evaluation=_read_evaluation(path / "evaluation.json"),
         privacy=_read_privacy(path / "privacy.json"),
         worth=_read_worth(path / "worth.json"),
         path_table=_read_path(path / "path.json"),
+        said=said,
     )
 
 

@@ -23,6 +23,7 @@ from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.rounds.round_state import read_state, rounds_done, write_state
 from fastadmm.rounds.run_problem import answers_of, early_stopping_of, other_labels, problem_of, scheme_of
 from fastadmm.runs.check import doubts
+from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, refuse, solver_options
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.private import new_run_id, write_statement
@@ -441,9 +442,13 @@ class Coordinator:
         if converse(solver.proving(), letters.carry) is None:
             return self._ask(letters, solver.n_rounds)
         result = ended(solver, solver.stop_reason(record) or status, [record])
-        statement = no_privacy(self.names)
+        privacy, statement = no_privacy(self.names), None
         if result.status is not Status.DIVERGED:
             shared = _shared(solver, result, labels, self.run)
+            if result.proof is not None:  # the weights are with the parties
+                known = {"row_digest": labels.row_digest, "labels": self.digests["labels"]}
+                statement = statement_of(result.proof, None, self.config.to_toml(), shared.lam, known)
+                shared = of_model(statement, shared)
             talk = solver.finishing(shared.model_id, result.kept is not None)
             means = converse(talk, letters.carry)
             if means is None:
@@ -453,7 +458,8 @@ class Coordinator:
                 raise FormatError("the means of the parties' contributions are not those of this model")
             with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, replace(shared, means=found))
-        document = {**result_document(solver, result), "privacy": statement.to_json()}
+            write_dual(self.path, None if result.proof is None else result.proof.dual)
+        document = {**result_document(solver, result, statement), "privacy": privacy.to_json()}
         self.folder.write_json("result.json", document)
         return StepResult([], solver.n_rounds, [], document)
 

@@ -12,6 +12,7 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
+from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.model import open_shared_part
@@ -32,7 +33,8 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``model``, ``parties``, ``certificate``, ``data``, ``metrics``, ``privacy``; None where not known.
+        ``model``, ``parties``, ``certificate``, ``claim`` (what may be said of it, in a line), ``data``,
+        ``metrics``, ``privacy``; None where not known.
         Of a private model no number that is an exact function of private data.
 
     Raises
@@ -46,6 +48,11 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     run = run if run is not None and _same(run / "model", directory) else None
     config = None if run is None else read_toml(run / "run.toml")
     private = is_private(shared.privacy, config)
+    result = None if config is None else RunFolder(directory.parent).finished()
+    said = said_of_model(shared, directory)
+    if said is not None and said.claim and result is not None and config is not None:
+        said = said_of_run(directory.parent, result, config)
+    certificate = without_claim(certificate_of_model(shared.certificate, shared.privacy), said)
     if coefficients and private:
         raise ConfigError(
             f"{shown(model)}: a private model's intercept is not to be handed on: leave --coefficients out"
@@ -66,8 +73,9 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
             {"name": name, "n_features": d, **({} if private else {"scale": scale})}
             for name, d, scale in zip(shared.names, shared.n_features, shared.scales)
         ],
-        "certificate": certificate_of_model(shared.certificate, shared.privacy),
-        "data": None if config is None else _data(config, RunFolder(directory.parent).finished()),
+        "certificate": {key: value for key, value in certificate.items() if key not in DIGESTS},
+        "claim": None if said is None else said.line,
+        "data": None if config is None else _data(config, result),
         "metrics": None if run is None or private else _metrics(run / "evaluation.json"),
         "kept_back": KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
@@ -132,7 +140,8 @@ def card_text(card: dict[str, Any]) -> str:
         cells += [] if sets is None else [_cell(sets.get(p["name"]))]
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Certificate", ""]
-    lines += _table(card["certificate"]) if card["certificate"] else ["Not recorded.", ""]
+    lines += [f"{_cell(card['claim'])}.", ""] if card["claim"] else []
+    lines += _table(_flat(card["certificate"])) if card["certificate"] else ["Not recorded.", ""]
     if "coefficients" in card:
         lines += ["## Coefficients", "", *_coefficients(card["coefficients"])]
     lines += ["## Data", ""]
@@ -155,6 +164,14 @@ def card_text(card: dict[str, Any]) -> str:
 
     statement = PrivacyStatement.from_json(card["privacy"])
     return "\n".join([*lines, statement.one_line(), "", *_rows(statement.table())])
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """A table of tables as one, the keys of inner ones after a dot."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+    return found
 
 
 def _table(values: dict[str, Any]) -> list[str]:

@@ -13,13 +13,14 @@ from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.files.retry import retried
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
+from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import sealed_part
 from fastadmm.runs.display import Display
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun
 from fastadmm.runs.private import write_statement
-from fastadmm.runs.provenance import problem_digest
+from fastadmm.runs.provenance import model_digest, problem_digest
 from fastadmm.runs.result import model_of, result_document
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.keys import PATHS
@@ -28,8 +29,9 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.run import Run
 from fastadmm.store.model import write_model
+from fastadmm.store.partition import Partition
 
-__all__ = ["Fit", "fill_folder", "write_settings"]
+__all__ = ["Fit", "fill_folder", "write_proved", "write_settings"]
 
 
 def write_settings(
@@ -71,6 +73,43 @@ def fill_folder(
         write_statement(folder.path, solver, run_id)
 
     return fill
+
+
+def write_proved(
+    folder: RunFolder,
+    config: RunConfig,
+    partition: Partition,
+    provenance: dict[str, Any],
+    solver: Run,
+    result: SolveResult,
+    run_id: str,
+) -> dict[str, Any] | None:
+    """Write a finished run's model, and the dual vector of its proof.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    config : RunConfig
+    partition : Partition
+    provenance : dict
+        Digests of the data.
+    solver : Run
+    result : SolveResult
+    run_id : str
+
+    Returns
+    -------
+    dict or None
+        The statement of what is proved, for ``result.json``.
+    """
+    model, statement = model_of(partition, solver, result, run_id), None
+    if result.proof is not None:
+        lam = solver.problem.recorded_lam
+        statement = statement_of(result.proof, model_digest(model), config.to_toml(), lam, provenance)
+        model = of_model(statement, model)
+    write_dual(folder.path, None if result.proof is None else result.proof.dual)
+    write_model(folder.model, model, force=True)
+    return statement
 
 
 class Fit:
@@ -148,7 +187,7 @@ class Fit:
         dict
             The content of ``result.json``.
         """
-        folder, solver = self.folder, self.solver
+        folder, solver, statement = self.folder, self.solver, None
         self._announce()
         with folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:
             try:
@@ -161,9 +200,11 @@ class Fit:
             # Neither from the model of an earlier limit: its rounds already led astray.
             shutil.rmtree(folder.model, ignore_errors=True)
         elif finished:
-            model = model_of(self.loaded.partition, solver, result, self.run_id)
-            write_model(folder.model, model, force=True)
-        document = result_document(solver, result)
+            loaded = self.loaded
+            statement = write_proved(
+                folder, self.config, loaded.partition, loaded.provenance, solver, result, self.run_id
+            )
+        document = result_document(solver, result, statement)
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:
             document["comparison"] = comparison.to_json()

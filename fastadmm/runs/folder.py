@@ -57,6 +57,7 @@ FIT = Kind(
         "environment.json",
         "rounds.jsonl",
         "result.json",
+        "dual.npy",
         "evaluation.json",
         "report.html",
         "privacy.json",

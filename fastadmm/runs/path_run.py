@@ -23,16 +23,17 @@ from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.claim import Claim, Proof, Within
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display
-from fastadmm.runs.fit import fill_folder, write_settings
+from fastadmm.runs.fit import fill_folder, write_proved, write_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
 from fastadmm.runs.provenance import check_provenance
-from fastadmm.runs.result import model_of, result_document
+from fastadmm.runs.result import result_document
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
@@ -40,9 +41,11 @@ from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
-from fastadmm.store.model import write_model
 
 __all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines"]
+
+#: The dual vector of a stored fit: no party has such a name.
+_DUAL = "+dual.npy"
 
 #: Rows of the table that a terminal shows.
 _MOST_LINES = 40
@@ -142,7 +145,8 @@ def _run(
             chosen = (
                 None if fold is None else _choose(config, loaded, grid, fold, fits, stop_requested, display)
             )
-            points = _points(config, loaded, grid, fits, stop_requested, display)
+            k = len(grid) - 1 if chosen is None else chosen.chosen
+            points = _points(config, loaded, grid, k, fits, stop_requested, display)
         except KeyboardInterrupt:
             if not stop_requested():
                 raise
@@ -151,7 +155,6 @@ def _run(
             folder.write_json("result.json", document)
             return document
     folder.check_held()
-    k = len(grid) - 1 if chosen is None else chosen.chosen
     table = _table(points, chosen, k)
     folder.write_json("path.json", table)
     _write_csv(run / "path.csv", table)
@@ -191,11 +194,12 @@ def _points(
     config: RunConfig,
     loaded: LoadedRun,
     grid: list[float],
+    k: int,
     fits: StoredFits,
     stop_requested: Callable[[], bool],
     display: Display,
 ) -> list[PathPoint]:
-    """The path on all rows."""
+    """The path on all rows; of the k-th point the dual vector is kept, too."""
     points: list[PathPoint] = []
     options, start = solver_options(config), loaded.start
     with Engine(config.threads) as engine:
@@ -208,7 +212,7 @@ def _points(
                     raise KeyboardInterrupt
                 return point
 
-            point = fits.point(f"lambda-{j:04d}", make)
+            point = fits.point(f"lambda-{j:04d}", make, with_dual=j == k)
             display.note(f"lambda {lam:.3g} ({j + 1} of {len(grid)}), all rows: {point.message}")
             points.append(point)
             start = StartingPoint(point.weights, point.intercept)
@@ -226,6 +230,7 @@ def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> d
             "gap": record["gap"],
             "gap_absolute": record["gap_absolute"],
             "status": str(point.status),
+            **({} if point.proof is None else {"claim": str(point.proof.claim)}),
             "rounds": point.n_rounds,
             "nonzero": point.n_nonzero,
             "weight_norms": record["weight_norms"],
@@ -261,7 +266,7 @@ def _write_csv(path: Path, table: dict[str, Any]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*columns, "chosen"])
         for j, row in enumerate(table["values"]):
-            cells = [repr(row[name]) if isinstance(row[name], float) else row[name] for name in columns]
+            cells = [repr(float(v)) if isinstance(v := row[name], float) else v for name in columns]
             writer.writerow([*("" if cell is None else cell for cell in cells), int(j == table["chosen"])])
 
 
@@ -332,18 +337,40 @@ def _finish(
     try:
         by_rule = f" (rule {table['rule']}, {config.folds} folds)" if table["rule"] is not None else ""
         message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
-        result = SolveResult(point.weights, point.intercept, point.status, message, point.history)
+        result = SolveResult(
+            point.weights, point.intercept, point.status, message, point.history, proof=point.proof
+        )
         with atomic_file(folder.log) as temporary:
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
-        write_model(folder.model, model_of(loaded.partition, solver, result, run_id), force=True)
-        document = result_document(solver, result)
+        statement = write_proved(folder, config, loaded.partition, loaded.provenance, solver, result, run_id)
+        document = result_document(solver, result, statement)
         document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
     finally:
         solver.close()
     document["path"] = {key: value for key, value in table.items() if key != "values"}
     folder.write_json("result.json", document)
     return document
+
+
+def _plain(proof: Proof) -> dict[str, Any]:
+    """A proof as JSON, without its dual vector; what is infinite is null."""
+    values = {key: value for key, value in vars(proof).items() if key not in ("dual", "within")}
+    within = None if proof.within is None else vars(proof.within)
+    return {
+        **_finite(values),
+        "claim": str(proof.claim),
+        "within": None if within is None else _finite(within),
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def _number(key: str, value: Any) -> Any:
+    """Inverse of :func:`_finite` for a value of a proof."""
+    return (-math.inf if key == "bound" else math.inf) if value is None else value
 
 
 def _interrupted(fits: StoredFits) -> dict[str, Any]:
@@ -386,7 +413,7 @@ class StoredFits:
             document = {
                 "loss": fit.loss,
                 "gap": fit.gap,
-                "certified": fit.certified,
+                "certified": bool(fit.certified),
                 "rounds": fit.n_rounds,
             }
             self._write(name, document, fit.weights, fit.intercept)
@@ -406,8 +433,16 @@ class StoredFits:
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(name, error) from None
 
-    def point(self, name: str, make: Callable[[], PathPoint]) -> PathPoint:
-        """A fit on all rows, from disk or made and stored."""
+    def point(self, name: str, make: Callable[[], PathPoint], *, with_dual: bool = False) -> PathPoint:
+        """A fit on all rows, from disk or made and stored.
+
+        Parameters
+        ----------
+        name : str
+        make : callable
+        with_dual : bool
+            Whether the dual vector of its proof is stored, too.
+        """
         found = self._read(name)
         if found is None:
             point = make()
@@ -417,8 +452,10 @@ class StoredFits:
                 "status": str(point.status),
                 "message": point.message,
                 "history": [record.to_json() for record in point.history],
+                "proof": None if point.proof is None else _plain(point.proof),
             }
-            self._write(name, record, point.weights, point.intercept)
+            dual = point.proof.dual if point.proof is not None and with_dual else None
+            self._write(name, record, point.weights, point.intercept, dual)
             self.n_done += 1
             return point
         document, weights, intercept = found
@@ -434,14 +471,30 @@ class StoredFits:
                 Status(document["status"]),
                 str(document["message"]),
                 history,
+                self._proof(name, document),
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise self._damaged(name, error) from None
 
-    def _write(self, name: str, document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> None:
-        finite = {
-            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in document.items()
-        }
+    def _proof(self, name: str, document: dict[str, Any]) -> Proof | None:
+        """What was proved of a stored fit, with the dual vector where it was kept."""
+        values = document.get("proof")
+        if values is None:
+            return None
+        dual = np.load(self.path / name / _DUAL, allow_pickle=False) if _DUAL in document["files"] else None
+        within = values.pop("within")
+        numbers = {key: _number(key, value) for key, value in values.items()}
+        inner = None if within is None else Within(**{key: _number(key, v) for key, v in within.items()})
+        return Proof(**{**numbers, "claim": Claim(values["claim"]), "within": inner, "dual": dual})
+
+    def _write(
+        self,
+        name: str,
+        document: dict[str, Any],
+        weights: list[np.ndarray],
+        intercept: Any,
+        dual: np.ndarray | None = None,
+    ) -> None:
         held = np.asarray(intercept, dtype=np.float64)
         if not np.isfinite(held).all() or not all(np.isfinite(x).all() for x in weights):
             raise InputError(
@@ -452,7 +505,9 @@ class StoredFits:
         with atomic_directory(self.path / name) as directory:
             for party, x in zip(self.names, weights, strict=True):
                 np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
-            record = {**finite, "intercept": held.tolist(), "files": digest_of_files(directory)}
+            if dual is not None:
+                np.save(directory / _DUAL, dual, allow_pickle=False)
+            record = {**_finite(document), "intercept": held.tolist(), "files": digest_of_files(directory)}
             text = json.dumps({**record, "digest": seal_of(record)}, indent=2, allow_nan=False)
             (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
 

@@ -80,8 +80,18 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
     )
 
 
-def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
-    """What ``result.json`` says of the solution."""
+def result_document(
+    solver: Run, result: SolveResult, statement: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What ``result.json`` says of the solution.
+
+    Parameters
+    ----------
+    solver : Run
+    result : SolveResult
+    statement : dict, optional
+        From :func:`fastadmm.runs.claim.statement_of`.
+    """
     last, problem = result.record.to_json(), solver.problem
     done = result.history[-1]
     return {
@@ -95,6 +105,7 @@ def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
         "gap": last["gap"],
         "gap_absolute": last["gap_absolute"],
         **_within(result.record),
+        **({} if statement is None else {"certificate": statement}),
         "stationarity": last.get("stationarity"),
         "convex": problem.convex,
         "scheme": solver.name,

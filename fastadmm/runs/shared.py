@@ -203,6 +203,7 @@ def exit_code_of(status: str) -> ExitCode:
     done = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED)
     codes = dict.fromkeys(done, ExitCode.OK)
     codes |= {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}
+    codes[Status.CONTRADICTION] = ExitCode.CONTRADICTION
     return codes.get(Status(status), ExitCode.NOT_CONVERGED)
 
 

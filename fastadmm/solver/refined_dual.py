@@ -50,8 +50,8 @@ def refined_dual(
     """
     widths = [len(x) for x in weights]
     n = problem.n_samples
-    small = n * sum(widths) <= _MOST_NUMBERS and sum(widths) <= _MOST_COLUMNS
-    if not small or problem.n_outputs > 1 or engine.shares_rows:
+    small = engine.all_rows(n) * sum(widths) <= _MOST_NUMBERS and sum(widths) <= _MOST_COLUMNS
+    if not small or problem.n_outputs > 1:
         return None
     z = problem.offset + intercept
     for block, x in zip(problem.blocks, weights):
@@ -72,9 +72,10 @@ def refined_dual(
     ones = [np.ones((len(z), 1))] if problem.fit_intercept else []
     if not (parts or ones):
         return None
-    columns = np.hstack([*parts, *ones])
+    # All rows are everywhere for this: it does not depend on how many workers have a share.
+    columns = np.stack(engine.gather(*np.hstack([*parts, *ones]).T), axis=1)
     target = np.concatenate([*(-s[own] for s, own in zip(slopes, free)), np.zeros(len(ones))])
-    bend = _bends(problem, z, u, engine)
+    bend, u = engine.gather(_bends(problem, z, u, engine), u)
     equations = np.sqrt(bend)[:, None] * columns
     size = np.maximum(np.sqrt((equations * equations).sum(axis=0)), 1e-300)
     r, order = scipy.linalg.qr(equations / size, mode="r", pivoting=True, check_finite=False)
@@ -87,7 +88,7 @@ def refined_dual(
         right = scipy.linalg.solve_triangular(r, missing[own] / size[own], trans=1)
         w[own] = scipy.linalg.solve_triangular(r, right) / size[own]
         u = u + bend * (columns @ w)
-    return u
+    return np.ascontiguousarray(u[engine.first_row : engine.first_row + n])
 
 
 def _bends(problem: Problem, z: Array, u: Array, engine: Engine) -> Array:

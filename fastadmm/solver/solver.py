@@ -138,7 +138,6 @@ class Solver(Run):
         self.proof_round = 0
         #: Of the model that parties elsewhere keep.
         self.kept_proof: Proof | None = None
-        self._path_dual: np.ndarray | None = None
 
     def _least(self) -> float:
         return least_of(self.problem, self.engine)
@@ -332,8 +331,8 @@ class Solver(Run):
 
     def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
         """What is proved of a model as it is written; arguments as of :func:`fastadmm.proof.prove.prove`."""
-        smooth, before = self.problem.loss.smooth, None if self.proof is None else self.proof.dual
-        known = [u for u in (self.method.witness, self._path_dual, before) if u is not None]
+        smooth, witness = self.problem.loss.smooth, self.method.witness
+        known = [] if witness is None else [witness]
         if not (known or smooth):
             known.append(np.zeros(self.problem.message_size))  # the loss's own least value
         inner = self._inner(weights, intercept)
@@ -387,7 +386,7 @@ class Solver(Run):
         objective, norms, within = record.objective, record.weight_norms, record.gap_within
         if end.value / w < objective - _WORTH * record.gap_absolute or self._ends(end):
             self.method.go_on_from(weights, end.intercept, end.gradient)
-            self._path_dual = np.array(end.gradient).ravel()
+            self.method.witness = np.array(end.gradient).ravel()
             objective = self._objective_of(self.method.weights(), self.method.intercept)
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
@@ -579,7 +578,7 @@ class Solver(Run):
                 self.proof, self.proof_round = restored(between["proof"]), self.n_rounds
         if self._checkable and self.last_record is not None and not self.diverged:
             self._check_restored(self.last_record.objective)
-            if self._is_to_be_proved(self.last_record):  # nothing proved is taken over
+            if self.attempts.in_vain or self._is_to_be_proved(self.last_record):  # no proof is taken over
                 weights = self.method.weights()
                 self.proof = self.prove(weights, self._outer(weights, self.method.intercept))
                 self.proof_round = self.n_rounds

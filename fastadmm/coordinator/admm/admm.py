@@ -269,7 +269,11 @@ class AdmmMethod(Method):
         return self._norms
 
     def export(self) -> dict[str, Any]:
-        saved = {**self.coordinator.export(), "exact_intercept": self._intercept}
+        saved = {
+            **self.coordinator.export(),
+            "exact_intercept": self._intercept,
+            **self.kept_witness(),
+        }
         if self.watch is not None:
             saved.update(watch=self.watch.export(), bound=self.bound)
         return saved if self.problem.convex else {**saved, "reference": self.progress.reference}
@@ -279,6 +283,7 @@ class AdmmMethod(Method):
 
     def restore(self, saved: dict[str, Any]) -> None:
         self.coordinator.restore(saved)
+        self.take_witness(saved)
         self._intercept = float(saved["exact_intercept"])
         if "watch" not in saved:  # of a run that began without it
             self.watch = None

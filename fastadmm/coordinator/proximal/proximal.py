@@ -70,6 +70,7 @@ class ProximalMethod(Method):
     family = "proximal"
     takes_weights = True
     row_keys = (
+        "witness",
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
         "repaired",
         *(f"steps/{name}" for name in DualSteps.row_keys),
@@ -238,7 +239,7 @@ class ProximalMethod(Method):
             "exact_intercept": self._intercept,
             "watch": self.watch.export(),
         }
-        return {**self.coordinator.export(), **own}
+        return {**self.coordinator.export(), **own, **self.kept_witness()}
 
     def spill(self, directory: Path) -> None:
         self.coordinator.shared.store.directory = directory
@@ -249,6 +250,7 @@ class ProximalMethod(Method):
 
     def restore(self, saved: dict[str, Any]) -> None:
         self.bound = float(saved["bound"])
+        self.take_witness(saved)
         self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
         if self.smoothing is not None:
             self.smoothing.restore(saved)

@@ -699,6 +699,7 @@ class SubspaceMethod(Method):
     takes_weights = True
     family = "subspace"
     row_keys: tuple[str, ...] = (
+        "witness",
         "messages",
         "total",
         "metric",
@@ -909,6 +910,7 @@ class SubspaceMethod(Method):
             saved["restate"] = coordinator.rounding_is_left
         if coordinator.point.sums is not None:  # added up on another way than a restored run would
             saved["gradient_sums"] = np.array(coordinator.point.sums)
+        saved.update(self.kept_witness())
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
             saved["metric_watch"] = coordinator.watch.export()
@@ -975,6 +977,7 @@ class SubspaceMethod(Method):
             coordinator.few_rows.restore(saved)
             coordinator.aim_tolerance = float(saved["aim_tolerance"])
             coordinator.aim_again()
+        self.take_witness(saved)
         if saved.get("repaired", False):
             coordinator.repair()
 

@@ -1,0 +1,311 @@
+"""Prove a written model again: files are read, :mod:`fastadmm.runs.recompute` computes, digests are compared.
+
+Nothing here has a part in training: the mathematics are plain NumPy, without kernels, engine or solver.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, StorageError
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_json
+from fastadmm.runs.claim import DUAL, OLD, data_digest, read_dual, settings_digest
+from fastadmm.runs.config import make_config, own_lambdas, party_constraints, read_config
+from fastadmm.runs.plain import Columns, Rows
+from fastadmm.runs.provenance import model_digest, provenance_of
+from fastadmm.runs.recompute import Recomputed, recompute
+from fastadmm.settings.run import RunConfig, is_convex
+from fastadmm.store.label_file import LabelData
+from fastadmm.store.model import Model, open_model
+from fastadmm.store.partition import Partition, open_partition
+
+__all__ = ["Verified", "verify_run"]
+
+#: Losses by what their parameter is, where it has not been given.
+_PARAMETERS = {
+    "huber": 1.0,
+    "quantile": 0.5,
+    "smoothed_hinge": 1.0,
+    "tweedie": 1.5,
+    "negative_binomial": 1.0,
+}
+
+#: Numbers that are computed with more digits at most.
+MOST_DIGITAL = 200_000
+
+#: How much larger a recomputed number may be than the written one, relative to it.
+SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found about a written claim.
+
+    Attributes
+    ----------
+    holds : bool
+    claim : str
+        What was written.
+    line : str
+        What was checked, or why it does not hold.
+    objective, bound, gap, gap_absolute : float or None
+        Recomputed; among bounded models where that is claimed. None where it did not come to that.
+    digits : int
+        0 for double precision.
+    """
+
+    holds: bool
+    claim: str
+    line: str
+    objective: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    gap_absolute: float | None = None
+    digits: int = 0
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 for a certificate that holds."""
+        if self.claim == "contradiction":
+            return ExitCode.CONTRADICTION
+        return ExitCode.OK if self.holds and self.claim.startswith("certified") else ExitCode.NOT_CONVERGED
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without what is infinite."""
+        own = {k: v for k, v in asdict(self).items() if not isinstance(v, float) or math.isfinite(v)}
+        return {**own, "exit_code": int(self.exit_code)}
+
+
+def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified:
+    """Prove the model of a run again, and compare with what is written.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory.
+    data : Path, optional
+        The training partition, where it is no longer where the run found it.
+    digits : int
+        Compute with so many digits, in place of double precision.
+
+    Raises
+    ------
+    FastadmmError
+        If there is nothing to prove, or a file is absent or damaged.
+    """
+    place, settings = shown(run), run / "run.toml"
+    if not settings.exists():
+        raise StorageError(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
+    values = read_config(settings, sealed=True)
+    by_files = values.pop("rounds_by_files", None)
+    values.pop("provenance", None)
+    config = make_config(values, shown(settings))
+    if config.privacy.mode != "none" or not is_convex(config):
+        why = "private" if config.privacy.mode != "none" else "of a problem that is not convex"
+        raise ConfigError(f"{place}: the run is {why}: it claims no gap, and there is nothing to verify")
+    result = _result(run)
+    statement = result.get("certificate")
+    if statement is None:
+        raise FormatError(f"{place}: {OLD}; train again to have it checked")
+    if not isinstance(statement, dict) or not isinstance(statement.get("claim"), str):
+        raise FormatError(f"{shown(run / 'result.json')}: key 'certificate' is damaged")
+    model, claim = open_model(run / "model"), statement["claim"]
+    if by_files is not None and data is None:
+        raise ConfigError(f"{place}: a run by files knows the labels alone; name the whole partition, too")
+    partition = open_partition(config.data if data is None else data)
+    differing = _differing(statement, config, model, partition, whole=by_files is None)
+    if differing:
+        return Verified(False, claim, f"does not hold: {differing}")
+    for party in partition.parties:
+        party.verify()
+    found = _recomputed(run, config, model, partition, statement, digits)
+    return _judged(found, statement, len(partition.parties), digits)
+
+
+def _result(run: Path) -> dict[str, Any]:
+    path = run / "result.json"
+    if not path.exists():
+        raise StorageError(f"{shown(run)}: no result.json: not finished; 'fastadmm resume' goes on with it")
+    result = read_json(path)
+    if not isinstance(result, dict) or not isinstance(result.get("lambda"), float):
+        raise FormatError(f"{shown(path)}: no result of a run that made a model")
+    return result
+
+
+def _differing(
+    statement: dict[str, Any], config: RunConfig, model: Model, partition: Partition, *, whole: bool
+) -> str:
+    """What the statement is not of; empty where all digests agree."""
+    provenance = provenance_of(partition)
+    if not whole:
+        del provenance["content"]
+    checked = {
+        "weights": ("the weights in model/ are", model_digest(model)),
+        "settings": ("the settings in run.toml are", settings_digest(config.to_toml(), model.lam)),
+        "data": (f"the data in {shown(partition.path)} are", data_digest(provenance)),
+    }
+    for name, (what, digest) in checked.items():
+        if (name in statement or whole) and statement.get(name) != digest:
+            return f"{what} not those that the claim is of (digests differ)"
+    return ""
+
+
+def _recomputed(
+    run: Path, config: RunConfig, model: Model, partition: Partition, statement: dict[str, Any], digits: int
+) -> Recomputed:
+    labels = partition.labels
+    assert labels is not None  # open_partition has asked for them
+    if [p.name for p in model.parties] != [p.name for p in partition.parties]:
+        raise InputError(f"{shown(partition.path)}: other parties than the model's")
+    name, _, parameter = _loss_of(config, labels).partition(":")
+    rows = Rows(
+        name,
+        float(parameter or _PARAMETERS.get(name, 0.0)),
+        labels.y,
+        _weights(config, labels),
+        np.zeros(labels.n_samples) if labels.offset is None else labels.offset,
+    )
+    intercept = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
+    size = partition.n_samples * len(intercept)
+    if digits and sum(p.n_samples * p.n_features for p in partition.parties) > MOST_DIGITAL:
+        raise ConfigError(
+            f"--digits: {shown(partition.path)} has more than {MOST_DIGITAL:,} entries; leave --digits "
+            "out: double precision has no limit"
+        )
+    dual = read_dual(run, size)
+    if dual is None and name in ("hinge", "quantile"):
+        raise StorageError(f"{shown(run / DUAL)}: no such file, and a loss with kinks needs it; train again")
+    within = statement.get("within") if statement["claim"] == "certified_within" else None
+    reach = within.get("reach") if isinstance(within, dict) else None
+    return recompute(
+        rows,
+        _columns(config, model, partition),
+        intercept,
+        config.intercept,
+        None if dual is None else dual.reshape(len(intercept), -1),
+        reach,
+        digits,
+    )
+
+
+def _loss_of(config: RunConfig, labels: LabelData) -> str:
+    if config.loss != "auto":
+        return config.loss
+    return "squared" if labels.classes is None else "logistic" if len(labels.classes) == 2 else "multinomial"
+
+
+def _weights(config: RunConfig, labels: LabelData) -> np.ndarray:
+    """Sample weights times class weights, zero for rows that were held out, of mean 1."""
+    given = np.ones(labels.n_samples) if labels.sample_weight is None else labels.sample_weight
+    if config.class_weight is not None and labels.classes is not None:
+        own = labels.y.astype(np.intp)
+        total = np.bincount(own, given, len(labels.classes))
+        if isinstance(config.class_weight, str):  # balanced
+            some = total > 0
+            factors = np.where(some, total.sum() / (some.sum() * np.where(some, total, 1.0)), 1.0)
+        else:
+            factors = np.array([float(config.class_weight.get(name, 1.0)) for name in labels.classes])
+        given = given * factors[own]
+    if isinstance(config.validation, float):
+        from fastadmm.solver.early_stopping import held_out_rows  # which rows: no mathematics
+
+        stratify = labels.classes is not None
+        given = np.where(held_out_rows(labels.y, config.validation, config.seed, stratify), 0.0, given)
+    scaled = given / given.max()
+    return scaled / scaled.mean()
+
+
+def _columns(config: RunConfig, model: Model, partition: Partition) -> list[Columns]:
+    names = [p.name for p in partition.parties]
+    own, sets = own_lambdas(config, names), party_constraints(config, names)
+    norm = {"l1": 1.0, "group_lasso": 1.0, "elastic_net": 0.5 if config.l1_ratio is None else config.l1_ratio}
+    first = norm.get(config.regularizer, 0.0)
+    second = {"l2": 1.0, "elastic_net": 1.0 - first}.get(config.regularizer, 0.0)
+    found = []
+    for m, (part, party) in enumerate(zip(model.parties, partition.parties)):
+        lam = own.values[m] if own is not None else model.lam if config.path else config.lambda_
+        groups: list[list[int]] | None = None
+        if config.regularizer == "group_lasso":
+            groups = (config.groups[m] if config.groups else None) or [list(range(party.n_features))]
+        columns = Columns(
+            (part.scale * part.weights).reshape(party.n_features, -1),
+            party.iter_rows,
+            lam * first,
+            lam * second,
+            groups=groups,
+        )
+        kind, _, numbers = (sets if isinstance(sets, str) else sets[m]).partition(":")
+        limits = [float(number) for number in numbers.split(",") if number]
+        if kind == "nonnegative":
+            columns.low = 0.0
+        elif kind == "box":
+            columns.low, columns.high = limits
+        elif kind == "ball":
+            (columns.radius,) = limits
+        found.append(columns)
+    return found
+
+
+def _relative(absolute: Any, objective: Any) -> float:
+    """Upper bound of the relative gap; infinite where no positive bound is proved."""
+    bound = objective - absolute
+    if bound > 0:
+        return float(absolute / bound)
+    return float(absolute / -objective) if objective < 0 else 0.0 if absolute == 0 else math.inf
+
+
+def _judged(found: Recomputed, statement: dict[str, Any], n_parties: int, digits: int) -> Verified:
+    """Compare what was recomputed with what is written."""
+    claim, within = statement["claim"], statement["claim"] == "certified_within"
+    if claim == "contradiction":
+        return Verified(
+            False, claim, "the proof contradicted itself, and nothing is claimed; please report it"
+        )
+    written = {**statement, **(statement.get("within") or {})} if within else statement
+    absolute = found.within if within else found.gap
+    open_above = absolute < -found.rounding
+    absolute = max(absolute, 0) + found.rounding
+    gap, asked = _relative(absolute, found.objective), float(statement.get("asked", 0.0))
+    numbers = {
+        "objective": float(found.objective),
+        "bound": float(found.objective - absolute),
+        "gap": gap,
+        "gap_absolute": float(absolute),
+    }
+
+    def no(why: str) -> Verified:
+        return Verified(False, claim, f"does not hold: {why}", **numbers, digits=digits)
+
+    if open_above:
+        return no("the model is outside of the reach" if within else "the bound is above the objective")
+    stated = float(statement.get("objective", -math.inf))
+    allowed = SLACK * abs(stated) + found.rounding
+    if not found.objective <= stated + allowed:
+        return no(f"the objective is {numbers['objective']:.12g}, and {stated:.12g} was written")
+    if within:
+        usual = 1000.0 * found.unit
+        if not float(written.get("reach", 0.0)) >= usual * (1.0 - 1e-6):
+            return no(f"the reach {written.get('reach')} is less than {usual:.6g}, which the data ask for")
+    shown_gap, limit, words = gap, asked, "asked"
+    if not float(written.get("gap", math.inf)) <= asked:
+        limit, words = float(written.get("gap", math.inf)), "written"
+        if limit == math.inf:
+            shown_gap, limit = numbers["gap_absolute"], float(written.get("gap_absolute", math.inf))
+    if not shown_gap <= limit * (1.0 + SLACK) + (found.rounding if words == "written" else 0.0):
+        return no(f"the gap is {shown_gap:.3g}, and at most {limit:.3g} was {words}")
+    by = f"{digits} digits" if digits else "plain NumPy"
+    checked = (
+        f"objective {numbers['objective']:.9g}, bound {numbers['bound']:.9g}, gap {shown_gap:.2e} <= "
+        f"{limit:.2e} {words}; recomputed by {by} from {n_parties} party file{'s' * (n_parties != 1)}"
+    )
+    if claim not in ("certified", "certified_within"):
+        said = f"not certified; what is written holds: {checked}"
+        return Verified(True, claim, said, **numbers, digits=digits)
+    reach = f"among models of reach {written.get('reach', 0.0):.4g}, " if within else ""
+    return Verified(True, claim, f"holds: {reach}{checked}", **numbers, digits=digits)

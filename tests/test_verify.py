@@ -1,0 +1,342 @@
+"""``fastadmm verify`` proves what was written, and refuses what was changed; what prints a claim compares."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.files.reading import read_toml
+from fastadmm.files.writing import write_toml
+from fastadmm.runs.plain import Columns, Rows
+from fastadmm.runs.recompute import recompute
+from fastadmm.runs.verify import verify_run
+from fastadmm.store import create_partition
+from fastadmm.store.model import open_model, write_model
+
+from run_tools import in_file, result_of, run
+
+#: Targets that a loss takes, from a predictor.
+TARGETS: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
+    "classes": lambda rng, z: (rng.random(len(z)) < 1.0 / (1.0 + np.exp(-z))).astype(float),
+    "real": lambda rng, z: z + rng.normal(size=len(z)),
+    "counts": lambda rng, z: rng.poisson(np.exp(z / 2.0)).astype(float),
+    "positive": lambda rng, z: np.exp(z / 2.0) * rng.gamma(2.0, size=len(z)),
+    "shares": lambda rng, z: rng.integers(0, 5, len(z)) / 4.0,
+    "three": lambda rng, z: rng.integers(0, 3, len(z)).astype(float),
+}
+KIND = {
+    **dict.fromkeys(("logistic", "hinge", "smoothed_hinge", "squared_hinge"), "classes"),
+    **dict.fromkeys(("squared", "huber", "quantile"), "real"),
+    **dict.fromkeys(("poisson", "negative_binomial", "tweedie"), "counts"),
+    "gamma": "positive",
+    "binomial": "shares",
+    "multinomial": "three",
+}
+PENALTIES: list[dict[str, object]] = [
+    {"regularizer": "l2"},
+    {"regularizer": "l1", "constraint": "nonnegative"},
+    {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "box:-0.3,0.4"},
+    {"regularizer": "l2", "constraint": "ball:0.5"},
+]
+
+
+def write_data(path: Path, kind: str = "classes", n: int = 90, shift: float = 0.0, **labels: Any) -> Path:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, 5))
+    y = TARGETS[kind](rng, X @ [1.0, -1.0, 0.5, 0.3, 0.0])
+    X[:, 0] += shift
+    with create_partition(
+        path, task="classification" if kind in ("classes", "three") else "regression"
+    ) as whole:
+        whole.party("near", n_features=3, kind="dense").append(X[:, :3])
+        whole.party("far", n_features=2).append(np.where(abs(X[:, 3:]) > 0.5, X[:, 3:], 0.0))
+        names = {"classes": ("no", "yes"), "three": ("a", "b", "c")}.get(kind)
+        whole.labels(classes=names).append(y, **labels)
+    return path
+
+
+def train(tmp_path: Path, *options: object, kind: str = "classes", gap: float = 1e-7, **labels: Any) -> Path:
+    data = write_data(tmp_path / "d.parts", kind, **labels)
+    out = tmp_path / "run"
+    assert run("train", data, "-o", out, "-q", "--lambda", 0.02, "--gap", gap, "--force", *options) == 0
+    return out
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: "-".join(map(str, p.values())))
+@pytest.mark.parametrize("loss", KIND)
+def test_every_loss(tmp_path: Path, loss: str, penalty: dict[str, object]) -> None:
+    weight = np.random.default_rng(5).random(90) + 0.1
+    extra = {} if loss == "multinomial" else {"offset": 0.1 * weight}
+    out = train(tmp_path, "--loss", loss, *in_file(**penalty), kind=KIND[loss], sample_weight=weight, **extra)
+    found = verify_run(out)
+    assert found.holds, found.line
+    written = result_of(out)["certificate"]
+    assert found.objective == pytest.approx(written["objective"], rel=1e-12)
+    assert found.gap is not None
+    assert found.gap <= 1e-7
+    assert verify_run(out, digits=40).gap_absolute == pytest.approx(found.gap_absolute, rel=1e-2, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--no-intercept"],
+        ["--validation", "0.3", *in_file(patience=500)],
+        ["--class-weight", "balanced"],
+        in_file(class_weight={"no": 2.0}),
+        in_file(party_lambda={"far": 0.2}),
+        in_file(regularizer="group_lasso", groups=[[[0, 2], [1]], []]),
+        in_file(party_constraint={"near": "box:-0.2,0.1"}),
+        ["--scheme", "sharing", "--gap", "1e-4"],
+    ],
+    ids=str,
+)
+def test_every_setting(tmp_path: Path, options: list[str]) -> None:
+    out = train(tmp_path, *options)
+    found = verify_run(out)
+    assert found.holds, found.line
+    assert found.objective == pytest.approx(result_of(out)["certificate"]["objective"], rel=1e-11)
+
+
+def test_columns_far_from_zero(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "d.parts", "real", shift=3e8)
+    assert run("train", data, "-o", tmp_path / "run", "-q", "--lambda", 0.02) == 0
+    plain, exact = verify_run(tmp_path / "run"), verify_run(tmp_path / "run", digits=60)
+    assert plain.objective == pytest.approx(exact.objective, rel=1e-9)
+    assert plain.gap_absolute == pytest.approx(exact.gap_absolute, rel=1e-6, abs=1e-12)
+
+
+def change_weight(out: Path) -> None:
+    with h5py.File(out / "model" / "near.h5", "r+") as file:
+        file["weights"][0] += 0.01
+
+
+def change_lambda(out: Path) -> None:
+    values = read_toml(out / "run.toml")
+    values["lambda"] *= 2.0
+    del values["provenance"]["settings"]  # as by somebody who knows of the seal
+    write_toml(out / "run.toml", values)
+
+
+def change_labels(out: Path) -> None:
+    with h5py.File(out.parent / "d.parts" / "labels.h5", "r+") as file:
+        file["y"][:2] = 1.0 - file["y"][:2]
+
+
+def change_column(out: Path) -> None:
+    with h5py.File(out.parent / "d.parts" / "near.h5", "r+") as file:
+        file["X"][3, 1] += 1.0
+
+
+def edit(out: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    document = result_of(out)
+    change(document["certificate"])
+    (out / "result.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def halve_dual(out: Path) -> None:
+    np.save(out / "dual.npy", 0.5 * np.load(out / "dual.npy"))
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        (change_weight, 7, "the weights in model/ are not those that the claim is of"),
+        (change_lambda, 7, "the settings in run.toml are not those"),
+        (change_labels, 7, "the data in"),
+        (change_column, 4, "content-digest"),
+        (halve_dual, 7, "the gap is"),
+        (lambda out: (out / "dual.npy").write_bytes((out / "dual.npy").read_bytes()[:-9]), 4, "damaged"),
+        (lambda out: np.save(out / "dual.npy", np.zeros(7)), 4, "not 90 finite numbers"),
+        (lambda out: (out / "dual.npy").unlink(), 0, "holds: objective"),
+        (lambda out: edit(out, lambda c: c.update(asked=1e-30, gap=1e-30)), 7, "1e-30 was asked"),
+        (lambda out: edit(out, lambda c: c.update(objective=0.9 * c["objective"])), 7, "the objective is"),
+        (
+            lambda out: edit(out, lambda c: c.update(claim="uncertified")),
+            7,
+            "not certified; what is written holds",
+        ),
+        (lambda out: edit(out, lambda c: c.update(claim="contradiction")), 10, "contradict"),
+        (lambda out: edit(out, lambda c: c.pop("claim")), 4, "key 'certificate' is damaged"),
+        (lambda out: (out / "result.json").unlink(), 6, "not finished"),
+        (lambda out: (out / "run.toml").unlink(), 6, "not a run"),
+    ],
+)
+def test_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture, change: Callable[[Path], object], code: int, said: str
+) -> None:
+    out = train(tmp_path)
+    change(out)
+    capsys.readouterr()
+    assert run("verify", out) == code
+    found = capsys.readouterr()
+    assert said in found.out + found.err
+    assert len((found.out + found.err).splitlines()) == 1
+
+
+def test_moved_data_and_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = train(tmp_path)
+    (tmp_path / "d.parts").rename(tmp_path / "moved.parts")
+    assert run("verify", out) == 6
+    assert run("verify", out, tmp_path / "moved.parts") == 0
+    assert run("verify", out, write_data(tmp_path / "other.parts", n=80)) == 7
+    capsys.readouterr()
+    assert run("verify", out, tmp_path / "moved.parts", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"]
+    assert found["gap"] <= 1e-7
+    large = write_data(tmp_path / "large.parts", n=50_000)
+    assert run("train", large, "-o", tmp_path / "large", "-q") == 0
+    assert run("verify", tmp_path / "large", "--digits", 30) == 5
+    assert run("verify", tmp_path / "large") == 0
+    assert (
+        run("train", tmp_path / "moved.parts", "-o", tmp_path / "local", "-q", "--regularizer", "log_sum:1")
+        == 0
+    )
+    assert run("verify", tmp_path / "local") == 5
+    assert "claims no gap" in capsys.readouterr().err
+
+
+def printed(out: Path, capsys: pytest.CaptureFixture, other: Path) -> list[str]:
+    """What card, inspect, report and compare say of a run."""
+    texts = []
+    for command in (["card", out], ["inspect", out], ["compare", out, other]):
+        assert run(*command) == 0
+        texts.append(" ".join(capsys.readouterr().out.split()))
+    assert run("report", out) == 0
+    capsys.readouterr()
+    page = (out / "report.html").read_text(encoding="utf-8")
+    return [*texts, re.sub("(?s)<style>.*?</style>", "", page)]
+
+
+@pytest.mark.parametrize("change", [change_weight, change_lambda])
+def test_what_prints_a_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture, change: Callable[[Path], None]
+) -> None:
+    out = train(tmp_path)
+    shutil.copytree(out, tmp_path / "other")
+    assert all("ertified" in text for text in printed(out, capsys, tmp_path / "other"))
+    assert "fastadmm verify run" in (out / "report.html").read_text(encoding="utf-8")
+    change(out)
+    shutil.rmtree(tmp_path / "other")
+    shutil.copytree(out, tmp_path / "other")
+    for text in printed(out, capsys, tmp_path / "other"):
+        assert "not shown; run" in text.replace("&#39;", "'")
+        assert not re.search(r"(?i)\bcertified", text)
+
+
+def test_older_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = train(tmp_path)
+    document = result_of(out)
+    del document["certificate"]
+    (out / "result.json").write_text(json.dumps(document), encoding="utf-8")
+    (out / "dual.npy").unlink()
+    model = open_model(out)
+    old = {key: model.certificate[key] for key in ("status", "objective", "gap", "gap_absolute", "rounds")}
+    write_model(out / "model", replace(model, certificate=old), force=True)
+    shutil.copytree(out, tmp_path / "other")
+    for text in printed(out, capsys, tmp_path / "other"):
+        assert "recorded by an older version, not checkable" in text.lower()
+    assert run("verify", out) == 4
+    assert "older version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("loss", KIND)
+def test_no_model_is_below_the_bound(loss: str, fitted: bool) -> None:
+    """Weak duality: whatever vector the dual is, no model has a smaller objective than the bound."""
+    rng = np.random.default_rng(11)
+    n, classes = 40, 3 if loss == "multinomial" else 1
+    X, weight = rng.normal(size=(n, 3)), rng.random(n)
+    weight[:3] = 0.0
+    y = TARGETS[KIND[loss]](rng, X @ [1.0, -0.5, 0.2])
+    parameter = {"quantile": 0.3, "tweedie": 1.4}.get(loss, 0.8)
+    rows = Rows(loss, parameter, y, weight / weight.mean(), 0.1 * rng.normal(size=n))
+    sets: list[dict[str, Any]] = [
+        {"first": 0.0, "second": 0.1},
+        {"first": 0.05, "second": 0.0},
+        {"first": 0.05, "second": 0.0, "low": 0.0},
+        {"first": 0.02, "second": 0.05, "low": -0.2, "high": 0.3},
+        {"first": 0.0, "second": 0.0, "radius": 0.5},
+        {"first": 0.05, "second": 0.0, "groups": [[0, 2], [1]]},
+        {"first": 0.05, "second": 0.0, "groups": [[0, 2], [1]], "radius": 0.4},
+        {"first": 0.0, "second": 0.0},
+    ]
+
+    def at(x: np.ndarray, b: np.ndarray, own: dict[str, Any], u: np.ndarray | None) -> Any:
+        party = Columns(x, lambda: [(0, X[:25]), (25, X[25:])], **own)
+        return recompute(rows, [party], b, fitted, u, 3.0)
+
+    for own in sets:
+        models = []
+        for size in (0.0, 0.1, 0.5, 1.0):
+            x = np.clip(size * rng.normal(size=(3, classes)), own.get("low", -9.0), own.get("high", 9.0))
+            x *= np.minimum(1.0, own.get("radius", 9.0) / np.maximum(np.linalg.norm(x, axis=0), 1e-9))
+            models.append((x, size * rng.normal(size=classes) * fitted))
+        found = [at(x, b, own, None) for x, b in models]
+        free = own == sets[-1]
+        for x, b in models:
+            for u in (None, rng.normal(size=(classes, n))):
+                one = at(x, b, own, u)
+                gap = one.within if free else one.gap
+                assert np.isfinite(gap)
+                assert all(other.objective >= one.objective - gap - 1e-12 for other in found)
+                assert free or gap >= -1e-12
+
+
+def test_mathematics_are_short_and_alone() -> None:
+    """What is to be believed: two hundred lines, and the passes over columns, on NumPy alone."""
+    import fastadmm.runs.plain as passes
+    import fastadmm.runs.recompute as module
+
+    text = Path(module.__file__).read_text(encoding="utf-8")
+    imported = set(
+        re.findall(r"(?m)^\s*(?:from|import) ([a-z_.]+)", text + Path(passes.__file__).read_text())
+    )
+    ours = {name for name in imported if name.startswith("fastadmm")}
+    assert ours == {"fastadmm.errors", "fastadmm.runs.plain"}
+    text = text[text.index("@dataclass") :]
+    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    described = [part for found in re.findall(r'(?s)"""(.*?)"""', text) for part in found.splitlines()]
+    assert len(lines) - len([line for line in described if line.strip()]) <= 200
+
+
+def test_path(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "d.parts")
+    out = tmp_path / "run"
+    asked = in_file(path=True, path_length=4, folds=3, regularizer="l1")
+    assert run("train", data, "-o", out, "-q", *asked) == 0
+    found = verify_run(out)
+    assert found.holds, found.line
+    table = json.loads((out / "path.json").read_text(encoding="utf-8"))
+    assert {row["claim"] for row in table["values"]} == {"certified"}
+    before = (out / "dual.npy").read_bytes()
+    for name in ("result.json", "dual.npy"):
+        (out / name).unlink()
+    assert run("resume", out, "-q") == 0
+    assert (out / "dual.npy").read_bytes() == before
+    assert verify_run(out).holds
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"), [("squared", "real"), ("logistic", "classes"), ("poisson", "counts")]
+)
+def test_bounded_models(tmp_path: Path, capsys: pytest.CaptureFixture, loss: str, kind: str) -> None:
+    out = train(tmp_path, "--loss", loss, "--regularizer", "none", kind=kind)
+    assert result_of(out)["certificate"]["claim"] == "certified_within"
+    found = verify_run(out)
+    assert found.holds, found.line
+    assert "among models of reach" in found.line
+    assert found.exit_code == 0
+    edit(out, lambda c: c["within"].update(reach=0.5 * c["within"]["reach"]))
+    capsys.readouterr()
+    assert run("verify", out) == 7
+    assert "the reach" in capsys.readouterr().err
