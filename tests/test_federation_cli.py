@@ -17,8 +17,8 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord
 
-from rounds_tools import NAMES, course, data_of, part_of, separate
-from run_tools import run, start
+from rounds_tools import NAMES, data_of, part_of, separate
+from run_tools import logged, run, start
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_processes_that_are_killed(
         monkeypatch.setattr(training, "PAUSES", (0.2,) * 100)
         result = training.federate(config, out, lambda _: None, rounds)
         assert killed or (out / "rounds.jsonl").read_text().count("\n") < 3
-        assert course(out) == course(home / "reference")
+        assert logged(out) == logged(home / "reference")
         run_id = next(p.parent.name for p in (home / "party-1" / "agent").glob("*/approval.toml"))
         for name in NAMES:
             part = home / name / "agent" / run_id / f"{name}.h5"

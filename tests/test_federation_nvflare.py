@@ -41,8 +41,8 @@ from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_model, open_party_model
 
 from federation_tools import Parties, begin_run, federated
-from rounds_tools import NAMES, PROVED, course, data_of, part_of, separate
-from run_tools import result_of, write_problem
+from rounds_tools import NAMES, PROVED, data_of, part_of, separate
+from run_tools import logged, result_of, write_problem
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
@@ -481,7 +481,7 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
             **dict.fromkeys(proved, 0),
         }
         if "privacy" not in values:
-            assert course(folder.path) == course(home / "one")
+            assert logged(folder.path) == logged(home / "one")
         if kind == "proximal":
             assert scored(own, parties, folder.path) == predict_partition(home / "one", data).score.tobytes()
         for server in served:

@@ -286,11 +286,8 @@ def judge(
     if value.sizes > 0.0:
         few = gamma(len(shares) + problem.entry_roundings + 4.0)
         off = off_more + few * (value.sizes + base) + wide * wide * weighed
-    bend, jump = 0.0, 0.0
-    if loss.smooth:
-        bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off
-    elif off > 0.0:
-        jump = _jump(problem, value, off, engine)
+    bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
+    jump = _jump(problem, value, off, engine) if off > 0.0 and not loss.smooth else 0.0
     extra = dual.own * math.sqrt(n * problem.n_outputs)
     objective = value.loss + sum(share.penalty for share in shares)
     shape = -1, len(problem.y)

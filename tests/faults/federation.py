@@ -293,7 +293,7 @@ def check(world: World) -> None:
     """The weights and the log are those of one process."""
     from fastadmm.store.model import open_model, open_party_model
 
-    from rounds_tools import course
+    from run_tools import logged
 
     if not (world.home / "run" / "result.json").exists():
         raise ValueError("the run has not ended")
@@ -301,7 +301,7 @@ def check(world: World) -> None:
         (part,) = (world.home / one.name / "agent").glob(f"*/{one.name}.h5")
         if open_party_model(part)[0].weights.tobytes() != one.weights.tobytes():
             raise ValueError(f"other weights of {one.name}")
-    if course(world.home / "run") != course(world.one):
+    if logged(world.home / "run") != logged(world.one):
         raise ValueError("another log")
 
 
