@@ -2,7 +2,7 @@ r"""Dual vectors that belong to a feasible one: sums over rows that vanish where
 
 No u of floats sums to exactly zero. Domains here are convex and contain zero, so entries of the heavier sign
 are multiplied by one number below 1; what rounding leaves is taken from them likewise, as real numbers. So
-there is a feasible vector with :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`, and the proof is about that one.
+there is a feasible vector with :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`: the proof is about that one.
 """
 
 from __future__ import annotations

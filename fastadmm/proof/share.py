@@ -76,7 +76,7 @@ def party_share(
     error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
     each = [x] if len(vectors) == 1 else x.T
     if not all(map(penalty.contains, each)):
-        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
+        return Share(math.inf, 0.0, math.inf, 0.0, 0.0, math.inf)
     if by_norms and penalty.radial:
         parts = [_by_norms(penalty, own, -image, error, lengths) for own, image in zip(each, images)]
     else:
