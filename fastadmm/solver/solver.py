@@ -136,7 +136,7 @@ class Solver(Run):
         self.attempts = Attempts()
         self.proof: Proof | None = None
         self.proof_round = 0
-        #: Of the model that parties elsewhere keep.
+        #: Of the model that is kept of an earlier round.
         self.kept_proof: Proof | None = None
 
     def _least(self) -> float:
@@ -360,7 +360,7 @@ class Solver(Run):
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
         if kept and held is not None and held.record is not None:
-            held.record = told_by(proof, held.record)
+            self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
@@ -499,7 +499,8 @@ class Solver(Run):
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         start = self.divergence.start
-        reason = "" if self.proof is None else self.proof.reason
+        proof = self.kept_proof or self.proof
+        reason = "" if proof is None else proof.reason
         told = describe_end(
             status, record, self.problem, self.options, self.method, start, self.watch, reason
         )
