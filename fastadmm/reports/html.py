@@ -367,9 +367,10 @@ def _meaning(facts: _Facts) -> str:
         )
     if facts.status == "converged" and facts.gap_within is not None:
         return (
-            "In double precision a gap is proved only to the best of the models of bounded size, because nothing "
-            f"else bounds the weights: the model's objective is at most {format_percent(facts.gap_within)} "
-            "above that one's. Of models with larger weights nothing is claimed."
+            "In double precision a gap is proved only to the best of the models of bounded size, because "
+            "nothing else bounds the weights: the model's objective is at most "
+            f"{format_percent(facts.gap_within)} above that one's. "
+            "Of models with larger weights nothing is claimed."
         )
     subject = "the model's objective" if facts.status else "the objective after the last logged round"
     bound = _bound(facts, subject)

@@ -128,8 +128,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     feature_names_in_ : ndarray of shape (d,)
         Names of the columns; only where all are strings.
     duality_gap_ : float
-        Relative duality gap that is proved of the model as it is, with rounding; infinite where none is, as of
-        problems that are not convex and of private fits. See ``docs/certificate.md``.
+        Relative duality gap that is proved of the model as it is, with rounding; infinite where none is, as
+        of problems that are not convex and of private fits. See ``docs/certificate.md``.
     stationarity_ : float or None
         Relative stationarity of the model where the problem is not convex; None where it is.
     n_rounds_, n_iter_ : int
