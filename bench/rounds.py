@@ -239,8 +239,8 @@ def block(measured: dict[str, Any]) -> str:
         lines.append(f"| {name} | {means} | {worst} | {missed} |")
     lines += [
         "",
-        "Runs of `leukemia` with small λ, which fit perfectly, end before 1e-9 is certified: their gap is "
-        "below 1e-13 of the loss at zero weights.",
+        "Runs of `leukemia` with small λ, which fit perfectly, end before 1e-9 is certified: double "
+        "precision proves no more.",
         "",
         "Rounds to 1e-6, geometric means over λ (`certified`: until `subspace` has proved it; `both`: with "
         "both directions in a round; 2 of 4: reached for two of the four λ):",

@@ -1,4 +1,4 @@
-r"""The duality gap: how far the current model can be from the best one, proved.
+r"""The duality gap that rounds find: how far the current model can be from the best one, but for rounding.
 
 At the predictor :math:`z = o + b + \sum_m D_m x_m` with summed loss gradient
 g, Fenchel duality with the dual point g gives
@@ -7,7 +7,8 @@ g, Fenchel duality with the dual point g gives
 
 The intercept is first minimised out exactly, which makes g sum to zero, as
 dual feasibility asks (up to rounding, about 1e-13 of the objective). Every
-round thereby proves a lower bound on :math:`F^*`; the best one so far counts.
+round thereby finds a lower bound on :math:`F^*`; the best one so far decides when
+to stop. What is claimed of a model :mod:`fastadmm.proof` proves.
 
 A loss with kinks has no gradient to use. Its dual point is the vector u of the
 z-update, which lies in the conjugate's domain and sums to zero: see

@@ -137,7 +137,7 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
         caption="Logarithmic scale where the values span decades. "
         + (
             "All runs minimise the same function of the same data, so the objective is drawn as its "
-            "distance from the best lower bound that any of them proved."
+            "distance from the best lower bound that their rounds found."
             if comparison.lower_bound is not None
             else "The objectives are not of one problem: see the notes above."
             if not comparison.same_problem

@@ -367,9 +367,8 @@ def _meaning(facts: _Facts) -> str:
         )
     if facts.status == "converged" and facts.gap_within is not None:
         return (
-            "In double precision a gap is proved only to the best of the models in which no "
-            "column contributes more than 1000 times what the heaviest does here (its weight times its root "
-            "mean square): the model's objective is at most "
+            "In double precision a gap is proved only to the best of the models of bounded size, because "
+            "nothing else bounds the weights: the model's objective is at most "
             f"{format_percent(facts.gap_within)} above that one's. "
             "Of models with larger weights nothing is claimed."
         )

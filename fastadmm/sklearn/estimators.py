@@ -57,7 +57,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     fit_intercept : bool, default=True
         Whether to fit an unpenalised intercept.
     tol : float, default=1e-6
-        Stop at this certified relative duality gap, an upper bound on
+        Stop when this relative duality gap is proved, an upper bound on
         :math:`(F - F^*) / F^*`; 0 always runs ``max_rounds`` rounds. With a
         non-convex loss or regulariser there is no gap, and it is the relative
         stationarity of ``docs/nonconvex.md``.
@@ -128,7 +128,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     feature_names_in_ : ndarray of shape (d,)
         Names of the columns; only where all are strings.
     duality_gap_ : float
-        Certified relative duality gap of the model; infinite where the problem is not convex.
+        Relative duality gap that is proved of the model as it is, with rounding; infinite where none is, as
+        of problems that are not convex and of private fits. See ``docs/certificate.md``.
     stationarity_ : float or None
         Relative stationarity of the model where the problem is not convex; None where it is.
     n_rounds_, n_iter_ : int
@@ -138,11 +139,13 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     status_ : fastadmm.solver.history.Status
         Why training stopped.
     certified_ : bool
-        Whether the gap proves that the model is within ``tol`` of the best one. Always False if the problem
-        is not convex, because no global optimum is claimed. False too where double precision has a proof only
-        among models of bounded size: see ``gap_within`` of the last of ``history_``.
+        Whether ``duality_gap_`` is at most ``tol``: the model is proved to be so near to the best one.
+    certified_within_ : bool
+        Whether that is proved only among models of bounded size, because nothing bounds the weights: see
+        ``gap_within`` of the last of ``history_``.
     converged_ : bool
-        Whether ``tol`` was reached.
+        Whether training ended by itself: with either of these proofs, or where the problem is not convex
+        because ``stationarity_`` is at most ``tol``. Early stopping and private fits do not count.
     validation_loss_ : float
         Loss on the held-out rows, with early stopping only.
     best_round_ : int

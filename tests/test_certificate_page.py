@@ -1,0 +1,56 @@
+"""docs/certificate.md: no more lines have to be trusted than it says, and neither proof reaches a scheme."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "certificate.md"
+ROOM = sorted((ROOT / "fastadmm" / "proof").glob("*.py"))
+SUMS = [ROOT / "kernels" / f"{name}.py" for name in ("proof_sums", "compensated", "fused_multiply_add")]
+PLAIN = [ROOT / "fastadmm" / "runs" / f"{name}.py" for name in ("recompute", "plain")]
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Files of the package that a file imports from."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("fastadmm"):
+            continue
+        for name in (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)):
+            place = ROOT / name.replace("fastadmm.kernels", "kernels").replace(".", "/")
+            yield from (f for f in (place.with_suffix(".py"), place / "__init__.py") if f.exists())
+
+
+def reached(paths: list[Path]) -> set[Path]:
+    """These files and all that they import, in however many steps."""
+    found: set[Path] = set()
+    left = list(paths)
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left.extend(imported(path))
+    return found
+
+
+def lines(paths: list[Path] | set[Path]) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def test_no_more_lines_are_trusted_than_the_page_says() -> None:
+    block = PAGE.read_text(encoding="utf-8").split("<!-- lines:begin -->")[1].split("<!-- lines:end -->")[0]
+    told = [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) \|$", block, re.MULTILINE)]
+    below = reached(ROOM) - {*ROOM, *SUMS}
+    found = [lines(part) for part in (ROOM, SUMS, below, [*PLAIN, ROOT / "fastadmm" / "runs" / "verify.py"])]
+    assert all(real <= number for real, number in zip(found, told, strict=True)), (found, told)
+
+
+def test_neither_proof_reaches_what_finds_models() -> None:
+    rooms = {path.relative_to(ROOT).parts[:2] for path in reached(ROOM)}
+    assert not rooms & {("fastadmm", name) for name in ("coordinator", "parties", "solver", "runs")}
+    formulas = {path.relative_to(ROOT).as_posix() for path in reached(PLAIN)}
+    allowed = {"fastadmm/runs/recompute.py", "fastadmm/runs/plain.py", "fastadmm/errors.py"}
+    assert formulas - {"fastadmm/__init__.py", "fastadmm/runs/__init__.py"} <= allowed
