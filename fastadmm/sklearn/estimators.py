@@ -139,8 +139,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Why training stopped.
     certified_ : bool
         Whether the gap proves that the model is within ``tol`` of the best one. Always False if the problem
-        is not convex, because no global optimum is claimed. False too where double precision has a proof only
-        among models of bounded size: see ``gap_within`` of the last of ``history_``.
+        is not convex, because no global optimum is claimed.
+    certified_within_ : bool
+        Whether that is proved among models of bounded size only, because nothing bounds the weights: see
+        ``gap_within`` of the last of ``history_``.
     converged_ : bool
         Whether ``tol`` was reached.
     validation_loss_ : float
