@@ -213,6 +213,23 @@ class FeatureBlock(ABC):
     def kernel_gram(self) -> Array:
         """Kernel side ``D D.T`` of shape (N, N)."""
 
+    def column_lengths(self, exact: bool, engine: Engine) -> Any:
+        r"""Upper bounds of the norms of the columns, of shape (d,), or one for all.
+
+        Parameters
+        ----------
+        exact : bool
+            Whether a pass is made for them; else it is :math:`\sqrt N \max_{ij} |D_{ij}|`.
+        engine : Engine
+        """
+        n = self.whole_shape[0]
+        more = 1.0 + (n + 8) * 2.0**-52
+        if exact:
+            return np.sqrt(self.column_squares(engine)) * more
+        if not math.isfinite(self.largest):
+            self.largest = self.find_largest(engine)
+        return math.sqrt(n) * self.largest * more
+
     def find_largest(self, engine: Engine) -> float:
         """Largest absolute value of the entries, in one pass over all of them."""
         raise TypeError(f"{type(self).__name__}: nobody has looked for the largest entry")

@@ -14,8 +14,8 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.calls import CALLS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
+from fastadmm.problem.bounded_models import deviations_of
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.proof.reach import deviations_of
 from fastadmm.proof.share import Share, party_share
 
 __all__ = ["Answering", "Unanswerable", "checked"]

@@ -17,11 +17,11 @@ import numpy as np
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.coordinator.method import Method
+from fastadmm.problem.bounded_models import reach_where_endless
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
 from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.prove import dual_of, judge, least_loss, value_at
-from fastadmm.proof.reach import reach_where_endless
 from fastadmm.proof.share import Share
 from fastadmm.secrecy.grid import UNPROVED, grid_step
 

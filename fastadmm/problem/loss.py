@@ -206,6 +206,43 @@ class Loss(ABC):
         """
         return norms[1]
 
+    def most_curvature(
+        self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
+    ) -> float:
+        """Largest weighted second derivative of a row, where z is off by at most so much.
+
+        Parameters
+        ----------
+        z, y, weight : ndarray of shape (N,)
+            Linear predictor, targets, sample weights.
+        norm : float
+            Of the weights: none exceeds it.
+        off : float
+        engine : Engine
+        """
+        if self.gradient_lipschitz is not None:
+            return self.gradient_lipschitz * norm
+        if off == 0.0:
+            return 0.0
+        # Self-concordant: over a step it grows at most by its exponential.
+        bend = engine.each_largest([self.curvature(z, y, weight, np.empty_like(z), engine)])[0]
+        return float(bend) * math.exp(min(off, 700.0)) * (1.0 + 1e-14)
+
+    def slope_change(
+        self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
+    ) -> float:
+        """Norm of what slopes change by, where z is off by at most so much: of rows near a kink.
+
+        Parameters
+        ----------
+        z, y, weight, norm, off, engine
+            As of :meth:`most_curvature`.
+        """
+        ends = np.empty_like(z), np.empty_like(z)
+        for side, slope in zip((-off, off), ends):
+            self.evaluate(engine.each(np.add, z, side), y, weight, slope, engine)
+        return float(engine.norm(engine.each(np.subtract, ends[1], ends[0])))
+
     def intercept_of_mean(self, mean: float) -> float:
         """The best intercept where it is all of the predictor, if the targets' mean tells it; else 0."""
         return 0.0

@@ -79,6 +79,11 @@ class Multinomial(Loss):
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
 
+    def most_curvature(
+        self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
+    ) -> float:
+        return 0.5 * norm  # the largest eigenvalue of diag(p) - p p' times the weight
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 0.5  # largest eigenvalue of diag(p) - p p'
 

@@ -347,6 +347,45 @@ class PartyPenalty:
         rounding = (len(x) + 16) * 2.0**-52 * (value + abs(conjugate) + float(np.abs(q) @ size))
         return max(total, 0.0) + rounding
 
+    def gap_by_norms(self, x: Array, q: Array, error: float, scale: float) -> float:
+        """As :meth:`gap_at` at a scale times q, of a radial h: with an error in the norm of q.
+
+        Parameters
+        ----------
+        x, q : ndarray of shape (d,)
+        error, scale : float
+        """
+        size, pull, few = float(np.linalg.norm(x)), float(np.linalg.norm(q)), (len(x) + 20) * 2.0**-52
+        if self.is_ridge:
+            left = float(np.linalg.norm(scale * q - self.strength * x)) + scale * error
+            left += few * (pull + self.strength * size)
+            return left * left / (2.0 * self.strength) * (1.0 + few)
+        farthest = q * (1.0 + error / pull) if pull > 0.0 else np.full(len(x), error / math.sqrt(len(x)))
+        value, conjugate = self.value(x), self.conjugate(scale * farthest)
+        total = value + conjugate - scale * float(q @ x) + scale * error * size
+        return max(total, 0.0) + 2.0 * few * (value + abs(conjugate) + scale * pull * size)
+
+    def gap_within(self, x: Array, q: Array, error: Any, deviations: Array, reach: float) -> float:
+        r"""As :meth:`gap_at` of a homogeneous h, among weights with :math:`|x_j| s_j \le R`.
+
+        Infinite where x itself is none of these.
+
+        Parameters
+        ----------
+        x, q : ndarray of shape (d,)
+        error : ndarray of shape (d,) or float
+        deviations : ndarray of shape (d,)
+            s, zero of a column of zeros: its q is exactly zero.
+        reach : float
+            R.
+        """
+        moves, pull = deviations > 0.0, self.pushed(q, error)
+        if (np.abs(x) * deviations > reach).any() or (~moves & (np.abs(pull) > 0.0)).any():
+            return math.inf
+        most = self.excess(np.where(moves, pull, 0.0), np.where(moves, deviations, 1.0)) * reach
+        total = (self.value(x) + most) * (1.0 + (len(x) + 20) * 2.0**-52) - float(q @ x)
+        return max(total, 0.0) + float((error * np.abs(x)).sum())
+
     @property
     def homogeneous(self) -> bool:
         r"""Whether :math:`h(tx) = t\, h(x)` for all :math:`t > 0`: a norm, or nothing, on a cone.

@@ -91,6 +91,8 @@ class Problem:
         ``lam`` is that of the scaled problem.
     entry_roundings : float
         Roundings that entries and weights go through on the way from those that are given and written.
+    unbounded_below : bool
+        Whether the loss has no least value, as of targets outside [0, 1]: no conjugate is finite at zero.
     """
 
     blocks: list[FeatureBlock]
@@ -110,6 +112,7 @@ class Problem:
     own_lambda: PartyLambda | None = None
     mean_weight: float = 1.0
     entry_roundings: float = 0.0
+    unbounded_below: bool = False
 
     @property
     def message_size(self) -> int:
@@ -302,6 +305,7 @@ def make_problem(
         own_sets,
         n_outputs,
         mean_weight=mean_weight,
+        unbounded_below=soft_targets and bool(((target < 0.0) | (target > 1.0)).any()),
     )
 
 

@@ -22,13 +22,7 @@ class Claim(StrEnum):
 
 
 def relative_gap(absolute: float, objective: float, bound: float) -> float:
-    """Upper bound of ``(F - F*) / |F*|``, where F* is at least a positive bound; else of ``/ |F|``.
-
-    Parameters
-    ----------
-    absolute, objective, bound : float
-        Per mean loss. Infinite where the bound is not positive, unless F itself is negative.
-    """
+    """Upper bound of ``(F - F*) / |F*|``, where F* is at least a positive bound; else of ``/ |F|``."""
     if absolute == 0.0:
         return 0.0
     if bound > 0.0:
@@ -38,15 +32,7 @@ def relative_gap(absolute: float, objective: float, bound: float) -> float:
 
 @dataclass(frozen=True)
 class Within:
-    """The bound among models in which no column contributes more than R of its standard deviations.
-
-    Attributes
-    ----------
-    reach : float
-        R, in the unit of the predictor.
-    bound, gap : float
-        As of :class:`Proof`.
-    """
+    """The bound among models in which no column contributes more than R of its standard deviations."""
 
     reach: float
     bound: float
@@ -55,41 +41,22 @@ class Within:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proved of a model's weights and intercept as they are written.
+    """What is proved of a model's weights and intercept as they are written; numbers per mean loss.
 
-    Attributes
-    ----------
-    claim : Claim
-    asked : float
-        Relative gap that was to be proved; 0 for none.
-    computed, objective : float
-        F, per mean loss: as it is computed, and rounded up.
-    bound : float
-        Lower bound of F at every model, rounded down; minus infinity where there is none.
-    gap, gap_absolute : float
-        Upper bounds of the relative gap and of F - F*. They can be less than what objective and bound differ
-        by: what rounding leaves open of F is in both of these.
-    rounding : float
-        How much of ``gap_absolute`` the arithmetic of the proof may have added.
-    within : Within or None
-        Where nothing bounds the weights.
-    dual : ndarray of shape (N,) or (C N,) or None
-        The dual vector, summed scaling.
-    reason : str
-        What contradicts what.
+    The gaps can be less than what objective and bound differ by: in both is what rounding leaves open of F.
     """
 
     claim: Claim
-    asked: float
-    computed: float
-    objective: float
-    bound: float
-    gap: float
-    gap_absolute: float
-    rounding: float
-    within: Within | None = None
-    dual: np.ndarray | None = None
-    reason: str = ""
+    asked: float  # relative gap that was to be proved; 0 for none
+    computed: float  # F as it is computed
+    objective: float  # F, rounded up
+    bound: float  # lower bound of F at every model, rounded down; minus infinity where there is none
+    gap: float  # upper bound of (F - F*) / F*
+    gap_absolute: float  # upper bound of F - F*
+    rounding: float  # how much of that the arithmetic of the proof may have added
+    within: Within | None = None  # where nothing bounds the weights
+    dual: np.ndarray | None = None  # the dual vector, of shape (N,) or (C N,), summed scaling
+    reason: str = ""  # what contradicts what
 
     @property
     def settled(self) -> bool:
@@ -97,13 +64,7 @@ class Proof:
         return self.claim in (Claim.CERTIFIED, Claim.CERTIFIED_WITHIN, Claim.CONTRADICTION)
 
     def above(self, floor: float, asked_absolute: float) -> Proof:
-        """The same with another lower bound, if that is higher: the loss's least value, whatever predicts.
-
-        Parameters
-        ----------
-        floor, asked_absolute : float
-            Per mean loss.
-        """
+        """The same with another lower bound, if that is higher: the loss's least value, whatever predicts."""
         if self.reason or not floor > self.bound:
             return self
         left = max(self.objective - floor, 0.0)
@@ -130,20 +91,11 @@ def proof_of(
     dual: np.ndarray | None,
     reason: str,
 ) -> Proof:
-    """A proof with the claim that its numbers make.
-
-    Parameters
-    ----------
-    limits : (float, float)
-        Relative and absolute gap that were to be proved.
-    computed : float
-    numbers : (float, float, float, float, float)
-        ``objective``, ``bound``, ``gap``, ``gap_absolute`` and ``rounding``.
-    within, dual, reason
-        As of :class:`Proof`.
-    """
+    """A proof with the claim that its numbers make."""
     asked, asked_absolute = limits
     objective, bound, gap, left, rounding = map(float, numbers)
+    if not math.isfinite(objective):
+        objective, bound, gap, left = math.inf, -math.inf, math.inf, math.inf
     if reason:
         claim = Claim.CONTRADICTION
     elif gap <= asked or left <= asked_absolute:

@@ -1,10 +1,8 @@
 r"""Dual vectors that belong to a feasible one: sums over rows that vanish where an intercept is free.
 
-A dual vector u of floats never sums to exactly zero. Every domain of a conjugate here is convex and contains
-zero. So the entries of the heavier sign are multiplied by one number below 1, and what rounding leaves of the
-sum is taken from them in the same way, as real numbers: there is a vector :math:`\hat u` with the exact sum
-zero, in the domain, and :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`. The proof is about this one, and pays
-for :math:`\varepsilon`.
+No u of floats sums to exactly zero. Domains here are convex and contain zero, so entries of the heavier sign
+are multiplied by one number below 1; what rounding leaves is taken from them likewise, as real numbers. So
+there is a feasible vector with :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`: the proof is about that one.
 """
 
 from __future__ import annotations
@@ -27,46 +25,26 @@ _LEFT = 1e-10
 
 
 class Balanced(NamedTuple):
-    r"""A dual vector next to a feasible one.
-
-    Attributes
-    ----------
-    u : ndarray of shape (N,) or (C N,)
-    eps : float
-        :math:`\varepsilon`; infinite where there is no feasible vector like it.
-    cut : float
-        Largest share of an entry that was taken away.
-    """
+    r"""A dual vector next to a feasible one."""
 
     u: Array
     eps: float
-    cut: float = 0.0
+    cut: float = 0.0  # largest share of an entry that was taken away
+    more: float = 0.0  # what else that costs of the gap at a gradient
 
 
 def balanced(
     problem: Problem, u: Array, own_error: float, engine: Any, exact: bool, sums: tuple[float, float] | None
 ) -> Balanced:
-    r"""A dual vector next to u whose sum is zero but for rounding.
-
-    Parameters
-    ----------
-    problem : Problem
-    u : ndarray of shape (N,) or (C N,)
-        In the domain of the conjugate, summed scaling; not changed.
-    own_error : float
-        Sum of the errors of u itself: of a loss gradient.
-    engine : Engine
-    exact : bool
-        Whether the sum of each leaf is rounded only once, and as little as possible left to be paid for.
-    sums : (float, float) or None
-        Of u and of its absolute values, where they are known.
-    """
+    r"""A dual vector next to u whose sum is zero but for rounding."""
     if problem.n_outputs > 1:
         return _balanced_classes(problem, u, own_error, engine, exact)
     if not problem.fit_intercept:
         return Balanced(u, 0.0)
     k = row_roundings(engine.all_rows(len(u)), exact)
     excess, size = _sums(u, engine, exact) if exact or sums is None else sums
+    if problem.unbounded_below:
+        return _inside(problem, u, abs(excess) + gamma(k) * size + own_error, engine)
     heavy = 0.5 * (size + abs(excess))
     if not math.isfinite(size):
         return Balanced(u, math.inf)
@@ -78,6 +56,21 @@ def balanced(
         heavy = 0.5 * (size - abs(excess))
     error = abs(excess) + gamma(k) * size + own_error
     return Balanced(u, error / heavy if heavy > 0.0 else 0.0 if size == 0.0 else math.inf, cut)
+
+
+def _inside(problem: Problem, u: Array, missing: float, engine: Any) -> Balanced:
+    r"""The same where domains leave zero out, of targets beyond [0, 1]: p moves by a share t of p (1 - p).
+
+    What that costs is a Kullback-Leibler divergence, at most :math:`2 t^2 \sum_i s_i p_i (1 - p_i)`.
+    """
+    s = problem.weight
+    share = np.divide(u, s, out=np.zeros_like(u), where=s > 0.0) + problem.y
+    room = s * np.maximum(share * (1.0 - share), 0.0)
+    total = float(engine.total(room))
+    moved = missing / total if total > 0.0 else math.inf
+    if not moved < 0.5:
+        return Balanced(u, math.inf)
+    return Balanced(u, moved * engine.norm(room) / engine.norm(u), 0.0, 2.0 * moved * moved * total)
 
 
 def _sums(u: Array, engine: Any, exact: bool) -> tuple[float, float]:

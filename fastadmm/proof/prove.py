@@ -23,14 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastadmm.kernels.proof_sums import proof_sums
+from fastadmm.problem.bounded_models import bounded_models
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof, Within, proof_of, relative_gap
 from fastadmm.proof.feasible import Balanced, balanced
-from fastadmm.proof.reach import bounded_models
 from fastadmm.proof.rounding import UNIT, gamma, row_roundings
 from fastadmm.proof.share import Share, party_share
-
-__all__ = ["Dual", "Value", "dual_of", "judge", "least_loss", "prove", "value_at"]
 
 Array = np.ndarray
 
@@ -42,72 +40,36 @@ _OF_A_ROW = 40.0
 
 
 class Value(NamedTuple):
-    """The loss at a model, summed scaling.
+    """The loss at a model, summed scaling; arrays of shape (N,) or (C N,)."""
 
-    Attributes
-    ----------
-    total, z, gradient : ndarray of shape (N,) or (C N,)
-        Sum of the parties' messages; predictor; loss gradient there.
-    loss : float
-    sums : (float, float) or None
-        Of the gradient and of its absolute values.
-    sizes : float
-        Norms of the messages, if they were added up as if in twice the precision; else 0.
-    """
-
-    total: Array
-    z: Array
+    total: Array  # sum of the parties' messages
+    z: Array  # predictor
     gradient: Array
     loss: float
-    sums: tuple[float, float] | None = None
-    sizes: float = 0.0
+    sums: tuple[float, float] | None = None  # of the gradient and of its absolute values
+    sizes: float = 0.0  # norms of the messages, if they were added up as if in twice the precision
 
 
 class Dual(NamedTuple):
-    """A dual vector, and what the rows say of it; summed scaling.
+    """A dual vector, and what the rows say of it; summed scaling."""
 
-    Attributes
-    ----------
-    u : ndarray of shape (N,) or (C N,)
-    norm : float
-    eps : float
-        Relative distance to a feasible vector, as a share of its norm and of each entry.
-    is_gradient : bool
-        Whether it is the loss's gradient, but for ``cut`` and ``eps``.
-    cut : float
-        Largest share of an entry that was taken away, for a sum of zero.
-    own : float
-        Norm of what rounding can have changed of a gradient, or of the rows' losses.
-    u_total, u_z : float
-        Products with the sum of the messages and the predictor.
-    z, total, weight, offset : float
-        Norms.
-    """
-
-    u: Array
+    u: Array  # of shape (N,) or (C N,)
     norm: float
-    eps: float
-    is_gradient: bool
-    cut: float
-    own: float
-    u_total: float
+    eps: float  # distance to a feasible vector, as a share of its norm and of each entry
+    is_gradient: bool  # of the loss, but for ``cut`` and ``eps``
+    cut: float  # largest share of an entry that was taken away, for a sum of zero
+    more: float  # what else that costs
+    own: float  # norm of what rounding can have changed of a gradient, or of the rows' losses
+    u_total: float  # products with the sum of the messages and the predictor
     u_z: float
-    z: float
+    z: float  # norms
     total: float
     weight: float
     offset: float
 
 
 def value_at(problem: Problem, total: Array, intercept: Any, engine: Any) -> Value:
-    """The loss where the messages have a sum.
-
-    Parameters
-    ----------
-    problem : Problem
-    total : ndarray of shape (N,) or (C N,)
-    intercept : float or ndarray of shape (C,)
-    engine : Engine
-    """
+    """The loss where the messages have a sum."""
     loss, y, weight, offset = problem.loss, problem.y, problem.weight, problem.offset
     z, gradient = engine.vector(len(total)), engine.vector(len(total))
     if problem.n_outputs == 1:
@@ -129,21 +91,10 @@ def prove(
     asked: float,
     asked_absolute: float = 0.0,
 ) -> Proof:
-    """Prove how good a model is, all of whose columns are at hand.
+    """Prove how good a model of a convex problem is, all of whose columns are at hand.
 
-    Parameters
-    ----------
-    problem : Problem
-        Convex.
-    weights : sequence of ndarray of shape (d_m,) or (d_m, C)
-    intercept : float or ndarray of shape (C,)
-        Of the problem's columns.
-    duals : sequence of ndarray of shape (N,) or (C N,), or None
-        Dual vectors, None for the loss's gradient at the model; the first that proves what is asked counts,
-        or else the best.
-    engine : Engine
-    asked, asked_absolute : float
-        Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
+    Weights are of shape (d_m,) or (d_m, C). Of the dual vectors, None for the loss's gradient at the model,
+    the first counts that proves the gap that is asked for (relative, or per mean loss), or else the best.
     """
     bounds, reach = bounded_models(problem, engine)
     penalties, limits = problem.penalties, (asked, asked_absolute)
@@ -196,37 +147,15 @@ def dual_of(
     exact: bool,
     near: Balanced | None = None,
 ) -> Dual:
-    """A dual vector with what the rows say of it.
-
-    Parameters
-    ----------
-    problem : Problem
-    value : Value
-    u : ndarray of shape (N,) or (C N,), or None
-        None for the loss's gradient.
-    engine : Engine
-    exact : bool
-        Whether no pass is spared.
-    near : Balanced, optional
-        Of u, where it is balanced already.
-    """
+    """A dual vector with what the rows say of it."""
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
     n = problem.n_outputs * engine.all_rows(len(y))
-    given, knots, leaves = (
-        value.gradient if u is None else u,
-        y if loss.of_residual else y[:0],
-        engine.leaves(len(y)),
-    )
-    told = (
-        value.total.reshape(shape),
-        value.z.reshape(shape),
-        knots,
-        problem.weight,
-        problem.offset.reshape(shape),
-    )
+    given, total, z = value.gradient if u is None else u, value.total.reshape(shape), value.z.reshape(shape)
+    told = total, z, y if loss.of_residual else y[:0], problem.weight, problem.offset.reshape(shape)
 
     def sums(u: Array) -> list[float]:
-        return engine.sum_over_rows(proof_sums, leaves, (7,), u.reshape(shape), *told).tolist()
+        leaves, rows = engine.leaves(len(y)), u.reshape(shape)
+        return engine.sum_over_rows(proof_sums, leaves, (7,), rows, *told).tolist()
 
     found = sums(given)
     norms = math.sqrt(found[2]), math.sqrt(found[5])
@@ -240,7 +169,7 @@ def dual_of(
     least = math.sqrt(n) * _LEAST
     norm, *others = (math.sqrt(square) + least for square in found[2:])
     eps = near.eps + (own / norm if u is None else 0.0)
-    return Dual(near.u, norm, eps, u is None, near.cut, own, found[0], found[1], *others)
+    return Dual(near.u, norm, eps, u is None, near.cut, near.more, own, found[0], found[1], *others)
 
 
 def judge(
@@ -254,40 +183,21 @@ def judge(
     limits: tuple[float, float],
     off_more: float = 0.0,
 ) -> Proof:
-    r"""Add up what the rows and the parties say of a model and a dual vector.
-
-    Parameters
-    ----------
-    problem : Problem
-    value : Value
-        At the model.
-    intercept : float or ndarray of shape (C,)
-    dual : Dual
-    shares : sequence of Share
-        Of every party.
-    reach : float
-        R, where nothing bounds the weights; else 0.
-    engine : Engine
-    limits : (float, float)
-        ``asked`` and ``asked_absolute`` of :func:`prove`.
-    off_more : float
-        How far the sum of the messages is from the parties' own, as a norm: sums on a grid.
-    """
+    r"""Add up what the rows and the parties say of a model and a dual vector."""
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
-    widest = max(block.shape[1] for block in problem.blocks) + len(shares) + problem.entry_roundings + 20.0
-    k = gamma(row_roundings(n) + _OF_A_ROW)
+    few = len(shares) + problem.entry_roundings + 4.0
+    wide = gamma(max(block.shape[1] for block in problem.blocks) + few + 16.0)
+    k, weighed = gamma(row_roundings(n) + _OF_A_ROW), sum(share.weighed for share in shares)
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
-    weighed, wide = sum(share.weighed for share in shares), gamma(widest)
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
-    # Else z is the intercept itself.
-    summed = weighed > 0.0 or problem.entry_roundings > 0.0 or bool(problem.offset.any())
-    base = dual.offset + math.sqrt(n) * size
-    off = off_more + (wide * (weighed + base) if summed else 0.0)
+    base, off = dual.offset + math.sqrt(n) * size, off_more
     if value.sizes > 0.0:
-        few = gamma(len(shares) + problem.entry_roundings + 4.0)
-        off = off_more + few * (value.sizes + base) + wide * wide * weighed
-    bend = 0.5 * _curvature(problem, value, dual, off, engine) * off * off if loss.smooth else 0.0
-    jump = _jump(problem, value, off, engine) if off > 0.0 and not loss.smooth else 0.0
+        off += gamma(few) * (value.sizes + base) + wide * wide * weighed
+    elif weighed > 0.0 or problem.entry_roundings > 0.0 or problem.offset.any():
+        off += wide * (weighed + base)  # else z is the intercept itself
+    here = value.z, problem.y, problem.weight, dual.weight, off, engine
+    bend = 0.5 * loss.most_curvature(*here) * off * off if loss.smooth else 0.0
+    jump = 0.0 if loss.smooth or off == 0.0 else loss.slope_change(*here)
     extra = dual.own * math.sqrt(n * problem.n_outputs)
     objective = value.loss + sum(share.penalty for share in shares)
     shape = -1, len(problem.y)
@@ -308,7 +218,7 @@ def judge(
             return math.inf, 0.0
         if dual.is_gradient and scale == 1.0:
             # f(z) + f*(u) = u z at the gradient itself; a share less of it costs that share of f(z).
-            left, rounding = dual.cut * value.loss, dual.eps * value.loss
+            left, rounding = dual.cut * abs(value.loss) + dual.more, dual.eps * abs(value.loss)
             return left + rounding + (dual.cut + dual.eps) * dual.norm * off + bend + of_parties, rounding
         u = dual.u if scale == 1.0 else engine.each(np.multiply, dual.u, scale)
         knots = engine.zeros(len(problem.y)) if loss.of_residual else problem.y
@@ -342,26 +252,3 @@ def judge(
     scaled = dual.u if scale == 1.0 or not scale > 0.0 else dual.u * scale
     numbers = top, bound, relative_gap(left * up, top, bound), left * up, rounding * up
     return proof_of(limits, objective / w, numbers, within, scaled, reason)
-
-
-def _curvature(problem: Problem, value: Value, dual: Dual, off: float, engine: Any) -> float:
-    """Largest second derivative of a row's loss, weight included, where z is off by at most so much."""
-    loss = problem.loss
-    if loss.vector:
-        return 0.5 * dual.weight  # the largest eigenvalue of diag(p) - p p'
-    if loss.gradient_lipschitz is not None:
-        return loss.gradient_lipschitz * dual.weight  # no weight exceeds the norm of all
-    if off == 0.0:
-        return 0.0
-    bend = loss.curvature(value.z, problem.y, problem.weight, np.empty_like(value.z), engine)
-    return float(engine.each_largest([bend])[0]) * math.exp(min(off, 700.0)) * (1.0 + gamma(_OF_A_ROW))
-
-
-def _jump(problem: Problem, value: Value, off: float, engine: Any) -> float:
-    """Norm of what a loss's slopes change by, where z is off by at most so much: of rows near a kink."""
-    ends = []
-    for side in (-off, off):
-        slope = engine.vector(len(value.z))
-        problem.loss.evaluate(engine.each(np.add, value.z, side), problem.y, problem.weight, slope, engine)
-        ends.append(slope)
-    return float(engine.norm(engine.each(np.subtract, *ends)))

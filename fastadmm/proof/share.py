@@ -14,9 +14,9 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.proof.rounding import column_lengths, gamma, image_roundings
+from fastadmm.proof.rounding import gamma, image_roundings
 
-__all__ = ["Share", "party_share"]
+__all__ = ["Share"]
 
 Array = np.ndarray
 
@@ -25,39 +25,19 @@ _INSIDE = 1.0 - 2.0**-40
 
 
 class Share(NamedTuple):
-    r"""Numbers of one party, summed scaling.
+    r"""Numbers of one party, summed scaling; its part of the gap is a convex function of the scale."""
 
-    Attributes
-    ----------
-    penalty : float
-        :math:`h_m(x_m)`.
-    inner, inner_error : float
-        :math:`\langle q, x_m\rangle`, and how far it can be from the exact one.
-    weighed : float
-        :math:`\sum_j |x_j| \|D_j\|`, at least.
-    scale : float
-        Largest :math:`\alpha \le 1` for which :math:`h_m^*(\alpha q)` is finite.
-    at_scale, at_zero : float
-        Upper bounds of the party's part of the gap at that scale, and at zero: it is convex in between.
-    free, at_free : float
-        Largest scale at which the conjugate is zero, and the part there; 0 where there is none.
-    within : float
-        Upper bound of the part at scale 1 among bounded models; infinite where the model is none of them.
-    rounding : float
-        What of ``at_scale`` is rounding, or of ``within`` where that is finite.
-    """
-
-    penalty: float
-    inner: float
-    inner_error: float
-    weighed: float
-    scale: float
-    at_scale: float
-    at_zero: float = math.inf
-    free: float = 0.0
+    penalty: float  # h_m(x_m)
+    inner: float  # <q, x_m>
+    inner_error: float  # how far that can be from the exact one
+    weighed: float  # sum of |x_j| |D_j|, at least
+    scale: float  # largest one up to 1 for which the conjugate at scale times q is finite
+    at_scale: float  # upper bound of the part there
+    at_zero: float = math.inf  # and at zero
+    free: float = 0.0  # largest scale at which the conjugate is zero; 0 where there is none
     at_free: float = math.inf
-    within: float = math.inf
-    rounding: float = 0.0
+    within: float = math.inf  # of the part at scale 1 among bounded models; infinite if the model is none
+    rounding: float = 0.0  # what of at_scale is rounding, or of within where that is finite
 
     def at(self, scale: float) -> float:
         """Upper bound of the part of the gap at a scale of at most :attr:`scale`."""
@@ -83,28 +63,7 @@ def party_share(
     slack: float = 0.0,
     by_norms: bool = False,
 ) -> Share:
-    r"""What a party says of its weights and a dual vector.
-
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    penalty : PartyPenalty
-        Summed scaling: of strength :math:`\lambda W`.
-    x : ndarray of shape (d,) or (d, C)
-        Weights.
-    dual : (ndarray of shape (N,) or (C N,), float, float)
-        Dual vector, class-major; its norm; how far it is from a feasible one, as a share of the norm.
-    bounded : (ndarray of shape (d,), float) or None
-        Deviations of the columns, and R, where nothing else bounds the weights.
-    engine : Engine
-    exact : bool
-        Whether no pass is spared.
-    slack : float
-        Roundings that the entries of the block have gone through.
-    by_norms : bool
-        Whether a radial penalty's share is of norms alone, a function of :math:`D D^\top`: elsewhere it must
-        not say more of columns than other answers do. ``bounded`` does not count then.
-    """
+    r"""What a party says of its weights and a dual vector."""
     u, norm, eps = dual
     vectors = u.reshape(-1, block.shape[0])
     if exact:
@@ -113,9 +72,11 @@ def party_share(
         images = block.transposed_product(vectors[0], engine)[None]
     else:
         images = block.transposed_matrix_product(vectors, engine)
-    lengths = column_lengths(block, exact, engine)
+    lengths = block.column_lengths(exact, engine)
     error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
     each = [x] if len(vectors) == 1 else x.T
+    if not all(map(penalty.contains, each)):
+        return Share(math.inf, 0.0, math.inf, 0.0, 0.0, math.inf)
     if by_norms and penalty.radial:
         parts = [_by_norms(penalty, own, -image, error, lengths) for own, image in zip(each, images)]
     else:
@@ -134,8 +95,6 @@ def _of_class(
     exact: bool,
 ) -> Share:
     """The share of one class's weights; all arrays of shape (d,)."""
-    if not penalty.contains(x):
-        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
     size, value, inner, small = np.abs(x), penalty.value(x), float(q @ x), gamma(len(x) + 20)
     inner_error = float((error * size).sum()) + small * float(np.abs(q) @ size)
     weighed = float((lengths * size).sum()) * (1.0 + small)
@@ -144,75 +103,46 @@ def _of_class(
         rounding = part - penalty.gap_at(x, q, 0.0) if exact else 0.0
         return Share(value, inner, inner_error, weighed, 1.0, part, rounding=rounding)
     pull = penalty.pushed(q, error)
-    scale, free = penalty.largest_scale(pull), penalty.free_scale(pull)
-    scale, free = (own if own == 1.0 else own * _INSIDE for own in (scale, free))
+    scale, free = inside(penalty.largest_scale(pull)), inside(penalty.free_scale(pull))
     part = penalty.gap_at(x, scale * q, scale * error) if scale > 0.0 else math.inf
     rounding = part - penalty.gap_at(x, scale * q, 0.0) if exact and math.isfinite(part) else 0.0
     within = math.inf
     if bounded is not None and scale < 1.0:
-        within = _within(value, penalty, x, pull, inner, error, *bounded)
-        exactly = _within(value, penalty, x, q, inner, 0.0, *bounded) if exact else within
+        within = penalty.gap_within(x, q, error, *bounded)
+        exactly = penalty.gap_within(x, q, 0.0, *bounded) if exact else within
         rounding = within - exactly if math.isfinite(within) else 0.0
-    return Share(
-        value,
-        inner,
-        inner_error,
-        weighed,
-        scale,
-        part,
-        penalty.gap_at(x, np.zeros_like(q), 0.0),
-        free,
-        max(value * (1.0 + small) - free * inner, 0.0) + free * inner_error,
-        part if bounded is not None and scale == 1.0 else within,
-        rounding,
-    )
+    zero, at_free = penalty.gap_at(x, 0.0 * q, 0.0), _at_free(value * (1.0 + small), inner, inner_error, free)
+    within = part if bounded is not None and scale == 1.0 else within
+    told = value, inner, inner_error, weighed, scale, part, zero, free, at_free, within, rounding
+    return Share(*told)
 
 
 def _by_norms(penalty: PartyPenalty, x: Array, q: Array, error: Array, lengths: Array) -> Share:
     """The share of one class under a radial penalty, by Cauchy-Schwarz; all arrays of shape (d,)."""
-    if not penalty.contains(x):
-        return Share(math.inf, 0.0, 0.0, 0.0, 0.0, math.inf)
     size, pull, off = (float(np.linalg.norm(v)) for v in (x, q, error))
     value, inner, few = penalty.value(x), float(q @ x), gamma(len(x) + 20)
     farthest = q * (1.0 + off / pull) if pull > 0.0 else np.full(len(x), off / math.sqrt(len(x)))
-    scale, free = penalty.largest_scale(farthest), penalty.free_scale(farthest)
-    scale, free = (own if own == 1.0 else own * _INSIDE for own in (scale, free))
-
-    def part(at: float, farthest: Array, off: float) -> float:
-        if penalty.is_ridge:
-            strength = penalty.strength
-            left = float(np.linalg.norm(q - strength * x)) + off + few * (pull + strength * size)
-            return left * left / (2.0 * strength) * (1.0 + few)
-        conjugate = penalty.conjugate(at * farthest)
-        total = value + conjugate - at * inner + at * off * size
-        return max(total, 0.0) + 2.0 * few * (value + abs(conjugate) + at * pull * size)
-
+    scale, free = (inside(own) for own in (penalty.largest_scale(farthest), penalty.free_scale(farthest)))
+    most = penalty.gap_by_norms(x, q, off, scale) if scale > 0.0 else math.inf
+    rounding = most - penalty.gap_by_norms(x, q, 0.0, scale) if math.isfinite(most) else 0.0
     inner_error = off * size + few * pull * size
-    least, most = part(0.0, farthest, 0.0), part(scale, farthest, off) if scale > 0.0 else math.inf
-    at_free = max(value * (1.0 + few) - free * inner, 0.0) + free * inner_error
-    rounding = most - part(scale, q, 0.0) if math.isfinite(most) else 0.0
     weighed = float(np.linalg.norm(lengths)) * size * (1.0 + few)
+    least, at_free = (
+        penalty.gap_by_norms(x, q, 0.0, 0.0),
+        _at_free(value * (1.0 + few), inner, inner_error, free),
+    )
     told = value, inner, inner_error, weighed, scale, most, least, free, at_free
     return Share(*told, rounding=max(rounding, 0.0))
 
 
-def _within(
-    value: float,
-    penalty: PartyPenalty,
-    x: Array,
-    pull: Array,
-    inner: float,
-    error: Any,
-    deviations: Array,
-    reach: float,
-) -> float:
-    """The part of the gap among models in which ``|x_j|`` is at most R over the column's deviation."""
-    moves = deviations > 0.0  # a column of zeros has an image of exactly zero, whatever its weight
-    if (np.abs(x) * deviations > reach).any() or (~moves & (np.abs(pull) > 0.0)).any():
-        return math.inf
-    most = penalty.excess(np.where(moves, pull, 0.0), np.where(moves, deviations, 1.0)) * reach
-    more = 1.0 + gamma(len(x) + 20)
-    return max((value + most) * more - inner, 0.0) + float((error * np.abs(x)).sum())
+def inside(scale: float) -> float:
+    """A scale with room for the rounding of the product by it."""
+    return scale if scale == 1.0 else scale * _INSIDE
+
+
+def _at_free(value: float, inner: float, inner_error: float, free: float) -> float:
+    """The part of the gap at a scale at which the conjugate is zero."""
+    return max(value - free * inner, 0.0) + free * inner_error
 
 
 def _added(parts: Sequence[Share]) -> Share:

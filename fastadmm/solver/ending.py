@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from fastadmm.coordinator.method import Method
+from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.reach import DEVIATIONS
 from fastadmm.solver.early_stopping import ValidationWatch
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions

@@ -71,9 +71,9 @@ class RoundRecord:
     validation : float or None
         Metric on the held-out rows of early stopping; None without it.
     gap_within : float or None
-        Relative gap to the best model in which no column contributes more than 1000 of its deviations
-        (:mod:`fastadmm.proof.reach`), where ``gap`` proves less than was asked for because nothing bounds
-        the weights; else None.
+        Relative gap to the best model in which no column contributes more than 1000 deviations
+        (:mod:`fastadmm.problem.bounded_models`), where ``gap`` proves less than was asked for because
+        nothing bounds the weights; else None.
     """
 
     round: int

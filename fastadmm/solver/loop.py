@@ -72,7 +72,7 @@ class SolveResult:
 
     @property
     def certified_within(self) -> bool:
-        """Whether it is proved among models of bounded size only: see :mod:`fastadmm.proof.reach`."""
+        """Whether it is proved among bounded models only: :mod:`fastadmm.problem.bounded_models`."""
         return self.proof is not None and self.proof.claim is Claim.CERTIFIED_WITHIN
 
     @property

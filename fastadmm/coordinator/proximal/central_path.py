@@ -24,9 +24,9 @@ from fastadmm.coordinator.proximal.barrier import PenaltyBarrier, Square
 from fastadmm.coordinator.proximal.path_rows import ClassRows, PredictorRows
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.face_step import scaled_solver
+from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.reach import reach_of
 
 __all__ = ["PathEnd", "follow_central_path"]
 

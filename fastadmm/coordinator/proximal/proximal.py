@@ -41,8 +41,8 @@ from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
+from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.problem import Problem
-from fastadmm.proof.reach import reach_of
 
 __all__ = ["ProximalMethod"]
 
