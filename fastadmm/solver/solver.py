@@ -21,11 +21,11 @@ from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
+from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.proof.claim import Claim, Proof
 from fastadmm.proof.prove import prove
-from fastadmm.proof.reach import DEVIATIONS
 from fastadmm.solver.all_columns import best_of_all_columns, is_small, takes_long
 from fastadmm.solver.attempts import Attempts, told_by
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
