@@ -344,6 +344,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)
         if result.status in _BY_CHOICE or result.status is Status.STATIONARY or self.certified_:
             return
+        if getattr(self, "early_stopping", False) and result.status in (Status.CONVERGED, Status.AT_ROUNDING):
+            return  # held-out rows choose the model
         warnings.warn(
             result.message + _ADVICE.get(result.status, "; raise max_rounds or tol, or " + _ONE_SCALE),
             ConvergenceWarning,

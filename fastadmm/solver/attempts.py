@@ -48,7 +48,9 @@ class Attempts:
         gains = proof.left < _GAIN * self.least
         self.idle = 0 if gains else self.idle + 1
         self.least, self.due = min(self.least, proof.left), n_rounds + (1 << self.idle)
-        self.at_rounding = proof.claim is Claim.AT_ROUNDING
+        # Less of it still leaves room for a better model.
+        exceeds = proof.rounding > proof.asked * abs(proof.objective)
+        self.at_rounding = proof.claim is Claim.AT_ROUNDING and exceeds
 
     @property
     def in_vain(self) -> bool:
