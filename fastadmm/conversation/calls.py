@@ -123,7 +123,7 @@ _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
 _SHARE = {
     "penalty": "nonnegative bound",
     "inner": "number",
-    "inner_error": "nonnegative",
+    "inner_error": "nonnegative bound",
     "weighed": "nonnegative",
     "scale": "fraction",
     "at_scale": "nonnegative bound",
