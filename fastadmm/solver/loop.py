@@ -65,7 +65,7 @@ class SolveResult:
     @property
     def gap(self) -> float:
         """Proved relative gap at the returned model; infinite where none is proved."""
-        return math.inf if self.proof is None else self.proof.gap
+        return math.inf if self.proof is None or self.proof.claim is Claim.CONTRADICTION else self.proof.gap
 
     @property
     def certified(self) -> bool:
