@@ -14,16 +14,20 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 import tomli_w
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.proof.claim import Claim
 from fastadmm.runs.display import Silent
+from fastadmm.solver import solver
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store import create_partition
 from scipy import sparse
@@ -40,6 +44,16 @@ def run(*arguments: object) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     raise AssertionError("main() returned instead of exiting")
+
+
+def contradict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let proofs contradict themselves."""
+    prove = solver.prove
+
+    def planted(*arguments: Any) -> Any:
+        return replace(prove(*arguments), claim=Claim.CONTRADICTION, reason="planted")
+
+    monkeypatch.setattr(solver, "prove", planted)
 
 
 @cache

@@ -30,6 +30,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 from run_tools import (
+    contradict,
     logged,
     model_digests,
     n_lines,
@@ -526,6 +527,44 @@ def test_json(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
         assert document == {**result_of(out_directory), "run": str(out_directory)}
         assert run("resume", out_directory, "--json", "--rounds", 5000) == 0
         assert json.loads(capsys.readouterr().out)["status"] == "converged"
+
+
+def test_a_contradiction_is_an_error(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contradict(monkeypatch)
+    assert run("train", small, "--quiet", "--out", tmp_path / "run") == ExitCode.CONTRADICTION
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"fastadmm: error: contradiction after \d+ rounds?: planted; .*report it\n", err)
+    result = result_of(tmp_path / "run")
+    assert result["status"] == result["certificate"]["claim"] == "contradiction"
+    assert result["gap"] is result["gap_absolute"] is None
+
+
+def test_at_rounding_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    data = write_problem(tmp_path / "a.parts")
+    assert run("train", data, "--quiet", "--gap", 1e-17, "--out", tmp_path / "run") == ExitCode.NOT_CONVERGED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("fastadmm: warning: at the limit of double precision after ")
+    assert err.count("\n") == 1
+    assert result_of(tmp_path / "run")["certificate"]["claim"] == "at_rounding"
+
+
+def test_what_cannot_be_proved_without_a_regulariser_is_said_beforehand(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    said = "nothing bounds the weights: what is proved is proved among models in which no column contributes "
+    none = ["--regularizer", "none"]
+    assert run("train", small, *none, "--out", tmp_path / "none") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith(said)] == [f"{said}more than 1000 standard deviations"]
+    assert result_of(tmp_path / "none")["certificate"]["claim"] == "certified_within"
+    for name, bounded in (("box", [*none, "--constraint", "box:-1,1"]), ("l2", [])):
+        assert run("train", small, *bounded, "--out", tmp_path / name) == 0
+        assert said not in capsys.readouterr().err
+        assert result_of(tmp_path / name)["certificate"]["claim"] == "certified"
 
 
 def rounds(gaps: list[float]) -> deque[RoundRecord]:

@@ -26,6 +26,7 @@ from fastadmm.kernels.beside import (
 )
 from fastadmm.kernels.blas import routine
 from fastadmm.problem.problem import Problem
+from fastadmm.solver import solver as solver_module
 from fastadmm.solver.solver import Solver
 
 import naive
@@ -129,17 +130,23 @@ def test_one_round_proves_its_end(loss: str, intercept: bool) -> None:
 
 
 def test_the_last_pass_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, asked = problem(fit_intercept=False), []
+    given, asked, proofs = problem(fit_intercept=False), [], []
     solver = Solver(given, SolverOptions(gap=1e-6))
-    real = DenseBlock.transposed_products
+    real, real_prove = DenseBlock.transposed_products, solver_module.prove
 
     def counted(block: DenseBlock, vectors: Any, engine: Any) -> Any:
         asked.append(block)
         return real(block, vectors, engine)
 
+    def counted_proof(*arguments: Any) -> Any:
+        proofs.append(len(asked))
+        return real_prove(*arguments)
+
     monkeypatch.setattr(DenseBlock, "transposed_products", counted)
+    monkeypatch.setattr(solver_module, "prove", counted_proof)
     record = solver.round()
-    assert not asked
+    assert proofs == [0]  # which makes the only other one
+    assert len(asked) == len(given.blocks)
     g, lam = solver.coordinator.primal.gradient, given.regularization
     pairs = zip(given.blocks, solver.party_weights(), strict=True)
     squared = sum(

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from sklearn.preprocessing import StandardScaler, scale
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from run_tools import contradict
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -362,6 +365,59 @@ def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     assert never.n_rounds_ == 100
 
 
+def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:
+    X, y = diabetes
+    with pytest.warns(ConvergenceWarning, match=r"among models in which .*; a regularizer or a") as caught:
+        model = ADMMSharingRegressor(3, regularizer="none").fit(X, y)
+    assert caught[0].filename == __file__
+    assert model.converged_
+    assert model.status_ == "converged"
+    assert model.certified_within_
+    assert not model.certified_
+    assert not model.duality_gap_ <= model.tol
+    assert model.history_[-1].gap_within <= model.tol
+
+
+def test_at_rounding_warns_that_rounds_do_not_help() -> None:
+    X = np.random.default_rng(4).standard_normal((20, 3))
+    with pytest.warns(ConvergenceWarning, match=r"limit of double precision .*; raise tol, or") as caught:
+        model = ADMMSharingRegressor(3, alpha=1e-25).fit(X, X @ [1.0, 2.0, 3.0])
+    assert "max_rounds" not in str(caught[0].message)
+    assert model.status_ == "at_rounding"
+    assert not model.converged_
+    assert not model.certified_
+    assert model.duality_gap_ > model.tol
+
+
+def test_a_contradiction_warns_and_claims_nothing(cancer: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = cancer
+    contradict(monkeypatch)
+    with pytest.warns(ConvergenceWarning, match=r"contradiction .*: planted; .*please report it$"):
+        model = ADMMSharingClassifier(3, 1e-2).fit(X, y)
+    assert model.status_ == "contradiction"
+    assert not any([model.converged_, model.certified_, model.certified_within_])
+    assert model.duality_gap_ == model.history_[-1].gap == np.inf
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-8])
+def test_a_model_is_certified_exactly_if_its_gap_is_at_most_tol(cancer: Data, tol: float) -> None:
+    X, y = cancer
+    model = ADMMSharingClassifier(3, 1e-2, tol=tol).fit(X, y)
+    assert model.certified_
+    assert not model.certified_within_
+    assert model.duality_gap_ <= tol
+
+
+@pytest.mark.usefixtures("by_directions")
+def test_early_stopping_does_not_warn(cancer: Data) -> None:
+    X, y = cancer
+    settings = {"tol": 1e-13, "early_stopping": True, "n_iter_no_change": 1, "random_state": 0}
+    model = ADMMSharingClassifier(3, 1e-6, **settings).fit(X, y)
+    assert model.status_ == "early_stopped"
+    assert not model.converged_
+    assert model.certified_ == (model.duality_gap_ <= model.tol)
+
+
 def test_divergence_is_an_error(diabetes: Data) -> None:
     X, y = diabetes
     model = ADMMSharingRegressor(alpha=1e-4, scheme="jacobi")
@@ -382,7 +438,9 @@ def test_callbacks_see_every_round(cancer: Data) -> None:
         2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)]
     )
     model.fit(X, y)
-    assert seen == model.history_
+    assert seen[:-1] == model.history_[:-1]
+    proved = {name: getattr(seen[-1], name) for name in ("objective", "gap", "gap_absolute")}
+    assert replace(model.history_[-1], **proved) == seen[-1]
     assert rounds == list(range(1, model.n_rounds_ + 1))
     seen.clear()
     model.set_params(callbacks=seen.append).fit(X, y)

@@ -26,7 +26,7 @@ from run_tools import run
 sm = pytest.importorskip("statsmodels.api")
 
 #: Hardly any penalty: the fit is the maximum of the likelihood to many digits.
-FREE = {"alpha": 1e-12, "tol": 1e-13, "n_threads": 1}
+FREE = {"alpha": 1e-12, "tol": 1e-12, "n_threads": 1}
 
 
 def columns(table: pd.DataFrame, *names: str) -> np.ndarray:
@@ -145,6 +145,7 @@ def test_families_agree_with_statsmodels(loss: str, covariance: str) -> None:
         assert fit.pseudo_r2 == pytest.approx(1.0 - peer.deviance / peer.null_deviance, rel=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:at the limit of double precision:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("loss", ["squared", "gamma", "tweedie:1.5"])
 def test_a_model_without_residuals_has_no_standard_errors(loss: str) -> None:
     X, y = np.random.default_rng(10).standard_normal((20, 2)), np.ones(20)
@@ -330,7 +331,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame.to_csv(home / "t.csv", index=False)
     convert = ["convert", home / "t.csv", "--label", "benign", "--parties", 2, "--standardize"]
     assert run(*convert, "-o", home / "t.parts") == 0
-    train = ["train", home / "t.parts", "--lambda", 1e-13, "--gap", 1e-13, "-q", "-o", home / "run"]
+    train = ["train", home / "t.parts", "--lambda", 1e-13, "--gap", 1e-12, "-q", "-o", home / "run"]
     assert run(*train) == 0
     return home
 
@@ -409,7 +410,7 @@ def test_several_classes_agree_with_statsmodels(intercept: bool) -> None:
     scores = X @ (rng.standard_normal((4, 3)) / np.array([[1.0], [10.0], [0.1], [1.0]])) + [0.0, 0.5, -0.5]
     y = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
     labels = np.array(["ash", "elm", "oak"])[y]
-    model = ADMMSharingClassifier(parties=[1, 3], fit_intercept=intercept, **{**FREE, "tol": 1e-14})
+    model = ADMMSharingClassifier(parties=[1, 3], fit_intercept=intercept, **FREE)
     model.fit(X, labels)
     design = sm.add_constant(X, prepend=False) if intercept else X
     peer = sm.MNLogit(y, design).fit(disp=0, method="newton", tol=1e-14)

@@ -194,6 +194,7 @@ def test_certificate_in_plain_words(run):
     [
         ("max_rounds", "Stopped", "stopped before the target"),
         ("time_limit", "Stopped", "stopped before the target"),
+        ("at_rounding", "Stopped", "more rounds prove no more"),
         ("interrupted", "Stopped", "can be resumed"),
         ("diverged", "Diverged", "must not be used"),
         ("something-new", "Stopped", "something-new"),

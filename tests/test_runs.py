@@ -81,8 +81,13 @@ def test_files(folder: Path) -> None:
 def test_result(folder: Path) -> None:
     result = json.loads((folder / "run" / "result.json").read_text())
     last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])
-    for key in ("seconds", "objective", "gap", "gap_absolute", "test"):
+    for key in ("seconds", "test"):
         assert result[key] == last[key]
+    for key in ("objective", "gap", "gap_absolute"):  # what is proved, next to what the last round found
+        assert result[key] == pytest.approx(last[key], rel=1e-6)
+    for key in ("gap", "gap_absolute"):
+        assert result[key] == result["certificate"][key]
+    assert result["objective"] <= result["certificate"]["objective"]  # which is rounded up
     assert result["status"] == "converged"
     assert result["rounds"] == last["round"] == n_lines(folder / "run" / "rounds.jsonl")
     assert result["gap"] <= 1e-6

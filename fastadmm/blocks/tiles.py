@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -86,6 +87,7 @@ def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
         start = stop
 
 
+@lru_cache(maxsize=256)
 def leaf_terms(n_rows: int, entries: float = 0.0, work: float = math.inf) -> tuple[int, int]:
     """Rows of the largest leaf of a job, and how often a leaf's sum is added in the tree; of all workers.
 

@@ -356,10 +356,6 @@ class PartyPenalty:
         error, scale : float
         """
         size, pull, few = float(np.linalg.norm(x)), float(np.linalg.norm(q)), (len(x) + 20) * 2.0**-52
-        if self.is_ridge:
-            left = float(np.linalg.norm(scale * q - self.strength * x)) + scale * error
-            left += few * (pull + self.strength * size)
-            return left * left / (2.0 * self.strength) * (1.0 + few)
         farthest = q * (1.0 + error / pull) if pull > 0.0 else np.full(len(x), error / math.sqrt(len(x)))
         value, conjugate = self.value(x), self.conjugate(scale * farthest)
         total = value + conjugate - scale * float(q @ x) + scale * error * size

@@ -139,7 +139,7 @@ class Problem:
         """X_m of each party."""
         return self.constraints or [self.constraint] * self.n_parties
 
-    @property
+    @cached_property
     def penalties(self) -> list[PartyPenalty]:
         r"""h_m of each party, in the summed scaling: of strength :math:`\lambda W`."""
         pairs = zip(self.party_regularizers, self.party_constraints)

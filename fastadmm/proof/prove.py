@@ -187,7 +187,8 @@ def judge(
     loss, w, n = problem.loss, problem.total_weight, engine.all_rows(len(problem.y))
     few = len(shares) + problem.entry_roundings + 4.0
     wide = gamma(max(block.shape[1] for block in problem.blocks) + few + 16.0)
-    k, weighed = gamma(row_roundings(n) + _OF_A_ROW), sum(share.weighed for share in shares)
+    k, of_all = gamma(row_roundings(n) + _OF_A_ROW), Share(*map(sum, zip(*shares)))
+    weighed = of_all.weighed
     # How far z can be from the exact predictor, as a norm; and what that costs in second order.
     size = abs(intercept) if problem.n_outputs == 1 else float(np.linalg.norm(intercept))
     base, off = dual.offset + math.sqrt(n) * size, off_more
@@ -199,15 +200,14 @@ def judge(
     bend = 0.5 * loss.most_curvature(*here) * off * off if loss.smooth else 0.0
     jump = 0.0 if loss.smooth or off == 0.0 else loss.slope_change(*here)
     extra = dual.own * math.sqrt(n * problem.n_outputs)
-    objective = value.loss + sum(share.penalty for share in shares)
+    objective = value.loss + of_all.penalty
     shape = -1, len(problem.y)
     slope = dual.norm if dual.is_gradient else engine.norm(value.gradient.reshape(shape))
     error = (k + wide) * abs(objective) + extra + bend + (slope + jump) * off
 
     # Both passes must have read the same data and weights.
-    twist = abs(dual.u_total + sum(share.inner for share in shares))
-    allowed = dual.norm * (off_more + wide * weighed + k * dual.total)
-    allowed += sum(share.inner_error for share in shares) + 1e-290
+    twist = abs(dual.u_total + of_all.inner)
+    allowed = dual.norm * (off_more + wide * weighed + k * dual.total) + of_all.inner_error + 1e-290
     agree = twist <= 2.0 * allowed or not math.isfinite(allowed)
     reason = "" if agree else "two passes over the columns disagree"
 
@@ -236,12 +236,12 @@ def judge(
     scale, free = min(share.scale for share in shares), min(share.free for share in shares)
     left, rounding = gap(scale, sum(share.at(scale) for share in shares) if scale > 0.0 else math.inf)
     if 0.0 < free < scale and left > limits[0] * abs(objective):
-        other = gap(free, sum(share.at_free_scale(free) for share in shares))
+        other = gap(free, sum(share.at(free, free=True) for share in shares))
         scale, (left, rounding) = (scale, (left, rounding)) if left <= other[0] else (free, other)
     inside = math.inf
     if reach > 0.0 and scale < 1.0:
-        inside, rounding = gap(1.0, sum(share.within for share in shares))
-    rounding += sum(share.rounding for share in shares) + error
+        inside, rounding = gap(1.0, of_all.within)
+    rounding += of_all.rounding + error
     last = gamma(256.0)  # of the sum of weights, which NumPy adds in pairs of blocks
     least, up = objective - error, (1.0 + last) / w
     bound, bound_within = ((least - one) / w - last * abs(least - one) / w for one in (left, inside))

@@ -39,17 +39,13 @@ class Share(NamedTuple):
     within: float = math.inf  # of the part at scale 1 among bounded models; infinite if the model is none
     rounding: float = 0.0  # what of at_scale is rounding, or of within where that is finite
 
-    def at(self, scale: float) -> float:
-        """Upper bound of the part of the gap at a scale of at most :attr:`scale`."""
-        if scale == self.scale:
-            return self.at_scale
-        share = scale / self.scale
-        return share * self.at_scale + (1.0 - share) * self.at_zero
-
-    def at_free_scale(self, scale: float) -> float:
-        """The same at a scale of at most :attr:`free`."""
-        share = scale / self.free
-        return share * self.at_free + (1.0 - share) * self.at_zero
+    def at(self, scale: float, free: bool = False) -> float:
+        """Upper bound of the part of the gap at a scale of at most :attr:`scale`, or :attr:`free`."""
+        largest, there = (self.free, self.at_free) if free else (self.scale, self.at_scale)
+        if scale == largest:
+            return there
+        share = scale / largest
+        return share * there + (1.0 - share) * self.at_zero
 
 
 def party_share(
@@ -75,6 +71,9 @@ def party_share(
     lengths = block.column_lengths(exact, engine)
     error = (gamma(image_roundings(block, exact) + slack) + eps) * norm * lengths
     each = [x] if len(vectors) == 1 else x.T
+    if penalty.is_ridge:
+        parts = [_of_ridge(penalty.strength, own, -image, error, lengths) for own, image in zip(each, images)]
+        return parts[0] if len(parts) == 1 else _added(parts)
     if not all(map(penalty.contains, each)):
         return Share(math.inf, 0.0, math.inf, 0.0, 0.0, math.inf)
     if by_norms and penalty.radial:
@@ -98,10 +97,6 @@ def _of_class(
     size, value, inner, small = np.abs(x), penalty.value(x), float(q @ x), gamma(len(x) + 20)
     inner_error = float((error * size).sum()) + small * float(np.abs(q) @ size)
     weighed = float((lengths * size).sum()) * (1.0 + small)
-    if penalty.is_ridge:
-        part = penalty.gap_at(x, q, error)
-        rounding = part - penalty.gap_at(x, q, 0.0) if exact else 0.0
-        return Share(value, inner, inner_error, weighed, 1.0, part, rounding=rounding)
     pull = penalty.pushed(q, error)
     scale, free = inside(penalty.largest_scale(pull)), inside(penalty.free_scale(pull))
     part = penalty.gap_at(x, scale * q, scale * error) if scale > 0.0 else math.inf
@@ -117,20 +112,31 @@ def _of_class(
     return Share(*told)
 
 
+def _of_ridge(strength: float, x: Array, q: Array, error: Any, lengths: Any) -> Share:
+    """The share of one class under squared l2, of norms alone: one square, in which nothing cancels."""
+    off, length = (
+        v * math.sqrt(len(x)) if isinstance(v, float) else math.sqrt(v @ v) for v in (error, lengths)
+    )
+    few, size, pull, inner = gamma(len(x) + 20), math.sqrt(x @ x), math.sqrt(q @ q), float(q @ x)
+    apart = q - strength * x
+    left = math.sqrt(apart @ apart) + few * (pull + strength * size)
+    part, least = ((left + more) ** 2 / (2.0 * strength) * (1.0 + few) for more in (off, 0.0))
+    inner_error, value = (off + few * pull) * size, 0.5 * strength * size * size
+    return Share(value, inner, inner_error, length * size, 1.0, part, rounding=part - least)
+
+
 def _by_norms(penalty: PartyPenalty, x: Array, q: Array, error: Array, lengths: Array) -> Share:
     """The share of one class under a radial penalty, by Cauchy-Schwarz; all arrays of shape (d,)."""
     size, pull, off = (float(np.linalg.norm(v)) for v in (x, q, error))
-    value, inner, few = penalty.value(x), float(q @ x), gamma(len(x) + 20)
+    few = gamma(len(x) + 20)
+    value, inner = penalty.value(x) * (1.0 + few), float(q @ x)
     farthest = q * (1.0 + off / pull) if pull > 0.0 else np.full(len(x), off / math.sqrt(len(x)))
     scale, free = (inside(own) for own in (penalty.largest_scale(farthest), penalty.free_scale(farthest)))
     most = penalty.gap_by_norms(x, q, off, scale) if scale > 0.0 else math.inf
     rounding = most - penalty.gap_by_norms(x, q, 0.0, scale) if math.isfinite(most) else 0.0
     inner_error = off * size + few * pull * size
     weighed = float(np.linalg.norm(lengths)) * size * (1.0 + few)
-    least, at_free = (
-        penalty.gap_by_norms(x, q, 0.0, 0.0),
-        _at_free(value * (1.0 + few), inner, inner_error, free),
-    )
+    least, at_free = penalty.gap_by_norms(x, q, 0.0, 0.0), _at_free(value, inner, inner_error, free)
     told = value, inner, inner_error, weighed, scale, most, least, free, at_free
     return Share(*told, rounding=max(rounding, 0.0))
 
@@ -148,14 +154,7 @@ def _at_free(value: float, inner: float, inner_error: float, free: float) -> flo
 def _added(parts: Sequence[Share]) -> Share:
     """The share of all classes, at the smallest of their scales."""
     scale, free = min(part.scale for part in parts), min(part.free for part in parts)
-    sums = {
-        name: sum(getattr(part, name) for part in parts)
-        for name in ("penalty", "inner", "inner_error", "weighed", "at_zero", "rounding", "within")
-    }
-    return Share(
-        **sums,
-        scale=scale,
-        at_scale=sum(part.at(scale) for part in parts) if scale > 0.0 else math.inf,
-        free=free,
-        at_free=sum(part.at_free_scale(free) for part in parts) if free > 0.0 else math.inf,
-    )
+    at_scale = sum(part.at(scale) for part in parts) if scale > 0.0 else math.inf
+    at_free = sum(part.at(free, free=True) for part in parts) if free > 0.0 else math.inf
+    of_all = Share(*map(sum, zip(*parts)))
+    return of_all._replace(scale=scale, at_scale=at_scale, free=free, at_free=at_free)

@@ -322,6 +322,7 @@ def _badge(facts: _Facts) -> dict[str, str]:
         "max_rounds": "by the limit on rounds",
         "time_limit": "by the time limit",
         "early_stopped": "early: held-out rows no longer got better",
+        "at_rounding": "at the limit of double precision: more rounds prove no more",
         "interrupted": "by the user; the run can be resumed",
     }
     return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}
@@ -367,8 +368,8 @@ def _meaning(facts: _Facts) -> str:
         )
     if facts.status == "converged" and facts.gap_within is not None:
         return (
-            "In double precision a gap is proved only to the best of the models of bounded size, because "
-            "nothing else bounds the weights: the model's objective is at most "
+            "Nothing bounds the weights: a gap is proved only to the best of the models in which no column "
+            "contributes more than 1000 standard deviations: the model's objective is at most "
             f"{format_percent(facts.gap_within)} above that one's. "
             "Of models with larger weights nothing is claimed."
         )

@@ -103,7 +103,7 @@ class _PathModel(_SharingModel):
         Warns
         -----
         ConvergenceWarning
-            If the chosen model did not reach ``tol`` within ``max_rounds``.
+            If the chosen model is not certified, as in :meth:`fastadmm.ADMMSharingClassifier.fit`.
         """
         options = self._options()
         _check_number("gap_share", self.gap_share, Real, at_least=0)

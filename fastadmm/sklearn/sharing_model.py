@@ -49,6 +49,14 @@ Array = np.ndarray
 #: Ways to end before ``tol`` that the user has asked for.
 _BY_CHOICE = (Status.COMPLETED, Status.EARLY_STOPPED, Status.INTERRUPTED)
 
+#: What to do about a model that is not certified, by how its fit ended.
+_ONE_SCALE = "bring the features to one scale"
+_ADVICE = {
+    Status.CONVERGED: "; a regularizer or a bounded constraint would",
+    Status.AT_ROUNDING: f"; raise tol, or {_ONE_SCALE}",
+    Status.CONTRADICTION: "",
+}
+
 Callback = Callable[[RoundRecord], Any]
 
 
@@ -154,7 +162,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         Warns
         -----
         ConvergenceWarning
-            If ``tol`` was not reached within ``max_rounds``.
+            If the model is not certified: ``tol`` was not reached within ``max_rounds``, or cannot be proved
+            in double precision, or is proved only among models of bounded size.
         """
         options = self._options()
         own = _monitor(self.callbacks, self.verbose)
@@ -333,12 +342,15 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.status_ = result.status
         self.certified_, self.certified_within_ = result.certified, result.certified_within
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)
-        if result.status not in _BY_CHOICE and not self.converged_:
-            warnings.warn(
-                f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
-                ConvergenceWarning,
-                stacklevel=3 + FRAMES,
-            )
+        if result.status in _BY_CHOICE or result.status is Status.STATIONARY or self.certified_:
+            return
+        if getattr(self, "early_stopping", False) and result.status in (Status.CONVERGED, Status.AT_ROUNDING):
+            return  # held-out rows choose the model
+        warnings.warn(
+            result.message + _ADVICE.get(result.status, "; raise max_rounds or tol, or " + _ONE_SCALE),
+            ConvergenceWarning,
+            stacklevel=3 + FRAMES,
+        )
 
     def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
         """What makes the estimator predict with a model, by attribute name."""

@@ -17,6 +17,10 @@ _GAIN = 0.5
 _MOST_IN_VAIN = 4
 
 
+#: Claims that say nothing of bounded models.
+_WITHOUT = (Claim.CERTIFIED, Claim.CONTRADICTION)
+
+
 class Attempts:
     """Attempts of a run to prove what its rounds claim.
 
@@ -44,7 +48,9 @@ class Attempts:
         gains = proof.left < _GAIN * self.least
         self.idle = 0 if gains else self.idle + 1
         self.least, self.due = min(self.least, proof.left), n_rounds + (1 << self.idle)
-        self.at_rounding = proof.claim is Claim.AT_ROUNDING
+        # Less of it still leaves room for a better model.
+        exceeds = proof.rounding > proof.asked * abs(proof.objective)
+        self.at_rounding = proof.claim is Claim.AT_ROUNDING and exceeds
 
     @property
     def in_vain(self) -> bool:
@@ -69,8 +75,7 @@ def told_by(proof: Proof, record: RoundRecord) -> RoundRecord:
     proof : Proof
     record : RoundRecord
     """
-    within = None if proof.within is None or proof.claim is Claim.CERTIFIED else proof.within.gap
+    within = None if proof.within is None or proof.claim in _WITHOUT else proof.within.gap
     within = None if within == math.inf else within
-    return replace(
-        record, objective=proof.computed, gap=proof.gap, gap_absolute=proof.gap_absolute, gap_within=within
-    )
+    gaps = (proof.gap, proof.gap_absolute) if proof.claim is not Claim.CONTRADICTION else (math.inf, math.inf)
+    return replace(record, objective=proof.computed, gap=gaps[0], gap_absolute=gaps[1], gap_within=within)

@@ -17,6 +17,9 @@ from fastadmm.solver.run import Run
 
 __all__ = ["SolveResult", "ended", "run_rounds"]
 
+#: Ends of a run whose last round is not proved to be good enough.
+_UNPROVED = (Status.AT_ROUNDING, Status.MAX_ROUNDS, Status.TIME_LIMIT)
+
 
 @dataclass
 class SolveResult:
@@ -38,8 +41,7 @@ class SolveResult:
     kept : RoundRecord or None
         The round that the returned model is of, where that is not the last one: early stopping.
     proof : Proof or None
-        What is proved of the returned model; None of a private or interrupted run, or of a problem that is
-        not convex.
+        What is proved of the returned model; None of a private run, or of a problem that is not convex.
     """
 
     weights: list[np.ndarray]
@@ -63,7 +65,7 @@ class SolveResult:
     @property
     def gap(self) -> float:
         """Proved relative gap at the returned model; infinite where none is proved."""
-        return math.inf if self.proof is None else self.proof.gap
+        return math.inf if self.proof is None or self.proof.claim is Claim.CONTRADICTION else self.proof.gap
 
     @property
     def certified(self) -> bool:
@@ -139,6 +141,11 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
         if status in (Status.CONVERGED, Status.STATIONARY) and record.round != history[-1].round:
             status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
     proof, told = solver.proof_of(weights, intercept, kept is not None), None if kept is None else kept[2]
+    if proof is not None and status in _UNPROVED and (told is None or told.validation is None):
+        if proof.claim is Claim.CONTRADICTION:
+            status = Status.CONTRADICTION
+        elif proof.settled:
+            status = Status.CONVERGED  # an earlier model is, and it is the one returned
     last = history[-1] if proof is None else told_by(proof, history[-1])
     message = solver.describe(status, last)
     if proof is not None and told is not None:

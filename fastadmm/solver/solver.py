@@ -21,6 +21,7 @@ from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
+from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.proof.claim import Claim, Proof
@@ -136,7 +137,7 @@ class Solver(Run):
         self.attempts = Attempts()
         self.proof: Proof | None = None
         self.proof_round = 0
-        #: Of the model that parties elsewhere keep.
+        #: Of the model that is kept of an earlier round.
         self.kept_proof: Proof | None = None
 
     def _least(self) -> float:
@@ -360,7 +361,7 @@ class Solver(Run):
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
         if kept and held is not None and held.record is not None:
-            held.record = told_by(proof, held.record)
+            self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
@@ -499,7 +500,8 @@ class Solver(Run):
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         start = self.divergence.start
-        reason = "" if self.proof is None else self.proof.reason
+        proof = self.kept_proof or self.proof
+        reason = "" if proof is None else proof.reason
         told = describe_end(
             status, record, self.problem, self.options, self.method, start, self.watch, reason
         )
@@ -606,8 +608,15 @@ class Solver(Run):
         return self._reason
 
     def notes(self) -> list[str]:
-        """What a round's answers hold, where there is a choice."""
-        return self.scheme.notes(self.problem.traits, self.options, not self.driver.local)
+        """What a round's answers hold, where there is a choice; what is not proved, whatever is found."""
+        lines = self.scheme.notes(self.problem.traits, self.options, not self.driver.local)
+        endless = any(not (any(own.coefficients) or own.bounds) for own in self.problem.penalties)
+        if self.problem.convex and endless:
+            lines.append(
+                "nothing bounds the weights: what is proved is proved among models in which no column "
+                f"contributes more than {DEVIATIONS:.0f} standard deviations"
+            )
+        return lines
 
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
         """Weights, intercept and round of a better model, where held-out rows or the objective say so."""
