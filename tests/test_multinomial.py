@@ -248,7 +248,7 @@ def test_iris_is_scikit_learns(scheme, intercept, lam):
         sample_weight=s,
     )
     result = solve(
-        problem, SolverOptions(scheme=scheme, gap=1e-12 if scheme == "subspace" else 1e-10, max_rounds=2000)
+        problem, SolverOptions(scheme=scheme, gap=1e-11 if scheme == "subspace" else 1e-10, max_rounds=2000)
     )
     other = reference(X, y, lam, intercept, s)
     weights = np.vstack(result.weights)
