@@ -29,6 +29,7 @@ from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store.model import open_model
 from scipy.optimize import nnls
+from sklearn.exceptions import ConvergenceWarning
 
 from rounds_tools import begin, data_of, separate, train
 from run_tools import result_of, run, write_blocks
@@ -180,12 +181,32 @@ def test_records_and_pages_claim_no_more(runs: Path, capsys: pytest.CaptureFixtu
 def test_an_estimator_is_converged_and_not_certified() -> None:
     rng = np.random.default_rng(2)
     x = rng.normal(size=(60, 4))
-    model = ADMMSharingRegressor(parties=2, regularizer="none").fit(
-        x, x @ rng.normal(size=4) + rng.normal(size=60)
-    )
+    y = x @ rng.normal(size=4) + rng.normal(size=60)
+    with pytest.warns(ConvergenceWarning, match="among models in which"):
+        model = ADMMSharingRegressor(parties=2, regularizer="none").fit(x, y)
     assert model.converged_
     assert not model.certified_
     assert model.history_[-1].gap_within <= model.tol
+
+
+@pytest.mark.parametrize("history", [None, 20])
+@pytest.mark.parametrize("loss", ["hinge", "quantile"])
+def test_losses_with_kinks_are_proved_among_bounded_models(loss: str, history: int | None) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 6))
+    z = x @ rng.normal(size=6) + 1.5 * rng.normal(size=60)
+    problem = make_problem(
+        [x[:, :3], x[:, 3:]], 1.0 * (z > 0.0) if loss == "hinge" else z, loss=loss, regularizer="none"
+    )
+    with Engine(1) as engine:
+        solver = Solver(problem, SolverOptions(max_rounds=500, history=history), engine)
+        result = run_rounds(solver)
+        again = Solver(problem, SolverOptions(max_rounds=500, history=history), engine)
+        again.restore(solver.export(), solver.export_parties())
+        assert again.last_record is not None
+        assert again.stop_reason(again.last_record) is Status.CONVERGED
+    assert result.status is Status.CONVERGED
+    assert result.certified_within
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])

@@ -193,11 +193,6 @@ class Method(ABC):
         return False
 
     @property
-    def sums_are_of_weights(self) -> bool:
-        """Whether the state's sum of messages is that of the returned weights, but for rounding."""
-        return False
-
-    @property
     def total(self) -> np.ndarray | None:
         """Sum of the messages of the present weights, of shape (N,) or (C N,); None where it is not kept."""
         return None

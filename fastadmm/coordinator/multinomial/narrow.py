@@ -121,13 +121,6 @@ class NarrowMultinomialMethod(MultinomialMethod):
             squared, bound = self._proof(end, self._slope(end) if own is None else own)
         return self._left_behind(squared, bound)
 
-    @property
-    def sums_are_of_weights(self) -> bool:
-        if not self.whole:
-            return False
-        pairs = ((own, self.coordinator.coefficients(m)) for m, own in enumerate(self.weights()))
-        return all(np.array_equal(own.T, c) for own, c in pairs)
-
     def _slope(self, primal: PrimalValue) -> Array:
         """Of the objective in the coefficients at the current point, of shape (C, K)."""
         gradient = primal.gradient.reshape(self.problem.n_outputs, -1)

@@ -49,10 +49,6 @@ class StackedMultinomialMethod(NarrowMultinomialMethod):
     def _send_columns(self) -> None:
         """Nothing is sent."""
 
-    @property
-    def sums_are_of_weights(self) -> bool:
-        return False
-
     def _minimise(self, slope: Array, gap: float) -> tuple[PrimalValue, Array | None]:
         coordinator, problem = self.coordinator, self.problem
         span, before = StackedClassSpan(problem, self.engine), coordinator.primal

@@ -84,6 +84,8 @@ class ProximalMethod(Method):
         self._intercept: Any = self.coordinator.model.intercept
         self.watch: StallWatch = StallWatch()
         self._reach: float | None = None
+        #: Best lower bound among models of bounded size so far, where nothing bounds the weights.
+        self._within = -math.inf
 
     def make_parties(self) -> list[Any]:
         problem = self.problem
@@ -187,6 +189,8 @@ class ProximalMethod(Method):
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
         within = self._bound_within(answers)
+        if within > self._within and problem.party_regularizers[0].shares == (0.0, 0.0):
+            self._within, self.witness = within, np.array(coordinator.sent).ravel()
         coordinator.gap = max(objective - max(self.bound, within), 0.0)
         if self.smoothing is not None:
             self._refine(self.smoothing, objective)
@@ -196,6 +200,12 @@ class ProximalMethod(Method):
         yield from coordinator.propose()
         squared = sum(answer.squared for answer in answers)
         return self._measured(objective, self.bound, squared, squared, bound_within=within)
+
+    def raise_bound(self, bound: float, u: Array) -> None:
+        if self._within == -math.inf:
+            super().raise_bound(bound, u)
+        else:  # hardly anything is proved among all models: the final proof is about bounded ones
+            self.bound = max(self.bound, bound)
 
     def _bound_within(self, answers: Sequence[BestResponse]) -> float:
         """Lower bound among models of bounded size, where no square and no set bounds some parties' weights.
@@ -236,6 +246,7 @@ class ProximalMethod(Method):
         own = {
             **({} if self.smoothing is None else self.smoothing.export()),
             "bound": self.bound,
+            "within": self._within,
             "exact_intercept": self._intercept,
             "watch": self.watch.export(),
         }
@@ -249,7 +260,7 @@ class ProximalMethod(Method):
         return shared.store.place(count, shared.most)
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.bound = float(saved["bound"])
+        self.bound, self._within = float(saved["bound"]), float(saved.get("within", -math.inf))
         self.take_witness(saved)
         self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
         if self.smoothing is not None:

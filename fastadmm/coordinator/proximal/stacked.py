@@ -91,9 +91,6 @@ def goes_by_working_sets(problem: Problem) -> bool:
     return norm and can_stand_side_by_side(problem.blocks)
 
 
-#: Relative rounding error of a predictor as a sum of weights' terms; share of the loss that shows nowhere.
-_LAST_DIGITS, _UNSEEN = 1e-15, 1e-13
-
 #: Of a goal: the first is a thousandth of what is wanted, of which a third is enough.
 _OF_GOAL = 100.0
 
@@ -236,16 +233,6 @@ class StackedProximalMethod(NarrowProximalMethod):
         """Of coordinates: steps gain the squares of slopes, in which the gap may be linear."""
         wanted = self.wanted or UNWANTED
         return math.sqrt(_OF_GOAL * goal * wanted * abs(objective))
-
-    @property
-    def sums_are_of_weights(self) -> bool:
-        primal = self.coordinator.primal
-        if not (self.whole and math.isfinite(primal.loss)):
-            return False
-        pairs = zip(self.problem.blocks, self.weights())
-        move = _LAST_DIGITS * sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
-        _, size = primal.sums or self.engine.total_and_size(primal.gradient)
-        return bool(np.all(move * size <= _UNSEEN * abs(primal.loss)))
 
     @cached_property
     def _begins_with_samples(self) -> bool:

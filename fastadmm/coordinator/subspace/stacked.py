@@ -60,9 +60,6 @@ SHARE_OF_WANTED = 0.3
 #: The same of dual coordinate ascent, whose dual vector proves exactly the gap that it has measured.
 _SHARE_IN_ASCENT = 0.9
 
-#: Relative rounding error of a weight that is split into a direction and its coefficient.
-_LAST_DIGITS = 4.0 * float(np.finfo(float).eps)
-
 #: About so many entries are read by a round's Hessian-vector products, so that large problems show progress.
 _ENTRIES_OF_ROUND = 1e9
 
@@ -330,28 +327,6 @@ class OverStackedRows(SubspaceMethod):
         residual += products
         for party, own in zip(self.parties, self.rows.parted(residual)):
             party.know(gradient, own)
-
-    @property
-    def sums_are_of_weights(self) -> bool:
-        # Returned weights differ from these by rounding only. The objective is stationary at them, so an
-        # error in a predictor counts by its square.
-        if not self.rows.how:
-            return False
-        pairs = zip(self.problem.blocks, self.weights())
-        move = _LAST_DIGITS * sum(block.largest * float(np.abs(own).sum()) for block, own in pairs)
-        return 0.5 * self._curvature(move) * move * move <= NOTHING * abs(self.coordinator.point.loss)
-
-    def _curvature(self, move: float) -> float:
-        """Bound on the summed curvature while predictors move by at most ``move``; infinity if unknown."""
-        problem, point, loss = self.problem, self.coordinator.point, self.problem.loss
-        if loss.gradient_lipschitz is not None:
-            return loss.gradient_lipschitz * problem.total_weight
-        if not (loss.self_concordant and move <= 1.0):
-            return math.inf
-        bend = self.engine.vector(len(point.total))
-        there = problem.offset, point.total, point.intercept, problem.y, problem.weight, bend
-        (sums,) = self.engine.together(loss.curvature_parts(*there, self.engine))
-        return math.exp(move) * float(sums[0])
 
     def leave(self) -> None:
         """Continue by directions."""

@@ -869,14 +869,6 @@ class SubspaceMethod(Method):
     def total(self) -> np.ndarray:
         return self.coordinator.point.total
 
-    @property
-    def sums_are_of_weights(self) -> bool:
-        coordinator = self.coordinator
-        if not coordinator.columns:
-            return False
-        pairs = zip(self.weights(), coordinator.each_coefficients())
-        return all(np.array_equal(own, c) for own, c in pairs)
-
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
         c, owner = self.coordinator.point.coefficients, self.coordinator.owner
