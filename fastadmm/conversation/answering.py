@@ -170,7 +170,7 @@ class Answering(ABC):
         eps : float
             How far it is from a feasible one, as a share of its norm.
         reach : float
-            R, where nothing bounds the weights; else 0.
+            R, where nothing bounds the weights, or only a norm; else 0.
         about_mean : bool
             Whether deviations of columns are from their means.
         kept : bool

@@ -41,17 +41,21 @@ def reach_of(problem: Problem, engine: Any) -> float:
     return DEVIATIONS * largest * engine.norm(apart / largest) / math.sqrt(rows)
 
 
-def bounded_models(problem: Problem, engine: Any) -> tuple[list[Bound | None], float]:
-    """Deviations (d_m,) of each party's columns and R, where nothing bounds the weights; else None, and 0."""
-    reach = reach_where_endless(problem, engine)
+def bounded_models(problem: Problem, engine: Any, norms: bool) -> tuple[list[Bound | None], float]:
+    """Deviations (d_m,) of each party's columns and R, as :func:`reach_where_endless`; else None, and 0."""
+    reach = reach_where_endless(problem, engine, norms)
     if reach == 0.0:
         return [None] * problem.n_parties, 0.0
     return [(deviations_of(block, problem.fit_intercept, engine), reach) for block in problem.blocks], reach
 
 
-def reach_where_endless(problem: Problem, engine: Any) -> float:
-    """R, where no regulariser bounds the weights; else 0."""
-    bounded = any(any(regularizer.shares) for regularizer in problem.party_regularizers)
+def reach_where_endless(problem: Problem, engine: Any, norms: bool = True) -> float:
+    """R, where no regulariser bounds the weights, or none but ``norms``; else 0.
+
+    Norms do, but of columns that are large for their lambda rounding of the gradient outweighs them.
+    """
+    shares = [regularizer.shares for regularizer in problem.party_regularizers]
+    bounded = any(squared > 0.0 or (norm > 0.0 and not norms) for norm, squared in shares)
     return 0.0 if bounded else reach_of(problem, engine)
 
 

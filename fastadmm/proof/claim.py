@@ -54,7 +54,7 @@ class Proof:
     gap: float  # upper bound of (F - F*) / F*
     gap_absolute: float  # upper bound of F - F*
     rounding: float  # how much of that the arithmetic of the proof may have added
-    within: Within | None = None  # where nothing bounds the weights
+    within: Within | None = None  # where nothing bounds the weights, or hardly
     dual: np.ndarray | None = None  # the dual vector, of shape (N,) or (C N,), summed scaling
     reason: str = ""  # what contradicts what
 

@@ -96,10 +96,10 @@ def prove(
     Weights are of shape (d_m,) or (d_m, C). Of the dual vectors, None for the loss's gradient at the model,
     the first counts that proves the gap that is asked for (relative, or per mean loss), or else the best.
     """
-    bounds, reach = bounded_models(problem, engine)
     penalties, limits = problem.penalties, (asked, asked_absolute)
     best: Proof | None = None
     for exact in (False, True):
+        bounds, reach = bounded_models(problem, engine, norms=exact)
         value = _value_of(problem, weights, intercept, engine, exact)
         for u in duals:
             dual = dual_of(problem, value, u, engine, exact)

@@ -368,8 +368,9 @@ def _meaning(facts: _Facts) -> str:
         )
     if facts.status == "converged" and facts.gap_within is not None:
         return (
-            "Nothing bounds the weights: a gap is proved only to the best of the models in which no column "
-            "contributes more than 1000 standard deviations: the model's objective is at most "
+            "Nothing bounds the weights, or too little for double precision: a gap is proved only to the "
+            "best of the models in which no column contributes more than 1000 standard deviations: the "
+            "model's objective is at most "
             f"{format_percent(facts.gap_within)} above that one's. "
             "Of models with larger weights nothing is claimed."
         )

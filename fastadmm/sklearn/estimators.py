@@ -142,8 +142,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Whether ``duality_gap_`` is at most ``tol``: the model is proved to be so near to the best one. Always
         False if the problem is not convex, because no global optimum is claimed.
     certified_within_ : bool
-        Whether that is proved among models of bounded size only, because nothing bounds the weights: see
-        ``gap_within`` of the last of ``history_``.
+        Whether that is proved among models of bounded size only, because nothing bounds the weights, or
+        too little for double precision: see ``gap_within`` of the last of ``history_``.
     converged_ : bool
         Whether training ended by itself: with either of these proofs, or where the problem is not convex
         because ``stationarity_`` is at most ``tol``. Early stopping and private fits do not count.

@@ -65,8 +65,8 @@ def describe_end(
     if status is Status.CONVERGED and record.gap_within is not None:
         return (
             f"certified after {rounds} among models in which no column contributes more than "
-            f"{DEVIATIONS:.0f} standard deviations: relative duality gap {record.gap_within:.2e}; nothing "
-            "else bounds the weights"
+            f"{DEVIATIONS:.0f} standard deviations: relative duality gap {record.gap_within:.2e}; of larger "
+            "weights nothing is claimed"
         )
     if status is Status.CONVERGED:
         return f"certified after {rounds}: {gap}"

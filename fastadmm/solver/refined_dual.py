@@ -33,6 +33,7 @@ _SAME_COLUMN = 1e-13
 _PASSES = 3
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def refined_dual(
     problem: Problem, weights: list[Array], intercept: float, u: Array | None, engine: Engine
 ) -> Array | None:
@@ -85,6 +86,8 @@ def refined_dual(
     for _ in range(_PASSES):
         missing = np.array([target[j] - _sum(columns[:, j], u) for j in range(len(target))])
         w = np.zeros(len(size))
+        if not np.isfinite([*r.ravel(), *missing, *size]).all():
+            return None  # numbers so large that their squares overflow
         right = scipy.linalg.solve_triangular(r, missing[own] / size[own], trans=1)
         w[own] = scipy.linalg.solve_triangular(r, right) / size[own]
         u = u + bend * (columns @ w)
