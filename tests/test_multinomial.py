@@ -247,9 +247,9 @@ def test_iris_is_scikit_learns(scheme, intercept, lam):
         fit_intercept=intercept,
         sample_weight=s,
     )
-    result = solve(
-        problem, SolverOptions(scheme=scheme, gap=1e-11 if scheme == "subspace" else 1e-10, max_rounds=2000)
-    )
+    # With an intercept rounding of the proof leaves some more.
+    gap = 1e-10 if scheme != "subspace" else 1e-11 if intercept else 1e-12
+    result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=2000))
     other = reference(X, y, lam, intercept, s)
     weights = np.vstack(result.weights)
     best = naive.objective(other.coef_.T, other.intercept_, X, y, s, lam)
