@@ -1,8 +1,8 @@
 r"""Dual vectors that belong to a feasible one: sums over rows that vanish where an intercept is free.
 
-No u of floats sums to exactly zero. Domains here are convex and contain zero, so entries of the heavier sign
-are multiplied by one number below 1; what rounding leaves is taken from them likewise, as real numbers. So
-there is a feasible vector with :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`: the proof is about that one.
+No u of floats sums to exactly zero. Domains here are convex and nearly all contain zero, so entries of the
+heavier sign are multiplied by one number below 1; what rounding leaves is taken from them likewise, as real
+numbers. So a feasible vector has :math:`|\hat u_i - u_i| \le \varepsilon |u_i|`: the proof is about that one.
 """
 
 from __future__ import annotations

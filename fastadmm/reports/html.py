@@ -322,7 +322,7 @@ def _badge(facts: _Facts) -> dict[str, str]:
         "max_rounds": "by the limit on rounds",
         "time_limit": "by the time limit",
         "early_stopped": "early: held-out rows no longer got better",
-        "at_rounding": "at the limit of double precision: more rounds prove no more",
+        "at_rounding": "more rounds prove no more",
         "interrupted": "by the user; the run can be resumed",
     }
     return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}

@@ -7,6 +7,7 @@ import math
 from fastadmm.coordinator.method import Method
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.problem import Problem
+from fastadmm.proof.claim import Claim, Proof
 from fastadmm.solver.early_stopping import ValidationWatch
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
@@ -22,7 +23,7 @@ def describe_end(
     method: Method,
     start: float,
     watch: ValidationWatch | None,
-    reason: str = "",
+    proof: Proof | None = None,
 ) -> str:
     """One sentence on why a run stopped, with advice.
 
@@ -38,8 +39,8 @@ def describe_end(
         Objective at zero weights.
     watch : ValidationWatch or None
         Of held-out rows, where they may end the run.
-    reason : str
-        What contradicts what.
+    proof : Proof, optional
+        Of the returned model.
 
     Returns
     -------
@@ -55,10 +56,10 @@ def describe_end(
     if not problem.convex and status is not Status.DIVERGED:
         return _describe_stationarity(status, record, options)
     gap, rounds = _proved(record), _rounds(record.round)
-    if status is Status.CONTRADICTION:
+    if status is Status.CONTRADICTION and proof is not None:
         return (
-            f"contradiction after {rounds}: {reason}; this is a defect of fastadmm or of the machine, and "
-            "nothing is claimed of the model; please report it"
+            f"contradiction after {rounds}: {proof.reason}; this is a defect of fastadmm or of the machine, "
+            "and nothing is claimed of the model; please report it"
         )
     if status is Status.CONVERGED and record.gap_absolute <= options.gap_absolute:
         return f"certified after {rounds}: absolute duality gap {record.gap_absolute:.2e}"
@@ -71,8 +72,10 @@ def describe_end(
     if status is Status.CONVERGED:
         return f"certified after {rounds}: {gap}"
     if status is Status.AT_ROUNDING:
+        exceeds = proof is not None and proof.claim is Claim.AT_ROUNDING
+        limit = "at the limit of double precision" if exceeds else "no longer gaining"
         return (
-            f"at the limit of double precision after {rounds}, not certified: {gap}, wanted "
+            f"{limit} after {rounds}, not certified: {gap}, wanted "
             f"{options.gap:.2e}, objective {record.objective:.3g}"
         )
     if status is Status.DIVERGED:

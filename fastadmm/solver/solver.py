@@ -501,10 +501,7 @@ class Solver(Run):
     def describe(self, status: Status, record: RoundRecord) -> str:
         start = self.divergence.start
         proof = self.kept_proof or self.proof
-        reason = "" if proof is None else proof.reason
-        told = describe_end(
-            status, record, self.problem, self.options, self.method, start, self.watch, reason
-        )
+        told = describe_end(status, record, self.problem, self.options, self.method, start, self.watch, proof)
         lower = self._lower if status is not Status.DIVERGED else None
         if lower is not None and lower.record is not None:
             told += f"; the model of round {lower.record.round} is kept, whose objective is lower"
