@@ -90,8 +90,9 @@ def _sums(u: Array, engine: Any, exact: bool) -> tuple[float, float]:
 def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any, exact: bool) -> Balanced:
     r"""The same for several classes, whose entries sum to zero in every row, too.
 
-    The pool :math:`P_{kc}` is the sum of :math:`u_{ik}` over rows of class c. To move a share of it to the
-    label's entries changes no row's sum: what class k has too much goes to classes that have too little.
+    The pool :math:`P_{kc}` is the sum of :math:`u_{ik}` over rows of class c: a share of it moves to labels,
+    from classes that have too much to others. Where all entries, of W C, move by d in sum, entropies do by at
+    most d log(W C / d): Fannes' inequality, then Jensen's.
     """
     n, classes = len(problem.y), problem.n_outputs
     label, rows = problem.y.astype(np.int64), engine.leaves(n)
@@ -117,20 +118,26 @@ def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any,
         moved = np.outer(more, less / less.sum())
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(moved > 0.0, moved / pool, 0.0)
-        if not ((share >= 0.0) & (share <= 1.0)).all():
-            return Balanced(u, math.inf)
-        cut = float(share.max())
-        for c in range(classes):
-            held[:, label == c] *= 1.0 - share[:, [c]]
-        _leave_to_labels(held, label)
-        pool = pools(held)
-        excess = pool.sum(axis=1)
+        # Of a pool that is too small for it nothing is taken: it costs less to count it as left.
+        if ((share >= 0.0) & (share <= min(1.0, 1024.0 * np.abs(excess).max() / size))).all():
+            cut = float(share.max())
+            for c in range(classes):
+                held[:, label == c] *= 1.0 - share[:, [c]]
+            _leave_to_labels(held, label)
+            pool = pools(held)
+            excess = pool.sum(axis=1)
     k = row_roundings(engine.all_rows(n), exact)
     left = np.abs(excess).max() + gamma(k + classes) * size + own_error
     others = pool + np.diag(np.full(classes, np.inf))
-    # What is left goes through one class with which all others share rows, in both directions.
+    # What is left goes through a class with which all share rows; of tiny pools it costs less than its share.
     hub = float(np.minimum(others.min(axis=1), others.min(axis=0)).max())
-    return Balanced(held.ravel(), eps + left / hub if hub > 0.0 else math.inf, cut)
+    moved = 2.0 * classes * left + 1e-300  # half from others, half to labels
+    if not left < 0.5 * hub:
+        return Balanced(held.ravel(), math.inf)
+    most = moved * (math.log(max(problem.total_weight * classes / moved, 1.0)) + 2.0)
+    if left / hub * size < most:
+        return Balanced(held.ravel(), eps + left / hub, cut)
+    return Balanced(held.ravel(), eps + moved / engine.norm(held), cut, most)
 
 
 def _leave_to_labels(held: Array, label: Array) -> None:

@@ -140,12 +140,7 @@ def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine
 
 
 def dual_of(
-    problem: Problem,
-    value: Value,
-    u: Array | None,
-    engine: Any,
-    exact: bool,
-    near: Balanced | None = None,
+    problem: Problem, value: Value, u: Array | None, engine: Any, exact: bool, near: Balanced | None = None
 ) -> Dual:
     """A dual vector with what the rows say of it."""
     loss, y, shape = problem.loss, problem.y, (problem.n_outputs, len(problem.y))
@@ -219,6 +214,7 @@ def judge(
         if dual.is_gradient and scale == 1.0:
             # f(z) + f*(u) = u z at the gradient itself; a share less of it costs that share of f(z).
             left, rounding = dual.cut * abs(value.loss) + dual.more, dual.eps * abs(value.loss)
+            rounding += dual.eps * dual.norm * dual.z if problem.n_outputs > 1 else 0.0
             return left + rounding + (dual.cut + dual.eps) * dual.norm * off + bend + of_parties, rounding
         u = dual.u if scale == 1.0 else engine.each(np.multiply, dual.u, scale)
         knots = engine.zeros(len(problem.y)) if loss.of_residual else problem.y
@@ -226,7 +222,7 @@ def judge(
         if not math.isfinite(left):
             return math.inf, 0.0
         sizes = abs(left) + 2.0 * abs(value.loss) + 2.0 * dual.norm * dual.z
-        rounding = (k + dual.eps) * sizes + extra + bend
+        rounding = (k + dual.eps) * sizes + extra + bend + dual.more
         apart = engine.norm(engine.each(np.subtract, value.gradient, u).reshape(shape))
         rounding += (apart + jump + dual.eps * dual.norm) * off
         if left < -rounding:

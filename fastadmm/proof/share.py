@@ -101,15 +101,13 @@ def _of_class(
     scale, free = inside(penalty.largest_scale(pull)), inside(penalty.free_scale(pull))
     part = penalty.gap_at(x, scale * q, scale * error) if scale > 0.0 else math.inf
     rounding = part - penalty.gap_at(x, scale * q, 0.0) if exact and math.isfinite(part) else 0.0
-    within = math.inf
+    within = part if bounded is not None else math.inf
     if bounded is not None and scale < 1.0:
         within = penalty.gap_within(x, q, error, *bounded)
         exactly = penalty.gap_within(x, q, 0.0, *bounded) if exact else within
         rounding = within - exactly if math.isfinite(within) else 0.0
     zero, at_free = penalty.gap_at(x, 0.0 * q, 0.0), _at_free(value * (1.0 + small), inner, inner_error, free)
-    within = part if bounded is not None and scale == 1.0 else within
-    told = value, inner, inner_error, weighed, scale, part, zero, free, at_free, within, rounding
-    return Share(*told)
+    return Share(value, inner, inner_error, weighed, scale, part, zero, free, at_free, within, rounding)
 
 
 def _of_ridge(strength: float, x: Array, q: Array, error: Any, lengths: Any) -> Share:
