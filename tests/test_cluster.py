@@ -171,7 +171,7 @@ MOST_SUMS = {
     "groups": 17,
     "box": 23,
     "ball": 40,
-    "kinks and l1": 44,
+    "kinks and l1": 47,
     "classes and l1": 46,
     "classes in balls": 60,
 }

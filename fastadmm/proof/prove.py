@@ -214,7 +214,7 @@ def judge(
         if dual.is_gradient and scale == 1.0:
             # f(z) + f*(u) = u z at the gradient itself; a share less of it costs that share of f(z).
             left, rounding = dual.cut * abs(value.loss) + dual.more, dual.eps * abs(value.loss)
-            rounding += dual.eps * dual.norm * dual.z if problem.n_outputs > 1 else 0.0
+            rounding += dual.eps * dual.norm * dual.z if dual.more > 0.0 and problem.n_outputs > 1 else 0.0
             return left + rounding + (dual.cut + dual.eps) * dual.norm * off + bend + of_parties, rounding
         u = dual.u if scale == 1.0 else engine.each(np.multiply, dual.u, scale)
         knots = engine.zeros(len(problem.y)) if loss.of_residual else problem.y
