@@ -41,7 +41,8 @@ class SolveResult:
     kept : RoundRecord or None
         The round that the returned model is of, where that is not the last one: early stopping.
     proof : Proof or None
-        What is proved of the returned model; None of a private run, or of a problem that is not convex.
+        What is proved of the returned model; None of a private or interrupted run, or of a problem that is
+        not convex.
     """
 
     weights: list[np.ndarray]
@@ -140,7 +141,8 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
         weights, intercept, record = kept
         if status in (Status.CONVERGED, Status.STATIONARY) and record.round != history[-1].round:
             status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
-    proof, told = solver.proof_of(weights, intercept, kept is not None), None if kept is None else kept[2]
+    told, open_end = None if kept is None else kept[2], status is Status.INTERRUPTED
+    proof = None if open_end else solver.proof_of(weights, intercept, kept is not None)
     if proof is not None and status in _UNPROVED and (told is None or told.validation is None):
         if proof.claim is Claim.CONTRADICTION:
             status = Status.CONTRADICTION
