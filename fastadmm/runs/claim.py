@@ -22,7 +22,7 @@ from fastadmm.files.seal import seal_of
 from fastadmm.privacy.published import is_private
 from fastadmm.proof.claim import Proof
 from fastadmm.runs.provenance import model_digest
-from fastadmm.settings.keys import OBJECTIVE
+from fastadmm.settings.keys import OBJECTIVE, PATHS
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.model import Model, SharedPart, open_model, open_shared_part
 
@@ -70,7 +70,8 @@ def settings_digest(settings: Mapping[str, Any], lam: float) -> str:
     """
     default = RunConfig("")
     usual = default.to_toml()
-    found = {key: settings[key] for key in OBJECTIVE if key in settings and settings[key] != usual.get(key)}
+    told = [key for key in OBJECTIVE if key in settings and key not in PATHS]  # another path, the same data
+    found = {key: settings[key] for key in told if settings[key] != usual.get(key)}
     held_out = settings.get("validation")
     if isinstance(held_out, float):  # these rows have no weight
         found |= {"validation": held_out, "seed": settings.get("seed", default.seed)}
