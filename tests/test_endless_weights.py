@@ -228,6 +228,21 @@ def test_columns_too_large_for_their_lambda(regularizer: str) -> None:
     assert result.objective <= (left @ left / 120 + 1e-6 * 3 * np.abs(best).sum()) * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("regularizer", ["none", "l1"])
+@pytest.mark.parametrize(
+    ("constraint", "q"), [("box:-5,inf", -2.0), ("box:-inf,5", 2.0), ("nonnegative", -2.0)]
+)
+def test_a_gap_among_bounded_models_covers_the_end_of_an_open_box(
+    regularizer: str, constraint: str, q: float
+) -> None:
+    penalty = PartyPenalty(get_regularizer(regularizer).of_party(0, 1, "a"), get_constraint(constraint), 0.4)
+    x, pull, one = np.array([1.0]), np.array([q]), np.array([1.0])
+    low, high = penalty.constraint.bounds
+    models = np.linspace(max(low, -100.0), min(high, 100.0), 1001)[:, None]
+    most = max(float(pull @ other) - penalty.value(other) for other in models)
+    assert penalty.gap_within(x, pull, 0.0, one, 100.0) >= penalty.value(x) + most - q - 1e-9
+
+
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("constraint", ["nonnegative", "all"])
 def test_excess_of_a_norm_bounds_what_it_leaves(regularizer: str, constraint: str) -> None:

@@ -364,7 +364,7 @@ class PartyPenalty:
     def gap_within(self, x: Array, q: Array, error: Any, deviations: Array, reach: float) -> float:
         r"""As :meth:`gap_at` of a homogeneous h, among weights with :math:`|x_j| s_j \le R`.
 
-        Infinite where x itself is none of these.
+        Infinite where x itself is none of these, and of any other h.
 
         Parameters
         ----------
@@ -376,7 +376,11 @@ class PartyPenalty:
             R.
         """
         moves, pull = deviations > 0.0, self.pushed(q, error)
-        if (np.abs(x) * deviations > reach).any() or (~moves & (np.abs(pull) > 0.0)).any():
+        if (
+            not self.homogeneous
+            or (np.abs(x) * deviations > reach).any()
+            or (~moves & (np.abs(pull) > 0.0)).any()
+        ):
             return math.inf
         most = self.excess(np.where(moves, pull, 0.0), np.where(moves, deviations, 1.0)) * reach
         total = (self.value(x) + most) * (1.0 + (len(x) + 20) * 2.0**-52) - float(q @ x)
