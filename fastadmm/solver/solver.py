@@ -339,7 +339,8 @@ class Solver(Run):
         inner = self._inner(weights, intercept)
         asked = self.options.gap, self.options.gap_absolute
         with self.engine.limited():
-            duals: list[np.ndarray | None] = [*[None] * smooth, *known]
+            # What rounds claim rests on the vector that they keep, if they keep one.
+            duals: list[np.ndarray | None] = [*known, *[None] * smooth]
             proof = prove(self.problem, weights, inner, duals, self.engine, *asked)
             if proof.settled or not self.options.gap > 0.0:
                 return proof

@@ -842,7 +842,8 @@ class SubspaceMethod(Method):
         stationarity = sum(squared)
         bound = self._lower_bound(start, total, regulariser, stationarity / (2.0 * scale))
         corrected = after + coordinator.correction.objective, bound + coordinator.correction.bound
-        if coordinator.rounded is not None or coordinator.few_rows is not None:
+        others = coordinator.rounded is not None or coordinator.few_rows is not None
+        if others or self.witness is not None or not start.dual_feasible:
             # The loss's gradient at the weights may prove less than this one.
             self.raise_bound(corrected[1], start.gradient)
         lyapunov = stationarity / (1.0 + scale) ** 2
