@@ -124,19 +124,19 @@ def least_loss(problem: Problem, engine: Any) -> float:
 
 def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine: Any, exact: bool) -> Value:
     """The loss at a model, all of whose columns are at hand."""
-    total, sizes = np.empty(0), 0.0
-    for block, x in zip(problem.blocks, weights, strict=True):
+    sizes, total, own = 0.0, engine.vector(problem.message_size), engine.vector(problem.message_size)
+    for m, (block, x) in enumerate(zip(problem.blocks, weights, strict=True)):
+        into = own if m else total
         if exact:
             parts = [block.compensated_product(np.ascontiguousarray(c), engine) for c in np.atleast_2d(x.T)]
-            own = np.concatenate(parts)
+            into[:] = np.concatenate(parts)
             sizes += math.hypot(*map(engine.norm, parts))
         elif x.ndim == 1:
-            own = block.product(x, engine)
+            block.product_into(x, into, engine)
         else:
-            own = block.matrix_product(x.T.copy(), engine).ravel()
-        total = engine.each(np.add, total, own, out=total) if len(total) else own
-    value = value_at(problem, total, intercept, engine)
-    return value._replace(sizes=sizes) if exact else value
+            into[:] = block.matrix_product(x.T.copy(), engine).ravel()
+        total = engine.plus(total, own, out=total) if m else total
+    return value_at(problem, total, intercept, engine)._replace(sizes=sizes)
 
 
 def dual_of(
