@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -241,6 +242,24 @@ def test_a_gap_among_bounded_models_covers_the_end_of_an_open_box(
     models = np.linspace(max(low, -100.0), min(high, 100.0), 1001)[:, None]
     most = max(float(pull @ other) - penalty.value(other) for other in models)
     assert penalty.gap_within(x, pull, 0.0, one, 100.0) >= penalty.value(x) + most - q - 1e-9
+
+
+_SETS = ("all", "nonnegative", "box:-5,inf", "box:-inf,5", "box:-inf,0", "box:-1,2")
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "constraint"),
+    [(norm, at) for norm in ("l1", "elastic_net") for at in _SETS]
+    + [("group_lasso", "all"), ("group_lasso", "nonnegative")],  # norms of groups go with no box
+)
+def test_at_the_free_scale_no_vector_near_q_costs_anything(regularizer: str, constraint: str) -> None:
+    of_party = get_regularizer(regularizer).of_party(0, 2, "a")
+    penalty, corners = PartyPenalty(of_party, get_constraint(constraint), 0.4), np.array([-1.0, 0.0, 1.0])
+    for q in itertools.product((-0.5, -0.1, 0.0, 0.1, 2.0), repeat=2):
+        for error in (0.0, 0.3, np.array([0.0, 5.0])):
+            scale = penalty.free_scale(np.array(q), error)
+            near = [np.array(q) + error * np.array(part) for part in itertools.product(corners, repeat=2)]
+            assert max(penalty.conjugate(scale * (1.0 - 1e-12) * other) for other in near) <= 1e-12
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])

@@ -258,8 +258,8 @@ class PartyPenalty:
             return 1.0 if self._pulls_inwards(q) else 0.0
         return self._scale_within(self._unbounded(q))
 
-    def free_scale(self, q: Array) -> float:
-        r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is zero; q of shape (d,).
+    def free_scale(self, q: Array, error: Any = 0.0) -> float:
+        r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q')` is zero, of all q' near q.
 
         0 without :math:`\Omega`, and where the set leaves zero out. Where a set or a square makes
         :math:`h^*` finite everywhere, it may prove more than :math:`\alpha = 1`: what q has beyond
@@ -268,11 +268,14 @@ class PartyPenalty:
         Parameters
         ----------
         q : ndarray of shape (d,)
+        error : ndarray of shape (d,) or float
+            How far q' can be from it: not negative.
         """
         low, high = self.constraint.bounds
         if self.coefficients[0] == 0.0 or not low <= 0.0 <= high:
             return 0.0
-        return self._scale_within(np.where((q > 0.0) & (high > 0.0) | (q < 0.0) & (low < 0.0), q, 0.0))
+        pulls = (q + error > 0.0) & (high > 0.0) | (q - error < 0.0) & (low < 0.0)
+        return self._scale_within(np.where(pulls, np.abs(q) + error, 0.0))
 
     def _scale_within(self, q: Array) -> float:
         r"""Largest :math:`\alpha \le 1` whose :math:`\alpha q` has a dual norm of at most :math:`\kappa'`."""

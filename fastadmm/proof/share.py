@@ -97,8 +97,8 @@ def _of_class(
     size, value, inner, small = np.abs(x), penalty.value(x), float(q @ x), gamma(len(x) + 20)
     inner_error = float((error * size).sum()) + small * float(np.abs(q) @ size)
     weighed = float((lengths * size).sum()) * (1.0 + small)
-    pull, far = penalty.pushed(q, error), np.copysign(np.abs(q) + error, q)  # both ends of an open box count
-    scale, free = inside(penalty.largest_scale(pull)), inside(penalty.free_scale(far))
+    scale = inside(penalty.largest_scale(penalty.pushed(q, error)))
+    free = inside(penalty.free_scale(q, error))
     part = penalty.gap_at(x, scale * q, scale * error) if scale > 0.0 else math.inf
     rounding = part - penalty.gap_at(x, scale * q, 0.0) if exact and math.isfinite(part) else 0.0
     within = part if bounded is not None else math.inf
