@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,11 +132,12 @@ def problem_and_model(loss: str = "logistic", **given: object) -> tuple:
 def test_a_pass_that_read_something_else_is_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, result = problem_and_model()
     block = type(problem.blocks[1])
-    honest = block.product
-    other = problem.blocks[1]
-    monkeypatch.setattr(
-        block, "product", lambda self, x, engine: honest(self, 1.001 * x if self is other else x, engine)
-    )
+    honest, other = block.product_into, problem.blocks[1]
+
+    def planted(self: Any, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
+        honest(self, 1.001 * x if self is other else x, out, engine)
+
+    monkeypatch.setattr(block, "product_into", planted)
     with Engine(1) as engine:
         proof = prove(problem, result.weights, result.intercept, [None], engine, 1e-6)
     assert proof.claim is Claim.CONTRADICTION
@@ -146,8 +148,13 @@ def test_a_contradiction_ends_a_run_and_claims_nothing(monkeypatch: pytest.Monke
     problem, _ = problem_and_model()
     solver = Solver(problem, SolverOptions(n_threads=1))
     block = type(problem.blocks[1])
-    honest = block.product
-    monkeypatch.setattr(block, "product", lambda self, x, engine: honest(self, x, engine).astype("f4") + 0.0)
+    honest = block.product_into
+
+    def planted(self: Any, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
+        honest(self, x, out, engine)
+        out[:] = out.astype("f4")
+
+    monkeypatch.setattr(block, "product_into", planted)
     from fastadmm.solver.loop import run_rounds
 
     with solver.engine:

@@ -15,6 +15,7 @@ from fastadmm.coordinator.subspace.whole_span import limit_of_ascent
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import Problem
+from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
@@ -70,6 +71,18 @@ def test_a_round_finds_and_proves_the_optimum(
     x, best = np.concatenate(found.weights), np.concatenate(exact.weights)
     # Strong convexity: half lambda times the squared distance is at most what is above the optimum.
     assert 0.5 * given.lam * float((x - best) @ (x - best)) <= 4e-7 * exact.objective
+
+
+def test_the_dual_vector_that_ended_the_passes_proves_the_model() -> None:
+    rng = np.random.default_rng(7)
+    blocks = [sp.random_array((400, 1500), density=0.01, rng=rng, format="csr") for _ in range(3)]
+    z = sum(block @ rng.normal(size=1500) for block in blocks) + rng.normal(size=400)
+    solver = Solver(make_problem(blocks, (z > 0) * 1.0, lam=1e-4), SolverOptions(gap=1e-6))
+    found = run_rounds(solver)
+    assert found.certified
+    assert len(found.history) == 1
+    solver.method.witness = None  # the gradient at these weights leaves a larger gap
+    assert solver.prove(found.weights, found.intercept).gap > 1e-6 > found.gap
 
 
 def test_a_pass_is_that_of_single_rows() -> None:
