@@ -11,7 +11,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.deviations import column_deviations
 from fastadmm.problem.problem import Problem
 
-__all__ = ["DEVIATIONS", "reach_of"]
+__all__ = ["DEVIATIONS", "bounded_models", "deviations_of", "reach_of", "reach_where_endless"]
 
 #: What a column contributes at most, in deviations of the predictor.
 DEVIATIONS = 1000.0
