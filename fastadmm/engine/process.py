@@ -22,7 +22,7 @@ class BlasLimit:
         self._lock = threading.Lock()
         self._holders: dict[object, int] = {}  # with their threads
         self._libraries: list[Any] | None = None
-        self._before: list[int] | None = None  # their threads, while they are held
+        self._before: list[tuple[Any, int]] | None = None  # while they are held, whose threads are to come back
 
     def acquire(self, holder: object) -> None:
         """Set the limit, if this is the first to need it."""
@@ -35,8 +35,14 @@ class BlasLimit:
 
                     self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
                 # One by one: threadpoolctl's own limit looks up names and versions, every time.
-                self._before = [library.num_threads for library in self._libraries]
-                self._set([1] * len(self._libraries))
+                counts = [(library, library.num_threads) for library in self._libraries]
+                self._before = [(library, number) for library, number in counts if number != 1]
+                self._set([(library, 1) for library, _ in self._before])
+
+    def is_held_here(self) -> bool:
+        """Whether this thread holds the limit."""
+        with self._lock:
+            return threading.get_ident() in self._holders.values()
 
     def release(self, holder: object) -> None:
         """Restore what was before, if this is the last to need it; also in the middle of an interrupt."""
@@ -53,9 +59,9 @@ class BlasLimit:
                 self._set(self._before)
                 self._before = None
 
-    def _set(self, threads: list[Any]) -> None:
+    def _set(self, threads: list[tuple[Any, int]]) -> None:
         """Set each number: since threadpoolctl 3.8, OpenBLAS listens to one thread until that lets go."""
-        for library, number in zip(self._libraries or (), threads):
+        for library, number in threads:
             let_go = getattr(library, "clear_controlling_thread", None)
             if let_go is not None:
                 let_go(force=True)
@@ -78,11 +84,17 @@ BLAS = BlasLimit()
 
 
 class OneBlasThread:
-    """Holds BLAS to one thread, and NumPy's warnings back, in a ``with`` statement: a round has several."""
+    """Holds BLAS to one thread, and NumPy's warnings back, in a ``with`` statement.
+
+    A round has several: within another of the same thread there is nothing to do.
+    """
 
     __slots__ = ("_errors",)
 
     def __enter__(self) -> None:
+        self._errors = None
+        if BLAS.is_held_here():
+            return
         try:
             BLAS.acquire(self)
             self._errors = np.errstate(**QUIET)
@@ -92,6 +104,8 @@ class OneBlasThread:
             raise
 
     def __exit__(self, *exc: Any) -> None:
+        if self._errors is None:
+            return
         try:
             self._errors.__exit__(*exc)
         finally:
