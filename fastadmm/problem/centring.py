@@ -112,6 +112,10 @@ def centring_of(problem: Problem, engine: Engine) -> Centring | None:
 
 def _seem_far(block: DenseBlock, engine: Engine) -> tuple[Array, Array] | None:
     """Which columns may be far, and a value of each, both of shape (d,), by the first rows of every leaf."""
+    if block.in_memory and not engine.shares_rows and block.shape[0] > 1:
+        first, second = block.matrix[:2]
+        if not (np.abs(first) > _RANGES * np.abs(second - first)).any():
+            return None  # more rows have no smaller range
     leaves = engine.leaves(block.shape[0])
     firsts = [(start, min(start + _ROWS, stop)) for start, stop in leaves]
     if block.in_memory and len(leaves) == 1:
