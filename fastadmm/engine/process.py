@@ -22,7 +22,7 @@ class BlasLimit:
         self._lock = threading.Lock()
         self._holders: dict[object, int] = {}  # with their threads
         self._libraries: list[Any] | None = None
-        self._before: list[tuple[Any, int]] | None = None  # while they are held, whose threads are to come back
+        self._before: list[tuple[Any, int]] | None = None  # whose threads come back
 
     def acquire(self, holder: object) -> None:
         """Set the limit, if this is the first to need it."""
