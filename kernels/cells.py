@@ -21,7 +21,7 @@ def split_cells(text, separator, starts, stops, lines):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : ndarray of uint8, shape (n_bytes,)
     separator : int
         Code of the character between cells.
     starts, stops : ndarray of int32
@@ -117,10 +117,10 @@ def parse_numbers(text, starts, stops, powers, bits, found):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : ndarray of uint8, shape (n_bytes,)
     starts, stops : ndarray of int32
         ``(k,)`` cells.
-    powers : ndarray of uint64
+    powers : ndarray of uint64, shape (651, 2)
         Of :func:`fastadmm.kernels.decimals.powers_of_five`.
     bits : ndarray of uint64
         ``(k,)``, written: bits of float64, NaN where a cell is missing.
@@ -158,13 +158,13 @@ def parse_table(text, separator, places, powers, bits, labels, starts, stops):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : ndarray of uint8, shape (n_bytes,)
         Complete lines, also the last.
     separator : int
         Code of the character between cells.
-    places : ndarray of int64
+    places : ndarray of int64, shape (columns of the text,)
         By column of the text: which feature it is; -1: the label; -2: left out.
-    powers : ndarray of uint64
+    powers : ndarray of uint64, shape (651, 2)
         Of :func:`fastadmm.kernels.decimals.powers_of_five`.
     bits : ndarray of uint64
         ``(k, d)``, written: bits of float64.
@@ -235,7 +235,7 @@ def parse_whole_numbers(text, starts, stops, numbers):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : ndarray of uint8, shape (n_bytes,)
     starts, stops : ndarray of int32
         ``(k,)`` cells.
     numbers : ndarray of int64
@@ -269,10 +269,10 @@ def code_words(text, starts, stops, table, codes, first):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : ndarray of uint8, shape (n_bytes,)
     starts, stops : ndarray of int32
         ``(k,)`` cells.
-    table : ndarray of int32
+    table : ndarray of int32, shape (size,)
         More than k entries, a power of two of them, all -1; used up.
     codes : ndarray of int32
         ``(k,)``, written: number of each cell's text.
@@ -327,13 +327,13 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
 
     Parameters
     ----------
-    text : ndarray of uint8
+    text : ndarray of uint8, shape (n_bytes,)
         Complete lines, also the last.
     shift : int
         The first index: 0 or 1.
     limit : int
         Largest index that is allowed, counted from 0.
-    powers : ndarray of uint64
+    powers : ndarray of uint64, shape (651, 2)
         Of :func:`fastadmm.kernels.decimals.powers_of_five`.
     labels : ndarray of uint64
         ``(k,)``, written: bits of float64.

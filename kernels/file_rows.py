@@ -81,7 +81,7 @@ def read_range(descriptor, offsets, chunk_rows, row_bytes, start, stop, out):
         Rows of a chunk; bytes of a row.
     start, stop : int
         Row range.
-    out : ndarray
+    out : ndarray of shape (rows, ...)
         Contiguous, of at least as many bytes.
 
     Returns

@@ -58,11 +58,11 @@ def discrete_laplace(words, scale, out, start):
 
     Parameters
     ----------
-    words : ndarray of uint64
+    words : ndarray of uint64, shape (n_words,)
         Independent uniform words; a position is never used twice.
     scale : int
         t, from 1 to ``2**60``.
-    out : ndarray of int64
+    out : ndarray of int64, shape (n,)
         Receives the samples.
     start : int
         First entry to fill.

@@ -129,7 +129,7 @@ def ascend_rows(prox, extra, rows, squares, labels, scale, lead, seed, order, u,
         Square of the intercept's column; 0 without one.
     seed : int
         Of the order.
-    order : ndarray of int64
+    order : ndarray of int64, shape (at most N,)
         The rows to be visited, in groups of neighbours.
     u, x : ndarray of shape (N,), (d,)
         Dual vector and weights; changed.

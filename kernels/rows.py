@@ -106,7 +106,7 @@ def keep_rows(room, address, bounds, *arguments):
 
     Parameters
     ----------
-    room : ndarray of int64
+    room : ndarray of int64, shape (any,)
         Written to: what the piece function is told. All arrays have to live until the job is done. Where it
         is too small for that, the address is 0.
     address, bounds, *arguments

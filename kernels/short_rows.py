@@ -23,7 +23,7 @@ def short_product(indptr, rows, longer, indices, data, x, out, start, stop):
     indptr : ndarray of int64, shape (N + 1,)
     rows : ndarray of unsigned int, shape (nnz,)
         Of each entry; ascending.
-    longer : ndarray of int64
+    longer : ndarray of int64, shape (n_longer,)
         Rows of more than two entries, ascending.
     indices : ndarray of unsigned int, shape (nnz,)
     data : ndarray of float, shape (nnz,)

@@ -17,7 +17,7 @@ def shuffle(numbers, count, state):
 
     Parameters
     ----------
-    numbers : ndarray of int64
+    numbers : ndarray of int64, shape (n,)
     count : int
     state : uint64
         Of the generator.

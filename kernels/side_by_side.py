@@ -26,8 +26,8 @@ def append_csr(indptr, indices, data, first, places, out_indices, out_data, star
         Column of the whole that is this matrix's first.
     places : ndarray of int64, shape (N,)
         Where each row's next entry goes; moved on.
-    out_indices : ndarray of unsigned int
-    out_data : ndarray
+    out_indices : ndarray of unsigned int, shape (nnz of the result,)
+    out_data : ndarray of shape (nnz of the result,)
     start, stop : int
         Row range.
     """
@@ -60,8 +60,8 @@ def copy_rows(indptr, indices, data, numbers, starts, out_indices, out_data, sta
         Rows that are wanted.
     starts : ndarray of int64, shape (n + 1,)
         Where the entries of each begin.
-    out_indices : ndarray of unsigned int
-    out_data : ndarray
+    out_indices : ndarray of unsigned int, shape (nnz of the result,)
+    out_data : ndarray of shape (nnz of the result,)
     start, stop : int
         Range of those that are wanted.
     """

@@ -54,8 +54,8 @@ def append_some(
     data : ndarray of shape (nnz,)
     ends : ndarray of int64, shape (N,)
         Where each row's next entry goes; moved on.
-    out_indices : ndarray of unsigned int
-    out_data : ndarray
+    out_indices : ndarray of unsigned int, shape (nnz of the result,)
+    out_data : ndarray of shape (nnz of the result,)
     """
     begin, found = indptr[start], 0
     for i in range(start, stop):

@@ -210,8 +210,8 @@ def row_product(data, indices, x, begin, end, readable):
 
     Parameters
     ----------
-    data : ndarray of float64, or None
-    indices : ndarray of unsigned int
+    data : ndarray of float64, shape (nnz,), or None
+    indices : ndarray of unsigned int, shape (nnz,)
     x : ndarray of shape (d,)
     begin, end : uint64
         The row's entries.

@@ -147,7 +147,7 @@ def products_by_class(rows, classes, v, out, start, stop):
 
     Parameters
     ----------
-    rows, v : ndarray
+    rows, v : ndarray of shape (K, N), (C, N)
     classes : ndarray of int64, shape (K,)
         Which row of v each is multiplied with.
     out : ndarray of shape (K,)
@@ -166,7 +166,7 @@ def combine_by_class(c, rows, classes, out, start, stop):
     Parameters
     ----------
     c : ndarray of shape (K,)
-    rows : ndarray
+    rows : ndarray of shape (K, N)
     classes : ndarray of int64, shape (K,)
         Which row of ``out`` each is added to.
     out : ndarray of shape (C, N)

@@ -22,7 +22,7 @@ def row_of_each(begin, stride, first_row, out, start, stop):
     stride : int
         Rows of a window.
     first_row : int
-    out : ndarray of int64
+    out : ndarray of int64, shape (n_windows,)
     start, stop : int
         Range of ``out``.
     """

@@ -1,4 +1,4 @@
-"""Every module and every public name is documented, arguments included."""
+"""What documentation is asked for: exported names and kernels whole, commands with help, else a sentence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pkgutil
 import re
 
 import fastadmm
+
+SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n---|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def modules():
@@ -23,14 +25,33 @@ def public_members(names):
         module = importlib.import_module(name)
         for member_name in getattr(module, "__all__", ()):
             member = unwrapped(getattr(module, member_name))
-            if not callable(member) or getattr(member, "__module__", None) != name:
-                continue
-            yield f"{name}.{member_name}", member
-            if inspect.isclass(member):
-                for attribute, value in vars(member).items():
-                    function = unwrapped(getattr(value, "__func__", getattr(value, "fget", value)))
-                    if not attribute.startswith("_") and inspect.isfunction(function):
-                        yield f"{name}.{member_name}.{attribute}", getattr(member, attribute)
+            if callable(member) and getattr(member, "__module__", None) == name:
+                yield from with_methods(f"{name}.{member_name}", member)
+
+
+def exported():
+    """What ``fastadmm`` exports, with the public methods, those of its own base classes included."""
+    for name in fastadmm.__all__:
+        member = getattr(fastadmm, name)
+        for base in member.__mro__ if inspect.isclass(member) else [member]:
+            if base.__module__.startswith("fastadmm"):
+                found = with_methods(f"fastadmm.{name}", base)
+                yield from found if base is member else list(found)[1:]  # a base's arguments are the class's
+
+
+def kernels():
+    """Every public kernel."""
+    names = [name for name in modules() if name.startswith("fastadmm.kernels.")]
+    return public_members(names)
+
+
+def with_methods(name, member):
+    yield name, member
+    if inspect.isclass(member):
+        for attribute, value in vars(member).items():
+            function = unwrapped(getattr(value, "__func__", getattr(value, "fget", value)))
+            if not attribute.startswith("_") and inspect.isfunction(function):
+                yield f"{name}.{attribute}", getattr(member, attribute)
 
 
 def unwrapped(member):
@@ -38,7 +59,7 @@ def unwrapped(member):
     return getattr(member, "py_func", member)
 
 
-def test_modules_their_public_names_and_their_arguments_are_documented():
+def test_modules_and_their_public_names_say_what_they_are():
     """Every fault at once: one test per module costs more than looking at it."""
     names = list(modules())
     faults = [
@@ -46,10 +67,41 @@ def test_modules_their_public_names_and_their_arguments_are_documented():
         for name in names
         if not (importlib.import_module(name).__doc__ or "").strip()
     ]
+    faults += [fault for name, member in public_members(names) for fault in faults_of_text(name, member)]
+    assert not faults, "\n".join(faults)
+
+
+def test_exported_names_and_kernels_document_their_arguments():
+    faults = [
+        fault for name, member in (*exported(), *kernels()) for fault in faults_of_arguments(name, member)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_the_arrays_of_kernels_have_shapes():
+    faults = [fault for name, member in kernels() for fault in faults_of_shapes(name, member)]
+    assert not faults, "\n".join(faults)
+
+
+def test_commands_and_their_options_have_help():
+    import typer
+    from fastadmm.cli.app import _command
+
+    def commands(command, name):
+        yield name, command
+        for sub, child in getattr(command, "commands", {}).items():
+            yield from commands(child, f"{name} {sub}")
+
+    top = _command()
+    assert isinstance(typer.Context(top), typer.Context)
+    found = list(commands(top, "fastadmm"))
+    assert len(found) > 40
+    faults = [name for name, command in found if not (command.help or "").strip()]
     faults += [
-        fault
-        for name, member in public_members(names)
-        for fault in (*faults_of_text(name, member), *faults_of_arguments(name, member))
+        f"{name}: {parameter.name}"
+        for name, command in found
+        for parameter in command.params
+        if not (getattr(parameter, "help", None) or "").strip()
     ]
     assert not faults, "\n".join(faults)
 
@@ -66,12 +118,23 @@ def test_faults_are_found():
         other : int
         """
 
+    def shapeless(first, second):
+        """Do something.
+
+        Parameters
+        ----------
+        first : ndarray
+        second : ndarray of shape (N,)
+        """
+
     def silent(first): ...
 
     assert list(faults_of_arguments("bad", bad))
     assert len(list(faults_of_arguments("worse", worse))) == 2
+    assert list(faults_of_shapes("shapeless", shapeless)) == ["shapeless: no shape of first"]
     assert list(faults_of_text("silent", silent))
     assert sum(1 for _ in public_members(modules())) > 1000
+    assert sum(1 for _ in exported()) > 30
 
 
 def faults_of_text(name, member):
@@ -80,6 +143,16 @@ def faults_of_text(name, member):
         yield f"{name} has no docstring"
     elif not text.splitlines()[0].strip():
         yield f"{name}: the first line is empty"
+
+
+def faults_of_shapes(name, member):
+    """Arrays of a Parameters section whose shape is not told there."""
+    section = SECTION.search(inspect.getdoc(member) or "")
+    entries = re.split(r"^(?=\w)", section.group(1), flags=re.MULTILINE) if section else []
+    for entry in entries:
+        names, _, kind = entry.partition(" : ")
+        if re.match(r"ndarray|array", kind) and not re.search(r"shape|as (of|in)|\(.*,", kind, re.IGNORECASE):
+            yield f"{name}: no shape of {names}"
 
 
 def faults_of_arguments(name, member):
@@ -99,7 +172,7 @@ def faults_of_arguments(name, member):
         and not argument.startswith("_")
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n---|\Z)", text, re.DOTALL | re.MULTILINE)
+    section = SECTION.search(text)
     if section:
         lines = re.findall(r"^(\w[\w, *]*?)(?: ?:.*)?$", section.group(1), re.MULTILINE)
         listed = {word.strip("* ") for line in lines for word in line.split(",")}
