@@ -8,8 +8,11 @@ above it in the table. Every import counts: those inside functions and those for
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +20,20 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: Rooms whose numeric constants are counted: what decides how a model is found.
+SOLVING = {
+    "kernels",
+    "engine",
+    "blocks",
+    "problem",
+    "proof",
+    "conversation",
+    "parties",
+    "coordinator",
+    "solver",
+}
+
 PLAN = ROOT / "docs" / "architecture.md"
 
 LINES, PARAMETERS = 80, 12
@@ -186,9 +203,88 @@ class House:
             if (asked := {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)} & makers)
         ]
 
+    def constants(self) -> list[str]:
+        """Numbers with a name in capitals, in the rooms that find a model."""
+        return [
+            f"{module.name}:{name}"
+            for module in self.modules.values()
+            if module.room in SOLVING
+            for name in _constants(module.tree)
+        ]
+
+    def counts(self, root: Path = ROOT) -> dict[str, int]:
+        """What has a mark in ``[tool.house]`` of ``pyproject.toml``, as it is."""
+        functions = list(self.functions())
+        return {
+            "lines": sum(module.text.count("\n") for module in self.modules.values()),
+            "code_lines": sum(code_lines(module.text) for module in self.modules.values()),
+            "modules": len(self.modules),
+            "long_functions": sum(lines > LINES for _, lines, _ in functions),
+            "wide_functions": sum(parameters > PARAMETERS for _, _, parameters in functions),
+            "constants": len(self.constants()),
+            "two_way_pairs": len(self.pairs()),
+            "words": sum(
+                len(path.read_text(encoding="utf-8").split()) for path in (root / "docs").glob("*.md")
+            ),
+            "test_lines": sum(
+                path.read_text(encoding="utf-8").count("\n") for path in (root / "tests").rglob("*.py")
+            ),
+        }
+
     def naming(self, word: str) -> list[str]:
         """Modules whose source has a word."""
         return [m.name for m in self.modules.values() if re.search(rf"\b{word}\b", m.text)]
+
+
+def _constants(tree: ast.Module) -> Iterator[str]:
+    """Names in capitals that a module gives to numbers."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            names = target.elts if several else [target]
+            values = node.value.elts if several else [node.value]
+            for name, value in zip(names, values):
+                if isinstance(name, ast.Name) and name.id.isupper() and _is_number(value):
+                    yield name.id
+
+
+def _is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_number(node.left) and _is_number(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(node.operand)
+    if isinstance(node, ast.Call):  # np.uint64(1)
+        return len(node.args) == 1 and ast.unparse(node.func).startswith("np.") and _is_number(node.args[0])
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold more than comments and strings that stand alone."""
+    quiet = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    }
+    lines: set[int] = set()
+    statement: list[tokenize.TokenInfo] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in quiet:
+            statement.append(token)
+        elif token.type == tokenize.NEWLINE:
+            if not all(one.type == tokenize.STRING for one in statement):
+                lines.update(n for one in statement for n in range(one.start[0], one.end[0] + 1))
+            statement = []
+    return len(lines)
+
+
+def marks(root: Path = ROOT) -> dict[str, int]:
+    """The counts that the house must not exceed; they may only fall."""
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["house"]
 
 
 def _functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -267,7 +363,7 @@ def main() -> int:
         "imports against the order of the rooms": house.against_the_order(plan()),
         "questions for the type of a solver or method": house.questions_of_type(),
     }
-    lines = {name: module.text.count("\n") for name, module in house.modules.items()}
+    lines, counts = {name: module.text.count("\n") for name, module in house.modules.items()}, house.counts()
     print(f"{len(house.rooms())} rooms, {len(lines)} modules, {sum(lines.values())} lines")
     for what, found in none.items():
         print(f"{what}: {len(found) or 'none'}", *found, sep="\n    ")
@@ -280,9 +376,21 @@ def main() -> int:
         found = pieces((ROOT / "tests" / f"{module}.py").read_text(encoding="utf-8"), test)
         print(f"{what} more is {len(found)}: {', '.join(found)} (tests/{module}.py::{test})")
     print(f"modules that name RunConfig: {len(house.naming('RunConfig'))}")
+    above = 0
+    for what, most in marks().items():
+        number = counts[what]
+        word = (
+            "ABOVE ITS MARK"
+            if number > most
+            else f"lower the mark to {number}"
+            if number < most
+            else "at its mark"
+        )
+        print(f"{what}: {number} of at most {most}, {word}")
+        above += number > most
     largest = sorted(lines, key=lambda name: -lines[name])[:5]
     print("largest modules:", ", ".join(f"{name} {lines[name]}" for name in largest))
-    return int(any(none.values()))
+    return int(any(none.values()) or above > 0)
 
 
 if __name__ == "__main__":

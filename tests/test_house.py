@@ -8,7 +8,20 @@ import re
 
 import pytest
 
-from house import ADDITIONS, LINES, LONG, PARAMETERS, PLAN, ROOT, House, pieces, plan, strong_components
+from house import (
+    ADDITIONS,
+    LINES,
+    LONG,
+    PARAMETERS,
+    PLAN,
+    ROOT,
+    House,
+    code_lines,
+    marks,
+    pieces,
+    plan,
+    strong_components,
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +64,13 @@ def test_functions_within_limits_or_known(house: House) -> None:
     assert not grown, "a function that is too long already has grown"
 
 
+def test_no_count_is_above_its_mark(house: House) -> None:
+    counts, most = house.counts(), marks()
+    assert counts.keys() == most.keys()
+    above = {what: (number, most[what]) for what, number in counts.items() if number > most[what]}
+    assert not above, "marks of [tool.house] only fall: make it smaller"
+
+
 def test_nobody_asks_for_the_type_of_a_solver_or_method(house: House) -> None:
     assert not house.questions_of_type()
 
@@ -82,6 +102,11 @@ def test_the_counting_itself(tmp_path, house: House) -> None:
     assert small.against_the_order(["low", "high"]) == ["fastadmm.low.a imports fastadmm.high.b"]
     assert small.questions_of_type() == ["fastadmm.high.b:5 isinstance of One"]
     assert sorted(map(sorted, strong_components({"a": {"b"}, "b": {"a"}, "c": {"a"}}))) == [["a", "b"], ["c"]]
+    assert code_lines('"""One.\n\nTwo."""\n\n# three\nx = (\n    1\n)  # four\n') == 3
+    (tmp_path / "kernels" / "k.py").write_text(
+        "_A, B = 1, -2.0\nC: int = 2**3\nD = 'x'\ne = 5\nF = np.uint64(7)\n"
+    )
+    assert [name.partition(":")[2] for name in House(tmp_path).constants()] == ["_A", "B", "C", "F"]
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
     toys = "class A: ...\nTOY = 'a: Setting()'\ndef test_a(monkeypatch): monkeypatch.setitem({}, A(), TOY)"
     assert pieces(toys, "test_a") == ["class", "declaration", "entry"]
