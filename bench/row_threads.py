@@ -1,4 +1,4 @@
-"""Measure what threads gain, alone and beside others, and write the block in ``docs/architecture.md``.
+"""Measure what threads gain, alone and beside others, and write the block in ``docs/scaling.md``.
 
     python bench/row_threads.py [--write]
 
@@ -36,7 +36,7 @@ import numpy as np
 from page import replace_block
 
 MEASURED = Path(__file__).with_suffix(".json")
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
 MARK = "row-threads"
 
 ROWS = (2_000, 32_561, 500_000)
