@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -39,8 +40,7 @@ Progress = Callable[[str, int, int], None]
 
 _DIGEST_BYTES = 16
 
-#: Share of rows that a public file and the owners may have in common, of the rows of either: rows of a few
-#: codes can be equal by chance.
+#: Share of rows that a public file and the owners may have in common beyond what chance would give.
 _SHARED = 0.1
 
 
@@ -183,8 +183,8 @@ def convert_owners(
     overlap : {"refuse", "count"}
         What happens if several owners hold the same record.
     public : path, optional
-        A public file with the same columns, from which scaling and components are taken. Features of at most
-        a tenth of its rows, and of the owners' rows, may be those of the others.
+        A public file with the same columns, from which scaling and components are taken. It and the owners
+        may have a tenth of their rows in common beyond what chance gives; labels do not count.
     standardize : bool
         Subtract the public mean, divide by the public standard deviation.
     components : int, optional
@@ -347,7 +347,7 @@ class _Scan:
     filled: int = 0
     rows: list[int] = field(default_factory=list)  # per source
     digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{_DIGEST_BYTES}"))
-    features: list[bytes] = field(default_factory=list)  # digests without labels, to compare a public file with
+    features: list[bytes] = field(default_factory=list)  # digests without labels
 
     def rows_of(self, owned: np.ndarray) -> list[bytes]:
         return [digest for digest, own in zip(self.features, owned.tolist()) if own]
@@ -518,7 +518,7 @@ def _recipe(
     components: int | None,
     owned: list[bytes],
 ) -> tuple[dict[str, np.ndarray], float]:
-    """What is taken from a public file, and the share of its rows, or of the owners', that are the others'."""
+    """What is taken from a public file, and the share of rows that it and the owners have in common."""
     if public is None:
         return {}, 0.0
     named = by is not None and reading.has(public, by)  # a public file need not name owners
@@ -565,16 +565,23 @@ def _recipe(
 
 def _check_public(path: str, rows: list[bytes], owned: list[bytes]) -> float:
     """Refuse a public file that is, in part, the owners' rows, or holds many of them among others."""
-    public, own = set(rows), set(owned)
-    of_public = sum(row in own for row in rows) / len(rows)
-    of_owned = sum(row in public for row in owned) / len(owned)
-    if max(of_public, of_owned) > _SHARED:
-        raise InputError(
-            f"{path}: {of_public:.1%} of its rows have the features of an owner's row, and {of_owned:.1%} of the "
-            f"owners' rows those of a row of it; at most {_SHARED:.0%} may, or its statistics would give the "
-            "owners' rows away: pass --public with rows of other people"
-        )
-    return max(of_public, of_owned)
+    largest = 0.0
+    for these, those, said in (
+        (rows, owned, "of its rows have the features of an owner's row"),
+        (owned, rows, "of the owners' rows have the features of a row of it"),
+    ):
+        known = Counter(those)
+        share = sum(row in known for row in these) / len(these)
+        # Rows of few codes recur: a fresh row is known with the chance of one less the share seen once.
+        chance = 1.0 - sum(count == 1 for count in known.values()) / len(those)
+        most = chance + _SHARED * (1.0 - chance)
+        if share > most or share == 1.0:
+            raise InputError(
+                f"{path}: {share:.1%} {said}, where at most {most:.1%} may: its statistics would give the "
+                "owners' rows away; pass --public with rows of other people"
+            )
+        largest = max(largest, share)
+    return largest
 
 
 def _storage(storage: str, kind: str, recipe: dict[str, np.ndarray], scan: _Scan) -> str:

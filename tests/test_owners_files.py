@@ -173,7 +173,8 @@ def test_scaling_and_components_come_from_the_public_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "more", "flipped"), [(41, 0, False), (13, 0, False), (41, 1, True), (13, 40, False), (41, 900, False)]
+    ("lines", "more", "flipped"),
+    [(41, 0, False), (13, 0, False), (41, 1, True), (13, 40, False), (41, 900, False)],
 )
 def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
     rng = np.random.default_rng(1)
@@ -184,7 +185,7 @@ def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
     others = [f"{a},{b},0\n" for a, b in rng.normal(size=(more, 2))]
     (tmp_path / "copy.csv").write_text("x,z,y\n" + "".join([*reversed(copied), *others]))
     options = {"sizes": [30, 10], "reading": Reading(label="y"), "standardize": True}
-    with pytest.raises(InputError, match=r"% of the owners' rows those of a row of it; at most 10% may"):
+    with pytest.raises(InputError, match=r"features of an? .*where at most 10\.0% may"):
         convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "copy.csv", **options)
     assert not (tmp_path / "o").exists()
     # Rows that no owner has are another matter.

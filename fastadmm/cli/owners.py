@@ -168,7 +168,9 @@ def _show(data: Owners, as_json: bool) -> None:
         + ("no record with two owners" if data.kappa == 1 else f"records with up to {data.kappa} owners")
     ]
     if data.public_share is not None:
-        lines.append(f"  of the public file's rows or the owners', {data.public_share:.1%} are in both, at most")
+        lines.append(
+            f"  of the public file's rows or the owners', {data.public_share:.1%} are in both, at most"
+        )
     lines += [f"  {o.name}: {o.n_samples} rows, {o.kind}" for o in data.owners]
     say("\n".join(lines))
 

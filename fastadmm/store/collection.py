@@ -38,8 +38,8 @@ class Owners:
     classes : (str, str) or None
         Original labels of -1 and 1.
     public_share : float or None
-        Share of the rows of the public file, or of the owners' rows if that is more, that are equal to rows of
-        the others; None where nothing was taken from a public file, or an older version took it.
+        Share of the rows of the public file, or of the owners' rows if that is more, that are equal to
+        rows of the others; None where nothing was taken from a public file, or an older version took it.
     """
 
     path: Path
