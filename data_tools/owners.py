@@ -204,8 +204,7 @@ def convert_owners(
     StorageError
         Paths that cannot be read or written.
     """
-    from fastadmm.files.seal import seal_of
-    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS, open_owners
+    from fastadmm.store.collection import MANIFEST, open_owners
     from fastadmm.store.owner_file import OwnerWriter
 
     reading = reading or Reading()
@@ -263,21 +262,23 @@ def convert_owners(
                 for k in np.unique(code[code >= 0]):
                     mask = code == k
                     writers[k].append(X[mask], y[row : row + X.shape[0]][mask])
-        manifest = {
-            "format": FORMAT,
-            "version": VERSIONS[public is not None],
-            "owners": owner_names,
-            "kappa": kappa,
-            "repeated_records": repeated,
-            "sources": [Path(path).name for path in sources],
-        }
-        if public is not None:
-            manifest["public_share"] = shared
-        import tomli_w
-
-        manifest["digest"] = seal_of(manifest)
-        (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
+        files = [Path(path).name for path in sources]
+        _write_manifest(
+            directory, {} if shared is None else {"public_share": shared},
+            owners=owner_names, kappa=kappa, repeated_records=repeated, sources=files,
+        )  # fmt: skip
     return open_owners(out)
+
+
+def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> None:
+    """Write what is said of all owners together; `later` is what version 1.1 says besides."""
+    import tomli_w
+    from fastadmm.files.seal import seal_of
+    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS
+
+    manifest = {"format": FORMAT, "version": VERSIONS[bool(later)], **values, **later}
+    manifest["digest"] = seal_of(manifest)
+    (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
 
 
 # --- options -----------------------------------------------------------------------------------------------
@@ -517,10 +518,10 @@ def _recipe(
     standardize: bool,
     components: int | None,
     owned: list[bytes],
-) -> tuple[dict[str, np.ndarray], float]:
+) -> tuple[dict[str, np.ndarray], float | None]:
     """What is taken from a public file, and the share of rows that it and the owners have in common."""
     if public is None:
-        return {}, 0.0
+        return {}, None
     named = by is not None and reading.has(public, by)  # a public file need not name owners
     reader = reading.open(public, by=by if named else None)
     if reader.feature_names != like.feature_names:

@@ -185,6 +185,10 @@ class Book:
         In the order in which they came.
     plans : dict of list of Charge
         By :attr:`Charge.plan`.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     def __init__(self, charges: Iterable[Charge] = ()) -> None:

@@ -136,6 +136,10 @@ def label_constants(steps: Iterable[Any]) -> list[str]:
     ----------
     steps : iterable
         As in :func:`private_constants`.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
     return _of(steps, ("labels",))
 
