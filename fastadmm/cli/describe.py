@@ -264,6 +264,7 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
         "n_features": data.owners[0].n_features,
         "task": data.task,
         "kappa": data.kappa,
+        "public_share": data.public_share,
         "sources": manifest.get("sources"),
         "owners": [_owner(owner, check) for owner in data.owners],
     }

@@ -211,7 +211,7 @@ def _view_owner(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 
 def _view_owners(found: dict[str, Any]) -> Iterable[RenderableType]:
-    first, kappa = found["owners"][0], found["kappa"]
+    first, kappa, share = found["owners"][0], found["kappa"], found["public_share"]
     yield _facts(
         f"Owners of rows {found['path']}",
         [
@@ -221,6 +221,7 @@ def _view_owners(found: dict[str, Any]) -> Iterable[RenderableType]:
             ("classes", first.get("classes")),
             ("a record occurs with", "one owner" if kappa == 1 else f"up to {kappa} owners"),
             ("public scaling", first["recipe"] or "none"),
+            ("public rows equal to owners'", None if share is None else f"{share:.1%}"),
             ("source", found["sources"]),
         ],
     )

@@ -12,8 +12,12 @@ after each charge the older of the two is written anew, in place. So:
 * killed while lines are written: the last has no end. It was never acted upon, and is cut off by the next
   charge; nothing else ever is.
 
+Lines may state the ledger's own limit, the last of them: the delta at which it counts, from its first charge
+on, and, once its owner has said so, the epsilon of each account.
+
 A ledger of version 1.0 has neither digests nor count. It is read as it is, and the first charge appends a
-header of version 2.0, whose digest begins with all bytes before it.
+header of this version, whose digest begins with all bytes before it. One of version 2.0 has no limit until
+its owner states one.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,22 +44,39 @@ from fastadmm.files.atomic import (
 )
 from fastadmm.files.file_lock import lock_file
 
-__all__ = ["LedgerFile", "Line"]
+__all__ = ["LedgerFile", "Limit", "Line"]
 
 FORMAT = "fastadmm-privacy-ledger"
-VERSION = "2.0"
+VERSION = "2.1"
 
 _TEXTS = ("run", "role", "rows", "party", "columns", "release", "draw")
 _OLD_TEXTS = ("run", "data", "party", "release")
 _COSTS = ("gdp", "pure", "rho")
+_LIMIT = {"epsilon", "delta"}
 
 _BEGIN = b'{"format": "%s", "version": ' % FORMAT.encode()
 _OLD_HEADER = _BEGIN + b'"1.0"}'
-_HEADER = re.compile(re.escape(_BEGIN) + rb'"2\.0", "heads": \["([^"]*)", "([^"]*)"\]\}')
+_HEADER = re.compile(re.escape(_BEGIN) + rb'"(2\.[01])", "heads": \["([^"]*)", "([^"]*)"\]\}')
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 _END_BYTES = len(', "digest": ""}') + 32
 _HEAD = re.compile(rb"([0-9]{10}) ([0-9a-f]{32}) ([0-9a-f]{8})")
 _HEAD_BYTES = 10 + 1 + 32 + 1 + 8
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a ledger states of itself.
+
+    Attributes
+    ----------
+    epsilon : float or None
+        Most that may be charged to each account, at `delta`; None: not stated yet.
+    delta : float
+        At which the ledger counts, whatever that of a run is.
+    """
+
+    epsilon: float | None
+    delta: float
 
 
 @dataclass(frozen=True)
@@ -78,9 +99,11 @@ class Line:
 class _State:
     """What a file holds up to the last whole line, verified."""
 
-    whole: bytes = b""
+    whole: bytearray = field(default_factory=bytearray)
     number: int = 0  # of the last whole line
     lines: list[Line] = field(default_factory=list)
+    limit: Limit | None = None
+    version: str = ""
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
     digests: list[str] = field(default_factory=list)  # from that header on
     newest: int = 1  # which of the two heads is the newer
@@ -95,7 +118,7 @@ class _State:
         if self.places is None or not self.stamp or _stamp(file) != self.stamp:
             return False
         head = _read_at(file, self.places[self.newest], _HEAD_BYTES)
-        end = self.whole[-_END_BYTES - 1 :]
+        end = bytes(self.whole[-_END_BYTES - 1 :])
         known = len(self.digests) - 1, self.digests[-1]
         return _read_head(head) == known and _read_at(file, len(self.whole) - len(end), len(end)) == end
 
@@ -104,6 +127,7 @@ class _State:
         if self.places is None or len(whole) < len(self.whole):
             return False
         first, second = self.places
+        # Views of what may grow again: they end with this call.
         old, new = memoryview(self.whole), memoryview(whole)
         between = slice(first + _HEAD_BYTES, second)
         after = slice(second + _HEAD_BYTES, len(self.whole))
@@ -136,12 +160,12 @@ def _read_head(raw: bytes) -> tuple[int, str] | None:
 
 def _header(before: bytes) -> bytes:
     """A header line after these bytes."""
-    head = _head(0, _start(before))
-    return _BEGIN + b'"2.0", "heads": ["' + head + b'", "' + head + b'"]}\n'
+    head = _head(0, _start(before, VERSION))
+    return _BEGIN + b'"' + VERSION.encode() + b'", "heads": ["' + head + b'", "' + head + b'"]}\n'
 
 
-def _start(before: bytes) -> str:
-    return hashlib.sha256(before + _BEGIN + VERSION.encode()).hexdigest()[:32]
+def _start(before: bytes, version: str) -> str:
+    return hashlib.sha256(before + _BEGIN + version.encode()).hexdigest()[:32]
 
 
 def _next(previous: str, body: bytes) -> str:
@@ -230,7 +254,17 @@ class LedgerFile:
                 self._state = state = self._read(file)
                 yield file, state.lines
 
-    def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]]) -> None:
+    @property
+    def limit(self) -> Limit | None:
+        """What the ledger stated of itself when it was last read."""
+        return None if self._state is None else self._state.limit
+
+    @property
+    def states_delta(self) -> bool:
+        """Whether it is to state the delta of its first charge: one that an older version made does not."""
+        return self._state is not None and self._state.version in ("", VERSION)
+
+    def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]], limit: Limit | None = None) -> None:
         """Write lines behind the last whole one; on disk, and counted, when this returns.
 
         Parameters
@@ -239,6 +273,8 @@ class LedgerFile:
             As given by :meth:`locked`.
         lines : sequence of dict
             Values as in :class:`Line`.
+        limit : Limit, optional
+            What the ledger states from now on.
         """
         state, descriptor = self._state, file.fileno()
         if state is None:
@@ -246,12 +282,14 @@ class LedgerFile:
         self._state = None  # until it is known what is in the file
         size, places, digests, raw = len(state.whole), state.places, state.digests, b""
         if places is None:
-            raw = _header(state.whole)
+            raw = _header(bytes(state.whole))
             first = size + raw.index(b"[") + 2
-            places, digests = (first, first + _HEAD_BYTES + 4), [_start(state.whole)]
-        for values in lines:
+            places, digests = (first, first + _HEAD_BYTES + 4), [_start(bytes(state.whole), VERSION)]
+            state.version = VERSION
+        for values in [*([asdict(limit)] if limit is not None else []), *lines]:
             line, digest = _line_bytes(values, digests[-1])
-            raw, digests = raw + line, [*digests, digest]
+            raw += line
+            digests.append(digest)
         older = 1 - state.newest
         file.truncate(size)  # what a kill left of a line that was never acted upon
         file.seek(size)
@@ -260,10 +298,13 @@ class LedgerFile:
         file.seek(places[older])
         _write_all(descriptor, _head(len(digests) - 1, digests[-1]))
         os.fsync(descriptor)
+        # In place, not by copies: a charge costs the same however many came before.
+        state.whole += raw
         state.lines += [Line(values) for values in lines]
-        number = state.number + raw.count(b"\n")
-        stamp = _stamp(file)
-        self._state = _State(state.whole + raw, number, state.lines, places, digests, older, stamp)
+        state.number += raw.count(b"\n")
+        state.limit = limit or state.limit
+        state.places, state.digests, state.newest, state.stamp = places, digests, older, _stamp(file)
+        self._state = state
 
     def _read(self, file: IO[bytes]) -> _State:
         known, self._state = self._state, None
@@ -310,8 +351,9 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
                 header = _HEADER.fullmatch(line)
                 if header is None:
                     raise ValueError(f"its header is damaged, or of a version after {VERSION}")
-                state.places = at + header.start(1), at + header.start(2)
-                state.digests.append(_start(whole[:at]))
+                state.version = header[1].decode()
+                state.places = at + header.start(2), at + header.start(3)
+                state.digests.append(_start(whole[:at], state.version))
             elif state.places is None:
                 found.append((number, line, True))
             else:
@@ -327,9 +369,13 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
         if state.places is not None:
             heads = [_read_head(whole[place : place + _HEAD_BYTES]) for place in state.places]
             state.newest = _check_heads(heads, state.digests, number)
-        state.whole, state.number = whole, number
+        state.whole, state.number = bytearray(whole), number
         for number, line, old in found:  # noqa: B007 (the handler below names it)
-            state.lines.append(Line(_values(line, _OLD_TEXTS if old else _TEXTS), old))
+            values = json.loads(line)
+            if isinstance(values, dict) and values.keys() == _LIMIT and not old:
+                state.limit = _limit(values)
+            else:
+                state.lines.append(Line(_values(values, _OLD_TEXTS if old else _TEXTS), old))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise _Refused(number, " ".join(str(error).split())) from None
     return state
@@ -353,8 +399,16 @@ def _check_heads(heads: list[tuple[int, str] | None], digests: list[str], number
     return newest
 
 
-def _values(text: bytes, texts: tuple[str, ...]) -> dict[str, Any]:
-    values = json.loads(text)
+def _limit(values: dict[str, Any]) -> Limit:
+    epsilon, delta = values["epsilon"], values["delta"]
+    if not (epsilon is None or (type(epsilon) in (int, float) and 0.0 < epsilon < math.inf)):
+        raise ValueError("the limit's epsilon must be a positive number")
+    if type(delta) is not float or not 0.0 < delta < 1.0:
+        raise ValueError("the limit's delta must be between 0 and 1")
+    return Limit(None if epsilon is None else float(epsilon), delta)
+
+
+def _values(values: Any, texts: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(values, dict) or values.keys() != {*texts, *_COSTS}:
         raise ValueError("a charge has other keys")
     if not all(isinstance(values[key], str) for key in texts):

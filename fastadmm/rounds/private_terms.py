@@ -14,7 +14,7 @@ from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.origins import why_unproved
+from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.rounds.refused import refused
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store.party_file import PartyData
@@ -164,6 +164,7 @@ def books_of(
         raise refused("privacy", InputError(text))
     settings = protection.agreed(asked)
     why = "" if settings.public_scaling else why_unproved(data.steps)
+    settings.refuse_told_labels({data.name: why_no_labels(data.steps) if why else ""})
     settings.refuse_unproved({data.name: why} if why else {})
     position = int(terms["position"])
     return Books(
