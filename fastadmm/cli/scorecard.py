@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
 
@@ -95,13 +96,20 @@ def points(
     pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
     good: Annotated[str | None, typer.Option(help="Class that earns points. (default: the first)")] = None,
     digits: Annotated[int, typer.Option(help="Decimals of points.", min=0, max=12)] = 0,
+    allow_infinite_epsilon: InfiniteEpsilon = False,
     force: _Force = False,
     as_json: _Json = False,
 ) -> None:
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
     from fastadmm.runs.points import Scaling, write_card
 
-    rows = write_card(model, out, Scaling(base, odds, pdo, good, digits), force=force)
+    rows = write_card(
+        model,
+        out,
+        Scaling(base, odds, pdo, good, digits),
+        force=force,
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
     _print("bins", shown, ("party", "column", "cells"), as_json)
 

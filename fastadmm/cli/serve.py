@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.terminal import say
 
 
@@ -25,6 +26,7 @@ def serve(
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 means all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65535)] = 8000,
+    allow_infinite_epsilon: InfiniteEpsilon = False,
     max_rows: Annotated[int, typer.Option(help="Largest number of rows in a request.")] = 10_000,
 ) -> None:
     """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
@@ -37,7 +39,7 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
-    service = open_service(model, party, combine, max_rows)
+    service = open_service(model, party, combine, max_rows, allow_infinite_epsilon=allow_infinite_epsilon)
     web = make_app(service)
     sock = listen(host, port)
     where = f"[{host}]" if ":" in host else host

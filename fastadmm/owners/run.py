@@ -134,7 +134,7 @@ def start_owner_run(
         _write_settings(new, out, settings, data, identifier, objective)
         new.write_environment(engine.n_threads)
         new.write_json("statement.json", describe_setup(setup, objective=objective))
-        (new.path / "answers").mkdir()
+        (new.path / "answers").mkdir(mode=0o700)
 
     try:
         with folder.begin(fill, force=force):

@@ -14,6 +14,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.privacy.published import require_covered
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
@@ -66,7 +67,9 @@ class Scaling:
         return self.pdo / math.log(2.0)
 
 
-def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) -> list[dict[str, Any]]:
+def write_card(
+    path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
+) -> list[dict[str, Any]]:
     """Write points of a model whose columns have bins.
 
     Parameters
@@ -78,6 +81,8 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
     scaling : Scaling
     force : bool
         Whether an existing scorecard may be replaced.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -92,6 +97,13 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
     with storage_errors(path, "read"):
         model = open_model(path) if path.is_dir() else None
     parties = [open_party_model(path)[0]] if model is None else model.parties
+    require_covered(
+        {party.name: party.privacy for party in parties},
+        None if model is None else model.privacy,
+        shown(path),
+        "the points",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     sign = _sign(model, scaling, path)
     document = {
         "format": "fastadmm-scorecard",
@@ -102,7 +114,9 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
         "parties": [party.name for party in parties],
     }
     rows: list[dict[str, Any]] = []
-    with atomic_directory(out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql")) as directory:
+    with atomic_directory(
+        out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql"), shared=True
+    ) as directory:
         _write_json(directory / CARD, document)
         for party in parties:
             own = _points_of(party, sign * scaling.factor, scaling.digits, path)

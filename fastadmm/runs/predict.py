@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
@@ -19,7 +20,14 @@ from fastadmm.store.partition import Partition, open_partition
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
 
-__all__ = ["Predictions", "make_predictions", "predict_partition", "predict_tables", "write_predictions"]
+__all__ = [
+    "Predictions",
+    "make_predictions",
+    "notes_of",
+    "predict_partition",
+    "predict_tables",
+    "write_predictions",
+]
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,18 @@ def make_predictions(
     """
     mean, labels = _interpret(shared, z)
     return Predictions(ids, z, mean, labels, shared, None, missing)
+
+
+def notes_of(model: Model | SharedPart) -> list[str]:
+    """What whoever passes predictions on should know: none where they tell no exact weights of a private run.
+
+    Parameters
+    ----------
+    model : Model or SharedPart
+    """
+    parties = model.parties if isinstance(model, Model) else []
+    names = exact_parties({party.name: party.privacy for party in parties}, model.privacy)
+    return [exact_note(names, "such scores")] if names else []
 
 
 def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, list[str] | None]:

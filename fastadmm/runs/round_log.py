@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from fastadmm.files.atomic import atomic_file, storage_errors
+from fastadmm.files.modes import owner_only
 from fastadmm.files.reading import read_bytes
 from fastadmm.solver.history import RoundRecord
 
@@ -32,7 +33,7 @@ class RoundLog:
         self.path = path
         self._truncate(keep_rounds)
         with storage_errors(path):
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+            self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
 
     def _truncate(self, keep_rounds: int) -> None:
         if not self.path.exists():

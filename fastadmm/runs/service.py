@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.privacy.published import require_covered
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.combine import weights_of_party
 from fastadmm.runs.predict import make_predictions
@@ -202,7 +203,9 @@ def _rows(document: Mapping[str, Any]) -> list[Any]:
     return rows
 
 
-def open_service(path: Path, party: str | None, combine: bool, max_rows: int) -> Service:
+def open_service(
+    path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
+) -> Service:
     """Load what is served.
 
     Parameters
@@ -215,6 +218,8 @@ def open_service(path: Path, party: str | None, combine: bool, max_rows: int) ->
         Serve sums of contributions alone; no party's file is read.
     max_rows : int
         Rows of a request at most.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Raises
     ------
@@ -229,9 +234,18 @@ def open_service(path: Path, party: str | None, combine: bool, max_rows: int) ->
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
     if party is not None or not is_directory:
-        weights, model_id = weights_of_party(path, is_directory, party, path)
+        weights, model_id = weights_of_party(
+            path, is_directory, party, path, allow_infinite_epsilon=allow_infinite_epsilon
+        )
         return Service([weights], None, model_id, max_rows)
     model = open_model(path)
+    require_covered(
+        {p.name: p.privacy for p in model.parties},
+        model.privacy,
+        shown(path),
+        "scores of chosen rows",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     columns = [name for p in model.parties for name in Service([p], None, "", 1).columns]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise ConfigError(

@@ -424,6 +424,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
         from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.modes import private_solver
+        from fastadmm.privacy.published import exact_note, exact_parties
 
         ledger = resolve_ledger(self.ledger)
         solver = private_solver(problem, options, settings)
@@ -437,6 +438,10 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             result = run_rounds(solver, _each(own, callbacks))
             others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
             self.privacy_ = replace(solver.statement(), tuning=others)
+            said = {name: self.privacy_.weights_line(name) for name in problem.names}
+            if exact := exact_parties(said):
+                text = f"private fit: coef_: {exact_note(exact, 'them')}"
+                warnings.warn(text, PrivacyWarning, stacklevel=3 + FRAMES)
         finally:
             solver.close()
         return result

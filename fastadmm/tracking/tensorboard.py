@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.files.atomic import storage_errors
+from fastadmm.files.modes import make_private
 from fastadmm.tracking.targets import missing
 
 __all__ = ["TensorBoardTracker"]
@@ -41,7 +42,7 @@ class TensorBoardTracker:
     def begin(self, settings: dict[str, Any], privacy: dict[str, Any], first_round: int) -> None:
         """Open a new event file; rounds from ``first_round`` on replace those of older files."""
         with storage_errors(self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private(self.directory)
             purge = {"purge_step": first_round} if first_round > 1 else {}
             # Files are named by the second, and a file of that name would be overwritten.
             suffix = f".{first_round:07d}.{secrets.token_hex(4)}"
