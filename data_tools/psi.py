@@ -204,7 +204,7 @@ def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], li
     raw = read_bytes(path)
     line, _, rest = raw.partition(b"\n")
     try:
-        head: Any = parse_json(line, shown(path))
+        head: Any = parse_json(line, shown(path), foreign=True)
     except FormatError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:

@@ -128,15 +128,14 @@ def predict(
         raise ConfigError("--partial: one party's file or table at a time")
     if not partial:
         check_csv(out)
+    choices = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
     if not are_tables(data):
         if wrong := given_options(rows):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:
             raise ConfigError(f"predict: one partition at a time, not {len(data)}")
         if partial and out is not None:
-            name, n_samples = partial_predict(
-                model, data[0], out, force=force, allow_infinite_epsilon=allow_infinite_epsilon
-            )
+            name, n_samples = partial_predict(model, data[0], out, **choices)
             say(f"contribution of {name} to {n_samples} rows in {out}")
         else:
             predictions = predict_partition(model, data[0])
@@ -156,15 +155,7 @@ def predict(
         duplicates=rows.duplicates or "refuse",
     )
     if partial and out is not None:
-        name, n_samples, notes = partial_predict_table(
-            model,
-            rows.party,
-            data[0],
-            out,
-            options,
-            force=force,
-            allow_infinite_epsilon=allow_infinite_epsilon,
-        )
+        name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, **choices)
         say(f"contribution of {name} to {n_samples} rows in {out}")
     else:
         if rows.party is not None:

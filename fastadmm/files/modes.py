@@ -18,7 +18,13 @@ _FILE, _DIRECTORY = 0o600, 0o700
 
 
 def owner_only(path: str, flags: int) -> int:
-    """An opener for :func:`open`: a file that it creates is its owner's alone."""
+    """An opener for :func:`open`: a file that it creates is its owner's alone.
+
+    Parameters
+    ----------
+    path, flags
+        As :func:`open` gives them.
+    """
     return os.open(path, flags, _FILE)
 
 
@@ -68,12 +74,24 @@ def begin_file(temporary: Path, target: Path, *, shared: bool) -> int:
 
 
 def begin_directory(temporary: Path, *, shared: bool) -> None:
-    """Make an empty directory that will replace another one; parameters as of :func:`begin_file`."""
+    """Make an empty directory that will replace another one.
+
+    Parameters
+    ----------
+    temporary, shared
+        As of :func:`begin_file`.
+    """
     temporary.mkdir(mode=0o777 if shared else _DIRECTORY)
 
 
 def finish_directory(temporary: Path, target: Path, *, shared: bool) -> None:
-    """Give all in a directory the mode that it is to have; parameters as of :func:`begin_file`."""
+    """Give all in a directory the mode that it is to have.
+
+    Parameters
+    ----------
+    temporary, target, shared
+        As of :func:`begin_file`.
+    """
     for entry in [temporary, *temporary.rglob("*")]:
         if not entry.is_symlink():
             status = entry.stat()

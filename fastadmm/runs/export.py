@@ -276,7 +276,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    document = read_json(path)
+    document = read_json(path, foreign=True)
     if not isinstance(document, dict) or document.get("format") != _PARTY_JSON:
         raise FormatError(f"{shown(path)}: key 'format' is not {_PARTY_JSON!r}; export it with --party")
     check_version(path, str(document.get("version")), VERSIONS, "key 'version'")

@@ -14,10 +14,12 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.reading import read_json
 from fastadmm.privacy.published import require_covered
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
+from fastadmm.store.party_file import check_party_name
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
@@ -321,12 +323,12 @@ def apply_card(
     with storage_errors(card, "read"):
         whole = card.is_dir()
     shared = _read_json(card / CARD, "fastadmm-scorecard") if whole else None
-    files = [card] if shared is None else [card / f"{name}.json" for name in shared["parties"]]
+    files = [card] if shared is None else _files_of(shared, card)
     parties = [_read_points(file) for file in files]
     found = read_features(parties, paths, options)
     own = [_shown(X.sum(axis=1), party.digits) for X, party in zip(found.blocks, parties, strict=True)]
     header, columns = ["id"], [found.ids.tolist()]
-    if shared is not None and shared["base_points"] is not None:
+    if shared is not None and shared.get("base_points") is not None:
         total = _shown(float(shared["base_points"]) + np.sum(own, axis=0), parties[0].digits)
         header, columns = [*header, "points"], [*columns, total.tolist()]
     header += [f"points_{party.name}" for party in parties]
@@ -340,15 +342,18 @@ def _shown(points: Array, digits: int) -> Array:
 
 
 def _read_json(path: Path, kind: str) -> dict[str, Any]:
-    with storage_errors(path, "read"):
-        text = path.read_bytes()
-    try:
-        document = json.loads(text)
-        if document["format"] != kind or document["version"] != "1.0":
-            raise ValueError(kind)
-    except (ValueError, TypeError, KeyError):
-        raise FormatError(f"{shown(path)}: is no scorecard, or damaged: write it again") from None
-    return dict(document)
+    document = read_json(path, foreign=True)
+    if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (kind, "1.0"):
+        raise FormatError(f"{shown(path)}: is no scorecard, or damaged: write it again")
+    return document
+
+
+def _files_of(shared: dict[str, Any], card: Path) -> list[Path]:
+    """The parties' files beside what they share; whoever wrote that names no other places."""
+    place, names, base = shown(card / CARD), shared.get("parties"), shared.get("base_points")
+    if not isinstance(names, list) or not names or not isinstance(base, int | float | None):
+        raise FormatError(f"{place}: is no scorecard, or damaged: write it again")
+    return [card / f"{check_party_name(name, place, FormatError)}.json" for name in names]
 
 
 def _read_points(path: Path) -> _Points:

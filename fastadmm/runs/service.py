@@ -21,6 +21,9 @@ __all__ = ["Service", "open_service"]
 Array = np.ndarray
 
 
+_LONGEST_ID = 256
+
+
 class Service:
     """Answers requests from a model that is in memory.
 
@@ -111,7 +114,7 @@ class Service:
         """
         assert self.shared is not None
         given: dict[str, Array] = {}
-        ids: Any = None
+        ids: list[Any] = []
         entries = _known(document, {"contributions"}).get("contributions")
         if not isinstance(entries, list) or not entries:
             raise InputError("request: 'contributions': the list of all parties' contributions is needed")
@@ -119,15 +122,18 @@ class Service:
             name, values = self._summand(entry)
             if name in given:
                 raise InputError(f"request: a second contribution of {name}")
-            if given and (entry.get("ids") != ids or len(values) != len(next(iter(given.values())))):
-                raise InputError(
-                    f"request: contribution of {name}: other rows than that of {next(iter(given))}"
-                )
-            given[name], ids = values, entry.get("ids")
+            first = next(iter(given), name)
+            other = InputError(f"request: contribution of {name}: other rows than that of {first}")
+            if given and len(values) != len(given[first]):
+                raise other
+            own = _ids(entry, len(values), f"request: contribution of {name}")
+            if given and own != ids:
+                raise other
+            given[name], ids = values, own
         if absent := [name for name in self.shared.names if name not in given]:
             raise InputError(f"request: no contribution of {', '.join(absent)}")
         ordered = [given[name] for name in self.shared.names]
-        return self._predictions(ordered, list(range(len(ordered[0]))) if ids is None else ids)
+        return self._predictions(ordered, ids)
 
     def _summand(self, entry: Any) -> tuple[str, Array]:
         assert self.shared is not None
@@ -161,10 +167,7 @@ class Service:
         for own in values:
             if len(bad := np.flatnonzero(~np.isfinite(own.reshape(len(own), -1)).all(axis=1))):
                 raise InputError(f"request: row {bad[0] + 1}: the contribution is not finite")
-        ids = document.get("ids", list(range(len(rows))))
-        if not isinstance(ids, list) or len(ids) != len(rows):
-            raise InputError("request: 'ids': one for each row is needed")
-        return values, found.notes, ids
+        return values, found.notes, _ids(document, len(rows), "request")
 
     def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
         assert self.shared is not None
@@ -191,6 +194,22 @@ def _known(document: Mapping[str, Any], keys: set[str]) -> Mapping[str, Any]:
     if unknown := [key for key in document if key not in keys]:
         raise InputError(f"request: unknown key {unknown[0]!r}; there are {', '.join(sorted(keys))}")
     return document
+
+
+def _ids(document: Mapping[str, Any], n_rows: int, place: str) -> list[Any]:
+    """The ids that come back: texts and whole numbers, as tables have them."""
+    ids = document.get("ids")
+    if ids is None:
+        return list(range(n_rows))
+    if not isinstance(ids, list) or len(ids) != n_rows:
+        raise InputError(f"{place}: 'ids': one for each row is needed")
+    for k, value in enumerate(ids, start=1):
+        good = -(2**63) <= value < 2**63 if type(value) is int else isinstance(value, str)
+        if not good or len(str(value)) > _LONGEST_ID:
+            raise InputError(
+                f"{place}: 'ids': id {k} is no 64-bit number and no text of at most {_LONGEST_ID} characters"
+            )
+    return ids
 
 
 def _rows(document: Mapping[str, Any]) -> list[Any]:
