@@ -10,6 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
+from fastadmm.files.escapes import json_text, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,10 +30,8 @@ def inspect(
 
     found = describe(path, check=check)
     if as_json:
-        import json
-
         # default=str: TOML has dates. Strict JSON has no NaN: they become null.
-        print(json.dumps(_strict(found), indent=2, ensure_ascii=False, default=str, allow_nan=False))
+        print(json_text(_strict(found), indent=2, default=str, allow_nan=False))
         return
     show(*_VIEWS[found["kind"]](found))
 
@@ -67,7 +66,7 @@ def _text(value: Any) -> str:
         return ", ".join(_text(item) for item in value)
     text = str(value)
     # Names come from the user's data: control characters must not reach the terminal.
-    return text if text.isprintable() else ascii(text)
+    return printable(text)
 
 
 def _size(count: int) -> str:

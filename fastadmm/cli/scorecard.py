@@ -11,6 +11,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
+from fastadmm.files.escapes import csv_rows, json_text, printable
 
 group = typer.Typer(
     help="Make a scorecard: bins and weights of evidence, then points of a model trained on them.",
@@ -145,7 +146,6 @@ def apply(
     force: _Force = False,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    import csv
     import sys
 
     from fastadmm.data_tools.predict_tables import TableRows
@@ -158,10 +158,10 @@ def apply(
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
+        csv_rows(sys.stdout, [header, *rows])
     else:
         with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])
+            csv_rows(file, [header, *rows])
         say(f"points of {len(rows)} rows in {out}")
     for line in notes:
         say(f"fastadmm: {line}", error=True)
@@ -186,10 +186,9 @@ def _cells(row: dict[str, Any]) -> str:
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
-    import json
 
     if as_json:
-        print(json.dumps({title: rows}, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json_text({title: rows}, indent=2, allow_nan=False))
         return
     from rich.box import SIMPLE
     from rich.table import Table
@@ -209,4 +208,4 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = "–" if value is None else str(value)
-    return text if text.isprintable() else ascii(text)
+    return printable(text)

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastadmm.errors import FastadmmError, StorageError
+from fastadmm.files.escapes import printable
 from fastadmm.files.exchange import exchange
 from fastadmm.files.modes import begin_directory, begin_file, finish_directory
 
@@ -42,8 +43,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 def shown(path: str | os.PathLike[str]) -> str:
     """Return the path as one printable line (a file name may hold a line break)."""
-    text = os.fspath(path)
-    return text if text.isprintable() else ascii(text)
+    return printable(os.fspath(path))
 
 
 def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "write") -> StorageError:

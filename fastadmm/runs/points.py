@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.escapes import csv_rows, printable_lines, sql_identifier, sql_text
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.published import require_covered
 from fastadmm.store.cell_reading import CellReading
@@ -124,16 +124,18 @@ def write_card(
             own = _points_of(party, sign * scaling.factor, scaling.digits, path)
             table = _table(party, own)
             with (directory / f"{party.name}.csv").open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(table[0]), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(table)
+                csv_rows(file, [table[0], *(row.values() for row in table)])
             _write_json(
                 directory / f"{party.name}.json",
                 {"format": "fastadmm-points", "version": "1.0", "party": party.name,
                  "digits": scaling.digits, "bins": table,
                  "points": [list(points) for points in own], "encoder": _encoder(party).to_json()},
             )  # fmt: skip
-            (directory / f"{party.name}.sql").write_text(_sql(party, own), encoding="utf-8")
+            try:
+                text = _sql(party, own)
+            except ValueError as error:
+                raise InputError(f"{shown(path)}: no SQL: {error}; rename it, and train again") from None
+            (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
     return rows
 
@@ -241,15 +243,16 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
     for column, own in zip(encoder.columns, points, strict=True):
         bins = column.bins
         assert bins is not None
-        name = '"' + column.name.replace('"', '""') + '"'
+        name = sql_identifier(column.name)
         reading = CellReading.parse(column.reading)
         if not reading.plain:
-            notes.append(f"-- {' '.join(name.split())} has to be a number: {reading.words()}")
+            words = " ".join(reading.words().split())
+            notes.append(printable_lines(f"-- {name} has to be a number: {words}"))
         cases = [f"WHEN {name} IS NULL THEN {_missing_points(column, own, encoder.missing)}"]
         for k in range(bins.count):
             _, high, levels = _content(column, k)
             if levels is not None:
-                listed = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
+                listed = ", ".join(map(sql_text, levels))
                 cases.append(f"WHEN {name} IN ({listed}) THEN {own[k]!r}")
             elif high is not None:
                 cases.append(f"WHEN {name} <= {high!r} THEN {own[k]!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.escapes import csv_rows
 from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, SharedPart, open_model
@@ -183,9 +183,8 @@ def write_predictions(file: TextIO, predictions: Predictions) -> None:
         # In every row, so that it cannot get lost when lines are cut out or put together.
         note = ";".join(f"{name}={fallback}" for name, fallback in predictions.missing.items())
         header, columns = [*header, "missing"], [*columns, itertools.repeat(note)]
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", *header])
-    writer.writerows(zip(predictions.ids.tolist(), *columns))
+    csv_rows(file, [["id", *header]])
+    csv_rows(file, zip(predictions.ids.tolist(), *columns))
 
 
 def _columns(predictions: Predictions) -> tuple[list[str], list[Iterable[str]]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.files.atomic import storage_errors
+from fastadmm.files.escapes import markdown
 from fastadmm.files.modes import make_private
 from fastadmm.tracking.targets import missing
 
@@ -85,5 +86,5 @@ class TensorBoardTracker:
 
 def _table(values: dict[str, Any]) -> str:
     """Values as a Markdown table, which TensorBoard renders."""
-    rows = [f"| {key} | {str(value).replace('|', '&#124;')} |" for key, value in values.items()]
+    rows = [f"| {markdown(key)} | {markdown(str(value))} |" for key, value in values.items()]
     return "\n".join(["| name | value |", "|---|---|", *rows])
