@@ -11,7 +11,7 @@ from typing import Any
 
 from fastadmm.files.atomic import atomic_file, storage_errors
 from fastadmm.files.modes import owner_only
-from fastadmm.files.reading import read_bytes
+from fastadmm.files.reading import json_of, read_bytes
 from fastadmm.solver.history import RoundRecord
 
 __all__ = ["RoundLog"]
@@ -46,8 +46,8 @@ class RoundLog:
         text = read_bytes(self.path).decode("utf-8", errors="replace")
         for line in text.splitlines(keepends=True):
             try:
-                number = json.loads(line)["round"]
-            except (ValueError, KeyError, TypeError, RecursionError):
+                number = json_of(line)["round"]
+            except (ValueError, KeyError, TypeError):
                 continue
             if line.endswith("\n") and isinstance(number, int):
                 yield number, line
