@@ -345,7 +345,7 @@ def read_alignment(path: str | Path) -> Alignment:
     """
     place, raw = shown(path), read_bytes(path)
     try:
-        record: Any = parse_json(raw, place, foreign=True)
+        record: Any = parse_json(raw, place)
     except FormatError:
         record = None
     if not isinstance(record, dict) or record.get("format") != FORMAT:

@@ -14,9 +14,9 @@ from fastadmm.cli.terminal import say
 from fastadmm.files.escapes import (
     csv_cell,
     csv_rows,
-    json_text,
     markdown,
     printable,
+    printable_json,
     printable_lines,
     sql_identifier,
     sql_text,
@@ -38,7 +38,7 @@ def test_no_order_reaches_a_terminal(order: str, capsys: pytest.CaptureFixture[s
     assert said.replace("\n", "").isprintable()
     assert said.endswith("b\n  next line\n")
     assert printable(f"a{order}").isprintable()
-    text = json_text({f"k{order}": [f"v{order}"]}, indent=1)
+    text = printable_json(json.dumps({f"k{order}": [f"v{order}"]}, indent=1, ensure_ascii=False))
     assert text.replace("\n", "").isprintable()
     assert json.loads(text) == {f"k{order}": [f"v{order}"]}
 
@@ -46,7 +46,7 @@ def test_no_order_reaches_a_terminal(order: str, capsys: pytest.CaptureFixture[s
 def test_plain_words_stay() -> None:
     for text in ("naïve – 日本 ≤ 5 €", "a_b", "-- x"):
         assert printable(text) == printable_lines(text) == text
-    assert json_text(["ä"]) == '["ä"]'
+    assert printable_json('["ä"]') == '["ä"]'
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_a_card_of_somebody_else_names_no_other_files(
 
 def test_sql_ends_where_it_seems_to(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    kinds = ["plain", "a\\", "\\' OR 1=1 -- ", "it's", "x\\'"]
+    kinds = ["plain", "a\\", "\\' OR 1=1 --", "it's", "x\\'"]
     kind, y = rng.choice(kinds, 300), rng.integers(0, 2, 300)
     rows = [f'{i},{y[i]},"{kind[i]}"\n' for i in range(300)]
     (tmp_path / "t.csv").write_text("id,y,kind\n" + "".join(rows))

@@ -11,7 +11,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_cell, json_text, printable
+from fastadmm.files.escapes import csv_cell, printable, printable_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,7 +62,9 @@ def coefficients(
         with atomic_file(out, force=force) as temporary:
             found.to_frame().map(csv_cell).to_csv(temporary, index=False)
     if as_json:
-        print(json_text(found.to_dict(), indent=2))
+        import json
+
+        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
         return
     shown = found.largest(top)
     show(coefficient_table(shown))

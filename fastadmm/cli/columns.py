@@ -11,7 +11,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_rows, json_text, printable
+from fastadmm.files.escapes import csv_rows, printable, printable_json
 
 
 @app.command()
@@ -31,6 +31,7 @@ def columns(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
+
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
@@ -69,9 +70,11 @@ def print_columns(
         ):
             csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
+        import json
+
         # Strict JSON has no infinity.
         strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
-        print(json_text({title: strict}, indent=2, allow_nan=False))
+        print(printable_json(json.dumps({title: strict}, indent=2, allow_nan=False, ensure_ascii=False)))
         return
     from rich.box import SIMPLE
     from rich.table import Table

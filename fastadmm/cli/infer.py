@@ -9,7 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
-from fastadmm.files.escapes import csv_cell, json_text, printable
+from fastadmm.files.escapes import csv_cell, printable, printable_json
 
 if TYPE_CHECKING:
     from fastadmm.inference.table import Inference
@@ -53,7 +53,9 @@ def print_inference(found: Inference, as_json: bool) -> None:
     """Print tables of weights, tests and fit, or one JSON document."""
 
     if as_json:
-        print(json_text(found.to_dict(), indent=2))
+        import json
+
+        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
         return
     show(*_parts(found))
 

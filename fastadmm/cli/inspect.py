@@ -10,7 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
-from fastadmm.files.escapes import json_text, printable
+from fastadmm.files.escapes import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,8 +30,11 @@ def inspect(
 
     found = describe(path, check=check)
     if as_json:
+        import json
+
         # default=str: TOML has dates. Strict JSON has no NaN: they become null.
-        print(json_text(_strict(found), indent=2, default=str, allow_nan=False))
+        options: Any = {"indent": 2, "default": str, "allow_nan": False, "ensure_ascii": False}
+        print(printable_json(json.dumps(_strict(found), **options)))
         return
     show(*_VIEWS[found["kind"]](found))
 

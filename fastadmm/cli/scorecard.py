@@ -11,7 +11,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
-from fastadmm.files.escapes import csv_rows, json_text, printable
+from fastadmm.files.escapes import csv_rows, printable, printable_json
 
 group = typer.Typer(
     help="Make a scorecard: bins and weights of evidence, then points of a model trained on them.",
@@ -188,7 +188,9 @@ def _cells(row: dict[str, Any]) -> str:
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
 
     if as_json:
-        print(json_text({title: rows}, indent=2, allow_nan=False))
+        import json
+
+        print(printable_json(json.dumps({title: rows}, indent=2, allow_nan=False, ensure_ascii=False)))
         return
     from rich.box import SIMPLE
     from rich.table import Table

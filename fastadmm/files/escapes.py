@@ -15,9 +15,9 @@ from typing import Any, TextIO
 __all__ = [
     "csv_cell",
     "csv_rows",
-    "json_text",
     "markdown",
     "printable",
+    "printable_json",
     "printable_lines",
     "sql_identifier",
     "sql_text",
@@ -47,16 +47,14 @@ def printable_lines(text: str) -> str:
     )
 
 
-def json_text(document: Any, **options: Any) -> str:
-    """JSON for a screen: as :func:`json.dumps` writes it, with escapes for all that is not printable.
+def printable_json(text: str) -> str:
+    """JSON for a screen: the same document, with escapes for all that is not printable.
 
     Parameters
     ----------
-    document : object
-    **options
-        Of :func:`json.dumps`.
+    text : str
+        As :func:`json.dumps` writes it, whose ``ensure_ascii`` may be false.
     """
-    text = json.dumps(document, ensure_ascii=False, **options)
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -345,7 +345,10 @@ def _shown(points: Array, digits: int) -> Array:
 
 
 def _read_json(path: Path, kind: str) -> dict[str, Any]:
-    document = read_json(path, foreign=True)
+    try:
+        document = read_json(path, foreign=True)
+    except FormatError:
+        document = None
     if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (kind, "1.0"):
         raise FormatError(f"{shown(path)}: is no scorecard, or damaged: write it again")
     return document
