@@ -122,7 +122,7 @@ def test_a_kit_as_it_comes_is_not(stage: Stage, tmp_path: Path) -> None:
         (lambda kit: kit.certificate.unlink(), "server.crt: No such file or directory"),
         (lambda kit: kit.root.write_text("-"), "rootCA.pem: this is no certificate"),
         (lambda kit: kit.key.chmod(0o644), "server.key: others may read it"),
-        (lambda kit: (kit.local / "authorization.json").write_text("{"), "this is no JSON"),
+        (lambda kit: (kit.local / "authorization.json").write_text("{"), "not JSON"),
     ],
     ids=["rights", "classes", "tls", "host", "missing", "damaged", "mode", "json"],
 )  # fmt: skip

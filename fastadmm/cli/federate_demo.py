@@ -52,7 +52,7 @@ _SECONDS = 150.0
 def made(directory: Path) -> Path:
     """The directory, new."""
     with storage_errors(directory):
-        directory.mkdir(parents=True)
+        directory.mkdir(mode=0o700, parents=True)
     return directory.absolute()
 
 
@@ -220,7 +220,7 @@ class _Project:
     def compared(self) -> tuple[bool, bool]:
         """Whether weights and predictions are those of one process that has all tables."""
         out, homes = self.directory / "one-process", self.homes
-        out.mkdir()
+        out.mkdir(mode=0o700)
         convert_tables(
             self.home / "train.csv",
             [homes[name] / "train.csv" for name in PARTIES],

@@ -17,6 +17,7 @@ from fastadmm.federation.socket import LONGEST
 from fastadmm.federation.task import Answer, Task, encode_answer, task_of
 from fastadmm.federation.task_approval import INFER, TaskApproval, open_task_approval, write_task_approval
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.escapes import csv_cell
 from fastadmm.files.reading import read_bytes
 from fastadmm.files.writing import write_json
 from fastadmm.inference.between import batches
@@ -133,7 +134,7 @@ def _write(found: Inference, notes: list[str], directory: Path) -> Path:
     document = found.to_dict()
     write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
     with atomic_file(directory / TABLE, force=True) as temporary:
-        found.to_frame().to_csv(temporary, index=False)
+        found.to_frame().map(csv_cell).to_csv(temporary, index=False)
     return directory / TABLE
 
 

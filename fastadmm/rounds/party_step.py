@@ -310,7 +310,7 @@ def _keep(known: PartyState, state: Path) -> None:
     """Put the last message to the older ones, so that it can be given again."""
     path = _kept_path(state, known.number)
     with storage_errors(path):
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         with atomic_file(path) as temporary:
             temporary.write_bytes(known.message)
     prune(sorted(path.parent.glob("[0-9]*.h5")))
@@ -344,5 +344,5 @@ def _refuse_other(raw: bytes, out: Path, force: bool) -> bool:
 
 def _give(raw: bytes, out: Path, force: bool) -> None:
     if not _refuse_other(raw, out, force):
-        with atomic_file(out) as temporary:
+        with atomic_file(out, shared=True) as temporary:
             temporary.write_bytes(raw)

@@ -184,6 +184,6 @@ def write_private_model(
             solver.clips_rows,
             scales[m],
             own.encoder,
-            statement.weights_line(),
+            statement.weights_line(own.name),
         )
         write_party_model(directory / f"{own.name}.h5", part, model_id=ended.model_id)

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.files.reading import json_of
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
@@ -51,9 +52,9 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
     if "privacy" not in terms:
         return None
     try:
-        settings = Privacy.from_dict(json.loads(terms["privacy"]))
+        settings = Privacy.from_dict(json_of(terms["privacy"], foreign=True))
         settings.check_samples(int(terms["n_samples"]))
-    except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
+    except (ValueError, TypeError, AttributeError, ConfigError) as error:
         raise refused("privacy", FormatError(f"{place}: argument 'privacy': {error}")) from None
     if settings.mode != terms["family"]:
         text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
