@@ -15,7 +15,8 @@ from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.audit import audit_one_run, distinguish, play
 from fastadmm.privacy.budget import FusionBudget
-from fastadmm.privacy.fusion_audit import audit_fusion_code, audit_labels, recorded_cost
+from fastadmm.privacy.fusion_audit import audit_fusion_code, recorded_cost
+from fastadmm.privacy.label_audit import audit_labels
 from fastadmm.privacy.message_audit import audit_message_code, declared_cost
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
