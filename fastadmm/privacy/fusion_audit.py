@@ -37,7 +37,7 @@ from fastadmm.privacy.noise_tests import (
     size_check,
 )
 from fastadmm.privacy.public_labels import PublicLabels
-from fastadmm.privacy.second_opinion import epsilon_spent
+from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
 from fastadmm.privacy.source_audit import audit_source, parts_of
 from fastadmm.privacy.symbol_audit import symbol_checks
 from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, on_grid, replayed
@@ -85,6 +85,8 @@ class _Case:
         Size of the other rows.
     label : int
         The record's class.
+    moments : float
+        What the past adds to the moments, in units of sigma.
     """
 
     name: str
@@ -99,6 +101,7 @@ class _Case:
     pushes: tuple[float, ...] = _PUSHES
     others: float = 0.0
     label: int = 1
+    moments: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -239,6 +242,8 @@ def _cases(settings: Privacy) -> list[_Case]:
         _Case(*last, rows=301, columns=4, stored="dense", others=1.0, pushes=()),
         _Case(*one, rows=300, columns=6, path="agent", others=30.0, pushes=(), label=0),
         _Case(*one, rows=500, columns=1, stored="dense", others=1e-3, pushes=(1.0,)),
+        _Case(*last, rows=200, columns=2, stored="dense", others=2.0, pushes=(0.0, 0.1), moments=-9.0),
+        _Case(*last, rows=200, columns=2, others=2.0, pushes=(0.0, 0.1), moments=9.0, label=0),
     ]
     return [case for case in cases if case.rows <= many_rows(case.rows, settings.delta)]
 
@@ -287,15 +292,16 @@ def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
     """Noisy values that lead to the smallest row norm and to a large, saturated local model.
 
     Counts (one number) come out as zero but for the first, gradients push the weights along the record and
-    the intercept far to the other class, moments (four numbers) are as they are.
+    the intercept far to the other class, moments (four numbers) are moved as the case says.
     """
     along = np.append(-_direction(case), 8.0 if case.label else -8.0)
+    moved = np.full(4, case.moments)
 
     def script(call: int, exact: Array, level: Calibration) -> Any:
         if len(exact) == 1:
             return on_grid(exact if call == 0 else np.zeros(1), level)
         if len(exact) != len(along):
-            return on_grid(exact, level)
+            return on_grid(exact + level.sigma * moved[: len(exact)], level)
         return on_grid(exact + push * level.sigma * along, level)
 
     return script
@@ -405,7 +411,7 @@ def _budget(settings: Privacy) -> FusionBudget:
 
 def _noise_checks(noise: _Noise, worst: _Cost, settings: Privacy) -> list[Check]:
     def cost(share: float) -> float:
-        return epsilon_spent(worst.compared.gdp / share, settings.delta, (worst.symbol,))
+        return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
 
     silent = [name for name, releases in noise.kinds.items() if not releases]
     if silent:

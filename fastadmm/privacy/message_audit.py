@@ -37,7 +37,7 @@ from fastadmm.privacy.noise_tests import (
     reuse_check,
     size_check,
 )
-from fastadmm.privacy.second_opinion import epsilon_spent
+from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.source_audit import audit_source, parts_of
 from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, replayed
@@ -143,8 +143,9 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
         raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
     # What leaves a party is looked at as it is, labels have a check of their own, and the ledger shall not
     # stop what is to be measured.
+    shrinks = settings.shrink
     settings = settings.with_(shrink=False, label_epsilon=None, total_epsilon=UNLIMITED)
-    with _Code(settings, mu) as code:
+    with _Code(settings, mu, shrinks) as code:
         note("searching for the worst neighbours")
         pairs = _worst_pairs(settings, mu)
         note("replaying messages on neighbours")
@@ -260,8 +261,8 @@ def _cost(found: list[tuple[str, Comparison]], settings: Privacy) -> Check:
 class _Code:
     """Runs of the product's own code, and the transcripts of them."""
 
-    def __init__(self, settings: Privacy, mu: float) -> None:
-        self.settings, self.mu = settings, mu
+    def __init__(self, settings: Privacy, mu: float, shrinks: bool) -> None:
+        self.settings, self.mu, self.shrinks = settings, mu, shrinks
         self.solvers: list[Any] = []
         self.noise: list[Array] = []
         self.exact: list[Array] = []
@@ -278,13 +279,15 @@ class _Code:
         for solver in self.solvers:
             solver.close()
 
-    def solver(self, blocks: list[Any], rounds: int, threads: int = 1, path: str = "solver") -> Any:
+    def solver(
+        self, blocks: list[Any], rounds: int, threads: int = 1, path: str = "solver", shrinks: bool = False
+    ) -> Any:
         """A run whose x-update has modulus mu."""
         n = blocks[0].shape[0]
         y = (np.arange(n) % 2).astype(np.float64)
         problem = make_problem(blocks, y, lam=1.0)
         options = SolverOptions(penalty=1.0, n_threads=threads)
-        settings = self.settings.with_(rounds=rounds)
+        settings = self.settings.with_(rounds=rounds, shrink=shrinks)
         tau = SHARING.tau(len(blocks))
         problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
         agents = Agents(settings, blocks, problem.names, Engine(threads)) if path == "agent" else None
@@ -308,7 +311,7 @@ class _Code:
         made, taps = [], []
         for rows in (pair.first, pair.second):
             blocks = [_STORED[stored](np.ascontiguousarray(each)) for each in (rows, pair.first)]
-            solver = self.solver(blocks, rounds, threads, path)
+            solver = self.solver(blocks, rounds, threads, path, own_targets and self.shrinks)
             if not own_targets and pair.target is not None:
                 solver._target = lambda m: pair.target
             with replayed(taps[0]) if taps else Tap() as tap:
@@ -333,7 +336,8 @@ class _Code:
     def _look_at(self, solver: Any, tap: Tap, number: int) -> None:
         """Is a message what the source gave, from within its interval?"""
         b, c = self.settings.message_clip, self.settings.message_center
-        for m, message in enumerate(solver.messages):
+        answered = {m: given["message"] for m, name, given in solver.driver.answers if name == "noisy"}
+        for m, message in answered.items():
             sent = [r for r in tap.releases if (r.party, r.round) == (m, number)]
             if len(sent) != 1 or not np.array_equal(message, sent[0].sent.values):
                 self.differ = self.differ or "a message is not what the noise source gave"
@@ -444,7 +448,7 @@ class _Code:
         noise = np.concatenate(self.noise)
 
         def cost(share: float) -> float:
-            return cost_of_messages(worst.gdp / share, self.settings)
+            return cost_of_messages(share_cost(worst.gdp, share), self.settings)
 
         return [
             size_check(noise, "all messages", cost),

@@ -175,6 +175,8 @@ def uniform_check(uniforms: Array, what: str) -> Check:
 
 def _kolmogorov(name: str, ordered: Array) -> Check:
     n = len(ordered)
+    if not n:
+        return Check(name, "no number was drawn", True)
     steps = np.arange(n + 1) / n
     distance = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
     limit = float(kstwo.isf(LEVEL, n))
@@ -198,6 +200,8 @@ def reuse_check(noise: Array, where: str) -> Check:
     where : str
         Between what it must not be the same.
     """
+    if not len(noise):
+        return Check(f"noise used twice ({where})", "no noise was drawn", True)
     n = len(noise)
     pairs = int((np.diff(np.sort(np.abs(noise))) <= _SAME).sum())
     by_chance = 0.5 * n * n * 3.0 * _SAME / math.sqrt(math.pi)
@@ -220,6 +224,8 @@ def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
         Noises of equal length that have nothing to do with each other.
     what : str
     """
+    if not pairs:
+        return Check(f"independence of the noise between {what}", "there are none to compare", True)
     one, other = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
     size = float(np.linalg.norm(other))
     score = float(one @ other) / size if size > 0.0 else math.inf
@@ -358,6 +364,8 @@ def directions_check(draws: Array) -> Check:
         Noise of K releases of n numbers in units of sigma, K much larger than n.
     """
     times, n = draws.shape
+    if times < 4 * n:
+        return Check("directions of the noise", f"{times} releases of {n} numbers are too few", True)
     values = np.linalg.svd(draws, compute_uv=False)
     low, high = rank_bounds(n, times)
     least, most = (float(value) / math.sqrt(times) for value in (values[-1], values[0]))
@@ -404,6 +412,8 @@ def frequency_check(
         Epsilon that a probability of true answers means; increasing.
     claim : float
     """
+    if not n:
+        return Check(name, "there are no answers", True)
     most = int(binom.isf(LEVEL, n, probability))
     flagged = count > most
     # Clopper and Pearson: where the test is passed in one case of a hundred, and what was seen is no chance.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["delta_spent", "discrete_delta_spent", "epsilon_spent"]
+__all__ = ["delta_spent", "discrete_delta_spent", "epsilon_spent", "share_cost"]
 
 #: A claim counts as kept where delta is more by no more than this share: rounding of either computation.
 _ROUNDING = 1e-6
@@ -63,6 +63,16 @@ def discrete_delta_spent(mu: float, epsilon: float) -> float:
     alpha = 1.0 + more
     logs = more * (alpha * 0.5 * mu * mu - epsilon) - np.log(more) + alpha * (np.log(more) - np.log(alpha))
     return float(min(1.0, math.exp(min(float(logs.min()), 0.0))))
+
+
+def share_cost(gdp: float, share: float) -> float:
+    """mu of releases with so small a share of their noise; infinite without any.
+
+    Parameters
+    ----------
+    gdp, share : float
+    """
+    return gdp / share if share > 0.0 else math.inf
 
 
 def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete: bool = False) -> float:

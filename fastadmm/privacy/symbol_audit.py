@@ -170,6 +170,8 @@ def _law_check(symbols: Array, place: Array, levels: int, claimed: float) -> Che
 def _truth_check(symbols: Array, place: Array, levels: int, claimed: float) -> Check:
     """At the ends, where one level is the true one: is it sent more often than epsilon allows?"""
     ends = np.abs(place) >= 1.0
+    if not ends.any():
+        return Check("frequency of the symbols", "no score is at an end of the range", False)
     true = np.where(place[ends] < 0.0, 0, levels - 1)
     gain = math.exp(claimed)
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.audit import audit_one_run, distinguish, play
+from fastadmm.privacy.books_audit import audit_books
 from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.fusion_audit import audit_fusion_code, recorded_cost
 from fastadmm.privacy.label_audit import audit_labels
@@ -61,8 +62,8 @@ def audit_settings(
     """
     _check_sampler(settings)
     checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
-    checks += audit_message_code(settings, mu, trials or _TRIALS, note)
-    return _few(checks + audit_labels(settings, trials or _TRIALS, _MESSAGE.publish_labels))
+    checks += _ended("runs", lambda: audit_message_code(settings, mu, trials or _TRIALS, note))
+    return _few(checks + _rest(settings, trials or _TRIALS, _MESSAGE.publish_labels, note))
 
 
 def audit_fusion(
@@ -86,8 +87,30 @@ def audit_fusion(
     """
     _check_sampler(settings)
     checks = [] if budget is None else [recorded_cost(settings, budget)]
-    checks += audit_fusion_code(settings, trials or _TRIALS, note)
-    return _few(checks + audit_labels(settings, trials or _TRIALS, _FUSION.publish_labels))
+    checks += _ended("runs", lambda: audit_fusion_code(settings, trials or _TRIALS, note))
+    return _few(checks + _rest(settings, trials or _TRIALS, _FUSION.publish_labels, note))
+
+
+def _rest(settings: Privacy, trials: int, publish: Any, note: Callable[[str], None]) -> list[Check]:
+    """Labels and books, which both modes have."""
+    note("drawing labels")
+    labels = _ended("labels", lambda: audit_labels(settings, trials, publish))
+    note("comparing ledger and statement with releases")
+    return labels + _ended("ledger and statement", lambda: audit_books(settings))
+
+
+def _ended(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
+    """The checks; where the code refuses the audit's own data, that is what they find.
+
+    Whether a run ends may depend on its settings, which :exc:`ConfigError` says, but not on rows or labels.
+    """
+    try:
+        return checks()
+    except ConfigError:
+        raise
+    except FastadmmError as error:
+        found = f"the code ends with: {error}"
+        return [Check(f"{what} on data that are allowed", found, True)]
 
 
 def _check_sampler(settings: Privacy) -> None:
