@@ -109,7 +109,9 @@ class _Books:
         """What a party's releases cost, as their noise says."""
         gdp = math.hypot(0.0, *(r.level.sensitivity / r.level.sigma for r in tap.releases if r.party == party))
         symbols = any(d.party == party for d in tap.uniforms)
-        pure = (solver.messages[party].channel.epsilon,) if symbols and solver is not None else ()
+        pure = ()
+        if symbols and solver is not None and party in solver.messages:
+            pure = (solver.messages[party].channel.epsilon,)
         return _Cost(gdp, pure)
 
     def epsilon(self, cost: _Cost) -> float:

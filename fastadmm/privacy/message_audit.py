@@ -45,7 +45,16 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["ROUNDING", "UNLIMITED", "audit_message_code", "cost_of_messages", "declared_cost", "many_rows"]
+__all__ = [
+    "ROUNDING",
+    "UNLIMITED",
+    "Pair",
+    "audit_message_code",
+    "cost_of_messages",
+    "declared_cost",
+    "many_rows",
+    "worst_pairs",
+]
 
 Array = np.ndarray
 
@@ -75,8 +84,17 @@ _STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(row
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Neighbours (rows before clipping), and the target that an adversary asks for; None for the run's."""
+class Pair:
+    """Neighbours, and what an adversary asks for.
+
+    Attributes
+    ----------
+    name : str
+    first, second : ndarray of shape (N, d)
+        Rows before clipping.
+    target : ndarray of shape (N,) or None
+        None for the run's own.
+    """
 
     name: str
     first: Array
@@ -147,7 +165,7 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
     settings = settings.with_(shrink=False, label_epsilon=None, total_epsilon=UNLIMITED)
     with _Code(settings, mu, shrinks) as code:
         note("searching for the worst neighbours")
-        pairs = _worst_pairs(settings, mu)
+        pairs = worst_pairs(settings, mu)
         note("replaying messages on neighbours")
         found = _replays(code, pairs)
         code.clip_rows()
@@ -165,17 +183,24 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
         return checks + audit_source(source, "messages", settings.sampler == "discrete")
 
 
-def _worst_pairs(settings: Privacy, mu: float) -> list[_Pair]:
-    """Those of the bounds, and for each clip those that need it most."""
+def worst_pairs(settings: Privacy, mu: float) -> list[Pair]:
+    """Neighbours of the bounds, and for each clip those that need it most.
+
+    Parameters
+    ----------
+    settings : Privacy
+    mu : float
+        Modulus of the x-update.
+    """
     ball, target, clip = settings.ball, settings.clip_of_targets, settings.message_clip
     rows = min(float(_ROWS), 0.8 / settings.delta)
 
-    def search(name: str, b: float, w: float, m: float, clip: float | None, longer: float = 1.0) -> _Pair:
+    def search(name: str, b: float, w: float, m: float, clip: float | None, longer: float = 1.0) -> Pair:
         limits = {"rows": rows, "longest": 1.0 if clip is None else min(1.0, clip / b)}
         searched = {"adjacency": settings.adjacency, "center": settings.message_center, "starts": 1}
         pair = find_worst_pair(b, w, m, clip, **searched, **limits)
         first, second, asked = concrete_rows(pair, w, limits["longest"])
-        return _Pair(name, longer * first, longer * second, asked)
+        return Pair(name, longer * first, longer * second, asked)
 
     pairs = [search("the worst neighbours", ball, target, mu, clip)]
     if clip is not None:
@@ -187,11 +212,11 @@ def _worst_pairs(settings: Privacy, mu: float) -> list[_Pair]:
     return pairs
 
 
-def _replays(code: _Code, pairs: list[_Pair]) -> list[tuple[str, Comparison]]:
+def _replays(code: _Code, pairs: list[Pair]) -> list[tuple[str, Comparison]]:
     """Every pair in two columns and in five; the first of them also long, at the end, and as agents answer."""
     found = []
 
-    def replay(pair: _Pair, **how: Any) -> None:
+    def replay(pair: Pair, **how: Any) -> None:
         found.append((pair.name, code.replay(pair, **how)))
 
     for pair in pairs:
@@ -209,35 +234,35 @@ def _replays(code: _Code, pairs: list[_Pair]) -> list[tuple[str, Comparison]]:
     return found
 
 
-def _in_columns(pair: _Pair, columns: int) -> _Pair:
+def _in_columns(pair: Pair, columns: int) -> Pair:
     """The same neighbours, turned into more columns: all lengths and products stay."""
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(columns, 2)))[0].T
     name = f"{pair.name}, in {columns} columns"
     return replace(pair, name=name, first=pair.first @ turn, second=pair.second @ turn)
 
 
-def _at_the_end(pair: _Pair) -> _Pair:
+def _at_the_end(pair: Pair) -> Pair:
     """The same with the record in the last row."""
     target = None if pair.target is None else pair.target[::-1].copy()
     name = f"{pair.name}, the record last"
-    return _Pair(name, pair.first[::-1].copy(), pair.second[::-1].copy(), target)
+    return Pair(name, pair.first[::-1].copy(), pair.second[::-1].copy(), target)
 
 
-def _among(pair: _Pair, rows: int) -> _Pair:
+def _among(pair: Pair, rows: int) -> Pair:
     """The same with rows of zeros behind, which move nothing."""
     more = max(0, rows - len(pair.first))
     first, second = (np.vstack([block, np.zeros((more, block.shape[1]))]) for block in (pair.first, pair.second))
     target = None if pair.target is None else np.append(pair.target, np.zeros(more))
-    return _Pair(f"{pair.name}, among {len(first)} rows", first, second, target)
+    return Pair(f"{pair.name}, among {len(first)} rows", first, second, target)
 
 
-def _random_pair(settings: Privacy) -> _Pair:
+def _random_pair(settings: Privacy) -> Pair:
     """Neighbours in four columns whose other rows are any; the record turns from the one side to the other."""
     rng = np.random.default_rng(2)
     first = rng.normal(size=(many_rows(500, settings.delta), 4))
     second = first.copy()
     first[3], second[3] = 50.0, 0.0 if settings.adjacency == "zero_out" else -50.0
-    return _Pair("any neighbours", first, second, None)
+    return Pair("any neighbours", first, second, None)
 
 
 def _cost(found: list[tuple[str, Comparison]], settings: Privacy) -> Check:
@@ -300,7 +325,7 @@ class _Code:
 
     def replay(
         self,
-        pair: _Pair,
+        pair: Pair,
         stored: str = "dense",
         path: str = "solver",
         threads: int = 1,
