@@ -24,7 +24,7 @@ from fastadmm.privacy.audit_paths import Agents
 from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.fusion_party import FusionMessage
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, many_rows
-from fastadmm.privacy.noise import Calibration
+from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import (
     Check,
     distances_check,
@@ -282,10 +282,10 @@ def _replay(settings: Privacy, case: _Case) -> _Cost:
             differ = f"a release that moves {compared.beyond:.3g} times as far as declared"
         made.append((compared, differ, one.channel))
     worst, _, channel = max(made, key=lambda each: each[0].gdp)
-    # Of the channel as it is declared; that symbols are drawn by it, a test of their frequencies shows.
-    cost = epsilon_spent(worst.gdp, settings.delta, (channel.epsilon,))
+    symbol = _symbol_epsilon(channel)
+    cost = epsilon_spent(worst.gdp, settings.delta, (symbol,))
     where = f"{case.name}, {case.rows} rows of {case.columns} columns"
-    return _Cost(where, worst, channel.epsilon, cost, next((text for _, text, _ in made if text), ""))
+    return _Cost(where, worst, symbol, cost, next((text for _, text, _ in made if text), ""))
 
 
 def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
@@ -305,6 +305,21 @@ def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
         return on_grid(exact + push * level.sigma * along, level)
 
     return script
+
+
+def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
+    """What a channel declares or, if that is more, the largest log-likelihood ratio of a symbol at either end
+    of its range, by its own code on evenly spaced randomness."""
+    engine, source = Engine(1), NoiseSource()
+    counts = []
+    for number, end in enumerate((-1.0, 1.0)):
+        with Tap(None, lambda call, size: (np.arange(size) + 0.5) / size):
+            levels = channel.release(np.full(n, end * 1e9), source, number, engine)
+        counts.append(np.bincount(levels, minlength=channel.n_levels).astype(np.float64))
+    # Each frequency is a probability, but for one more or one fewer at each end of an interval.
+    low, high = counts
+    ratios = np.maximum((low - 2.0) / (high + 2.0), (high - 2.0) / (low + 2.0))
+    return max(float(channel.epsilon), math.log(max(float(ratios.max()), 1.0)))
 
 
 def _more_than_one(one: Any, other: Any, place: int) -> str:

@@ -184,12 +184,15 @@ class Comparison:
         the private data, given the past.
     beyond : float
         Largest distance over the sensitivity that was declared for it; at most 1.
+    sigma : float
+        Noise of the first release.
     """
 
     gdp: float
     n_releases: int
     public: bool
     beyond: float
+    sigma: float
 
 
 def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
@@ -222,4 +225,4 @@ def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Co
         if distance > 0.0:
             declared = a.level.sensitivity
             beyond = max(beyond, distance / declared if declared > 0.0 else math.inf)
-    return Comparison(math.sqrt(square), len(one), public, beyond)
+    return Comparison(math.sqrt(square), len(one), public, beyond, one[0].level.sigma if one else 0.0)
