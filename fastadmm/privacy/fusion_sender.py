@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.answering import Unanswerable, checked
+from fastadmm.conversation.gate import GatedParty
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.budget import FusionBudget, split_budget
@@ -97,7 +98,7 @@ def fusion_guarantee(
     )
 
 
-class FusionParty(Answering):
+class FusionParty(GatedParty):
     """Holder of a feature block that sends one message: drawn once, charged, stored, and only then sent.
 
     Parameters
