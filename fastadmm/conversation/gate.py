@@ -23,6 +23,7 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.conversation.calls import CALLS
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 
 __all__ = ["LARGEST", "MOST_REFUSALS", "GatedParty", "certified", "check_features", "saturated"]
@@ -56,7 +57,7 @@ def _check_asked(name: str, arguments: Mapping[str, Any]) -> None:
             raise Unanswerable(f"call {name!r}: a number of {key!r} is below {1 / LARGEST:.3g}")
 
 
-def check_features(block: FeatureBlock, place: str) -> None:
+def check_features(block: FeatureBlock, place: str, engine: Engine) -> None:
     """Refuse features that answers could overflow by; for their owner, before anybody asks.
 
     Parameters
@@ -64,6 +65,7 @@ def check_features(block: FeatureBlock, place: str) -> None:
     block : FeatureBlock of shape (N, d)
     place : str
         What the message begins with.
+    engine : Engine
 
     Raises
     ------
@@ -71,9 +73,10 @@ def check_features(block: FeatureBlock, place: str) -> None:
         An entry times the root of how many there are is beyond :data:`LARGEST`.
     """
     n, d = block.whole_shape
-    if not block.largest * math.sqrt(n * d) <= LARGEST:
+    largest = block.largest if math.isfinite(block.largest) else block.find_largest(engine)
+    if not largest * math.sqrt(n * d) <= LARGEST:
         raise InputError(
-            f"{place}: holds a value of {block.largest:.3g}, too large for {n} x {d} numbers to be multiplied "
+            f"{place}: holds a value of {largest:.3g}, too large for {n} x {d} numbers to be multiplied "
             "safely; rescale its column (for example convert --standardize)"
         )
 

@@ -41,6 +41,7 @@ class MaskedParty(GatedParty):
     """
 
     tells_mean = False
+    told = "masked", "the coordinator sees sums only"
     remembers: ClassVar[tuple[str, ...]] = ()
     position = 0
 

@@ -60,7 +60,7 @@ class FusionMessage:
     def to_arrays(self) -> dict[str, Any]:
         """What is stored and sent."""
         return {
-            "row_norm": float(self.row_norm),
+            "row_norm": np.array([self.row_norm]),  # of one size, whatever it is
             "weights": self.model.weights,
             "model": np.array([getattr(self.model, name) for name in _MODEL]),
             "count": self.moments.count,
@@ -92,7 +92,7 @@ class FusionMessage:
         if not (n_levels >= 2 and clip > 0 and epsilon > 0 and levels.max(initial=0) < n_levels):
             raise ValueError("symbols are not those of the channel")
         return cls(
-            float(found["row_norm"]),
+            float(np.ravel(found["row_norm"])[0]),
             LocalModel(found["weights"], float(intercept), float(sigma), float(sensitivity)),
             ScoreMoments(found["count"], found["mean"], found["square"], float(origin), float(noise)),
             Channel(epsilon, int(n_levels), center, clip),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeVar
 
-from fastadmm.errors import FastadmmError, PrivacyBudgetError
+from fastadmm.conversation.gate import MOST_REFUSALS
+from fastadmm.errors import FastadmmError, InputError, PrivacyBudgetError, StorageError
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
 
-__all__ = ["CODES", "code_of", "refused"]
+__all__ = ["CODES", "check_refusals", "code_of", "count_refusal", "refused"]
 
 _E = TypeVar("_E", bound=FastadmmError)
 
 #: Every reason that may leave a party, and what it means to who asked.
 CODES = {
     "amount": "more rows, or more ids, than it approved",
-    "budget": "its privacy ledger has no room for this run, or nothing is proved for its data",
+    "budget": "its privacy ledger has no room for this run",
     "busy": "it is answering another run; wait until that has ended",
     "call": "it was asked what is not for this run, or not for its state",
     "caller": "it does not answer this caller: its approval names others",
@@ -29,7 +32,7 @@ CODES = {
     "order": "the request does not follow the last one that it answered",
     "party": "the request is for another party",
     "penalty": "a penalty that moves as no honest run's does",
-    "privacy": "another privacy than it approved, or no ledger of its own",
+    "privacy": "another privacy than it approved, or it has not all that a private run needs of it",
     "rows": "the run is about other rows than it has; align the rows first",
     "run": "it has not approved this run",
     "scores": "it gives no scores of these rows",
@@ -66,6 +69,59 @@ def code_of(error: BaseException) -> str:
     str
         A key of :data:`CODES`.
     """
-    if isinstance(error, PrivacyBudgetError):
-        return "budget"
-    return error.refusal if isinstance(error, FastadmmError) and error.refusal else "failed"
+    if isinstance(error, FastadmmError) and error.refusal:
+        return error.refusal
+    return "budget" if isinstance(error, PrivacyBudgetError) else "failed"
+
+
+#: Refusals that do not count: whoever asks waits for the owner, or cannot be told to stop.
+_WAITING = ("budget", "busy", "caller", "ended", "expired", "keys", "party", "run")
+
+#: Where a session keeps how many requests it has refused.
+_REFUSALS = "refusals"
+
+
+def check_refusals(directory: Path, place: str) -> None:
+    """End a session that has refused too many requests: each outcome may tell something.
+
+    Parameters
+    ----------
+    directory : Path
+        The party's directory for the run.
+    place : str
+        What messages call the request.
+
+    Raises
+    ------
+    InputError
+    """
+    if (count := _refusals(directory)) >= MOST_REFUSALS:
+        text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
+        raise refused("ended", InputError(text))
+
+
+def count_refusal(directory: Path, error: Exception) -> None:
+    """Count a request that was refused by what it asked.
+
+    Parameters
+    ----------
+    directory : Path
+        The party's directory for the run.
+    error : Exception
+        Why; a disk that is full is no reason of the request's.
+    """
+    if code_of(error) not in _WAITING and not isinstance(error, StorageError):
+        count = _refusals(directory) + 1
+        with atomic_file(directory / _REFUSALS, force=True) as temporary:
+            temporary.write_text(f"{count}\n", encoding="ascii")
+
+
+def _refusals(directory: Path) -> int:
+    path = directory / _REFUSALS
+    with storage_errors(path, "read"):
+        try:
+            return int(path.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            return MOST_REFUSALS  # a count that cannot be read is no permission
