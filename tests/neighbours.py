@@ -1,6 +1,7 @@
 """Sequences of requests to a party on pairs of neighbours: what the coordinator sees of them must not differ.
 
-``python tests/neighbours.py 2000`` tries so many, through agents and by files; a share is in ``test_neighbours.py``.
+``python tests/neighbours.py 2000`` tries so many, through agents and by files; ``test_neighbours.py`` has a
+share.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from fastadmm import Privacy
 from fastadmm.errors import FastadmmError
 from fastadmm.federation import session as sessions
@@ -59,11 +61,20 @@ def neighbours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 class Coordinator:
     """Asks one party; what it sees of it is in ``seen``."""
 
-    def __init__(self, home: Path, X: np.ndarray, mode: str, terms: dict[str, Any], by_files: bool) -> None:
+    def __init__(
+        self,
+        home: Path,
+        X: np.ndarray,
+        mode: str,
+        terms: dict[str, Any],
+        by_files: bool = False,
+        sparse: bool = False,
+    ) -> None:
         self.home, self.mode, self.by_files = home, mode, by_files
         home.mkdir()
-        with PartyWriter(home / "a.h5", name="a", n_features=X.shape[1], kind="dense") as writer:
-            writer.append(X, ids=np.arange(len(X)))
+        kind = "csr" if sparse else "dense"
+        with PartyWriter(home / "a.h5", name="a", n_features=X.shape[1], kind=kind) as writer:
+            writer.append(sp.csr_array(X) if sparse else X, ids=np.arange(len(X)))
         self.data = open_party(home / "a.h5")
         self.terms = {**terms, "row_digest": self.data.row_digest}
         self.ledger = home / "ledger.jsonl" if mode in ("message", "fusion") else None
@@ -226,7 +237,15 @@ class Hostile:
             return [*before, self.one(own if rng.random() < 0.9 else other)]
         usual = "respond_masked" if self.mode == "subspace_sums" else "step_masked"
         certify = str(rng.choice(["certify_masked", "certify_penalised_masked", "dual_value_masked"]))
-        others = ["sum_squares", "prove_masked", "masked_scores", "orthonormalise", "forget", certify, certify]
+        others = [
+            "sum_squares",
+            "prove_masked",
+            "masked_scores",
+            "orthonormalise",
+            "forget",
+            certify,
+            certify,
+        ]
         others.append("finish" if rng.random() < 0.3 else certify)
         before = [self.one("set_metric")] if rng.random() < 0.3 else []
         if self.directions and rng.random() < 0.5 and self.mode == "subspace_sums":
@@ -319,13 +338,15 @@ class Hostile:
 def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
     """Of a run about N rows."""
     hostile = rng.random() < 0.2
+    kind = str(rng.choice(["l2", "l1", "elastic_net"])) if mode == "admm_sums" else "l2"
+    limits = ["all", "ball:2", "box:-1,1", "nonnegative"] if mode == "admm_sums" else ["all"]
     terms: dict[str, Any] = {
         "family": mode,
         "regularization": scale(rng) if hostile else float(10.0 ** rng.uniform(-2, 1)),
         "x_update": "auto",
-        "regularizer": str(rng.choice(["l2", "l1"])) if mode == "admm_sums" else "l2",
-        "l1_ratio": -1.0,
-        "constraint": "all",
+        "regularizer": kind,
+        "l1_ratio": 0.5 if kind == "elastic_net" else -1.0,
+        "constraint": str(rng.choice(limits)),
         "n_samples": n,
         "position": 0,
         "loss": "logistic",
@@ -352,14 +373,17 @@ def differing(seed: int, folder: Path, length: int = 10) -> str:
     pair, n = neighbours(rng), 0
     n = len(pair[0])
     terms = first_terms(rng, mode, n)
-    sides = [Coordinator(folder / f"pair-{k}", X, mode, terms, by_files) for k, X in enumerate(pair)]
+    homes, sparse = (folder / "pair-0", folder / "pair-1"), bool(rng.random() < 0.3)
+    sides = [Coordinator(home, X, mode, terms, by_files, sparse) for home, X in zip(homes, pair)]
     try:
         for calls, number in [([("start", terms)], None), *opening(mode)]:
             for side in sides:
                 own = [(name, side.terms if name == "start" else said) for name, said in calls]
                 side.ask(own, number)
                 if calls[-1][0] == "show_key" and side.keys and not by_files:
-                    approve_fingerprints(RUN, [fingerprint(key) for key in side.keys[1:]], side.home / "state")
+                    approve_fingerprints(
+                        RUN, [fingerprint(key) for key in side.keys[1:]], side.home / "state"
+                    )
         hostile = Hostile(rng, mode, n)
         for _ in range(length):
             calls = hostile.calls()

@@ -45,7 +45,7 @@ def coordinator(tmp_path: Path, X: np.ndarray, mode: str, **more: Any) -> Coordi
     """Of a run that the party has approved."""
     plain = {"regularization": 1.0, "regularizer": "l2"}
     terms = first_terms(np.random.default_rng(1), mode, len(X)) | plain | more
-    made = Coordinator(tmp_path / secrets.token_hex(4), X, mode, terms, by_files=False)
+    made = Coordinator(tmp_path / secrets.token_hex(4), X, mode, terms)
     made.ask([("start", made.terms)])
     return made
 
@@ -56,7 +56,9 @@ def test_a_certificate_that_cannot_hold_is_no_oracle(tmp_path: Path) -> None:
     X = rng.normal(size=(24, 4))
     X[rng.random(24) < 0.3] = 0.0
     private = {"mode": "message", "epsilon": 0.1, "delta": 1e-6, "adjacency": "zero_out"}
-    asked = coordinator(tmp_path, X, "message", penalty=1.0, privacy=privacy_text(Privacy(**private, slack=1e-300)))
+    asked = coordinator(
+        tmp_path, X, "message", penalty=1.0, privacy=privacy_text(Privacy(**private, slack=1e-300))
+    )
     assert asked.seen[-1][0] == "privacy"
     asked.close()
     # mu as small as anybody may choose it: the noise grows with what rounding may do, nobody is refused.
@@ -111,11 +113,17 @@ def test_a_session_that_refuses_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_settings_of_a_private_run_are_those_that_were_approved(tmp_path: Path) -> None:
     settings = Privacy(mode="message", epsilon=1.0, delta=1e-6)
-    for change in ({"ball": 9.0}, {"message_clip": 1.0}, {"rounds": 2}, {"shrink": False}, {"label_epsilon": 1.0}):
+    for change in (
+        {"ball": 9.0},
+        {"message_clip": 1.0},
+        {"rounds": 2},
+        {"shrink": False},
+        {"label_epsilon": 1.0},
+    ):
         asked = coordinator(tmp_path, np.eye(6), "message", penalty=1.0, privacy=privacy_text(settings))
         other = privacy_text(settings.with_(**change))
         asked.close()
-        asked = Coordinator(tmp_path / secrets.token_hex(4), np.eye(6), "message", asked.terms, by_files=False)
+        asked = Coordinator(tmp_path / secrets.token_hex(4), np.eye(6), "message", asked.terms)
         asked.ask([("start", {**asked.terms, "privacy": other})])
         assert asked.seen[-1][0] == "privacy"
         asked.ask([("start", {**asked.terms, "penalty": 2.0})])

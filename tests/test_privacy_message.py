@@ -16,7 +16,7 @@ from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
 from fastadmm.blocks.block import as_block
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, ExitCode, FormatError, PrivacyBudgetError
 from fastadmm.parties.xupdate.ball import ball_solution
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.ledger import Ledger

@@ -36,7 +36,12 @@ MOST_REFUSALS = 100
 
 
 class GatedParty(Answering):
-    """A party of a protected run: it refuses by what it was asked, and by nothing else."""
+    """A party of a protected run: it refuses by what it was asked, and by nothing else.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         _check_asked(name, arguments)
@@ -71,6 +76,10 @@ def check_features(block: FeatureBlock, place: str, engine: Engine) -> None:
     ------
     InputError
         An entry times the root of how many there are is beyond :data:`LARGEST`.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
     n, d = block.whole_shape
     largest = block.largest if math.isfinite(block.largest) else block.find_largest(engine)
@@ -96,6 +105,10 @@ def saturated(values: np.ndarray, limit: float) -> np.ndarray:
     -------
     ndarray of the same shape
         The given array itself where nothing is beyond.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
     if float(np.abs(values).max(initial=0.0)) <= limit:
         return values

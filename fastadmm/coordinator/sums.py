@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.parties.masked import MaskedParty
 from fastadmm.errors import InputError
+from fastadmm.parties.masked import MaskedParty
 from fastadmm.secrecy.grid import from_grid, from_whole, grid_limit, grid_step
 from fastadmm.secrecy.keys import new_private_key
 from fastadmm.secrecy.masks import add_up
@@ -99,8 +99,8 @@ class Sums:
         """
         if not size < (1.0 - 2.0**-40) * grid_limit(step, self.n_parties):
             raise InputError(
-                "messages are beyond the range of the grid that masks are added on; rescale the columns of all "
-                "parties (for example convert --standardize)"
+                "messages are beyond the range of the grid that masks are added on; rescale all parties' "
+                "columns (for example convert --standardize)"
             )
 
     def ask(

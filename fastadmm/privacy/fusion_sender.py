@@ -10,7 +10,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable, checked
-from fastadmm.conversation.gate import GatedParty
+from fastadmm.conversation.gate import GatedParty, check_features
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.budget import FusionBudget, split_budget
@@ -112,12 +112,18 @@ class FusionParty(GatedParty):
     ----------
     weights : ndarray of shape (d,)
         The released local model; zero before.
+
+    Raises
+    ------
+    InputError
+        Features are too large, as :func:`fastadmm.conversation.gate.check_features` says.
     """
 
     family = "fusion"
     clips_rows = False
 
     def __init__(self, name: str, block: FeatureBlock, books: Books, engine: Engine) -> None:
+        check_features(block, name, engine)
         self.name, self.block, self.books, self.engine = name, block, books, engine
         self.budget = fusion_budget(books.settings)
         self.kind, self.reason = "local model and symbols", split_in_words(self.budget)

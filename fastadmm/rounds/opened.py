@@ -33,6 +33,10 @@ def check_opened(
     ------
     FastadmmError
         A file is damaged, has other columns, or holds what is no number or too large a one.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
     opened = [data]
     for path in others.values():

@@ -19,7 +19,15 @@ from fastadmm.rounds.refused import refused
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["PRIVATE", "PROTECTION", "Protection", "asked_privacy", "books_of", "privacy_text", "refuse_ledger"]
+__all__ = [
+    "PRIVATE",
+    "PROTECTION",
+    "Protection",
+    "asked_privacy",
+    "books_of",
+    "privacy_text",
+    "refuse_ledger",
+]
 
 #: Families of private runs: each is the mode of the same name.
 PRIVATE = ("fusion", "message")
@@ -99,9 +107,7 @@ class Protection:
     def draft(cls, settings: Privacy, terms: Mapping[str, Any]) -> Protection:
         """What a request asks for; what only the owner can say is not said yet."""
         s, rest = settings, _mechanism(settings, terms)
-        return cls(
-            float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler, mechanism=rest
-        )
+        return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler, mechanism=rest)
 
     def table(self) -> dict[str, Any]:
         """As the file of an approval has it."""
@@ -117,7 +123,19 @@ class Protection:
         return cls(**own, mechanism=_mechanism(Privacy.from_dict(said, place), penalty))
 
     def excess(self, settings: Privacy, terms: Mapping[str, Any]) -> str:
-        """What of a request is beyond this; empty for nothing."""
+        """What of a request is beyond this, or otherwise; empty for nothing.
+
+        Parameters
+        ----------
+        settings : Privacy
+            Of the request.
+        terms : mapping
+            Arguments of the call ``start``.
+
+        Notes
+        -----
+        Theorem: ``docs/privacy.md#outcomes-are-public``.
+        """
         s = settings
         for key, asked in (("epsilon", s.epsilon), ("delta", s.delta), ("total_epsilon", s.epsilon)):
             if not asked <= (most := getattr(self, key)):

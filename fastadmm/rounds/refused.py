@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fastadmm.conversation.gate import MOST_REFUSALS
 from fastadmm.errors import FastadmmError, InputError, PrivacyBudgetError, StorageError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import atomic_file, storage_errors
 
 __all__ = ["CODES", "check_refusals", "code_of", "count_refusal", "refused"]
 
@@ -94,6 +94,10 @@ def check_refusals(directory: Path, place: str) -> None:
     Raises
     ------
     InputError
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
     if (count := _refusals(directory)) >= MOST_REFUSALS:
         text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
