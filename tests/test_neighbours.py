@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import secrets
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,24 @@ def test_what_counts_as_out_of_range() -> None:
     assert gate.saturated(np.array([np.nan, np.inf, -np.inf]), 1.0).tolist() == [1.0, 1.0, -1.0]
     assert gate.certified(given, 1.0, 1.0, 7.0) is given
     assert gate.certified(given, np.nan, 1.0, 7.0).tolist() == [7.0] * 3
+
+
+#: What is computed from rows in a protected run.
+_FROM_ROWS = {
+    "parties": ("masked", "masked_direction", "masked_proximal"),
+    "secrecy": ("grid", "masks"),
+    "privacy": ("party", "message_sender", "fusion_sender", "fusion_party", "descent", "row_norm")
+    + ("moments", "levels", "noise", "rows"),
+}
+
+#: By arguments, settings or a state that was read; a nonce that is used twice; a source that is pickled.
+_PUBLIC = {"Unanswerable", "ConfigError", "ValueError", "RuntimeError", "TypeError"}
+
+
+def test_nothing_that_is_computed_from_rows_ends_in_an_error() -> None:
+    root = Path(gate.__file__).parents[1]
+    for path in (root / room / f"{name}.py" for room, names in _FROM_ROWS.items() for name in names):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+                assert ast.unparse(raised) in _PUBLIC, f"{path.name}, line {node.lineno}: decided in the gate"

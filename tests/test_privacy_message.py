@@ -217,6 +217,7 @@ def test_a_solver_that_fails_answers_all_the_same(monkeypatch):
     monkeypatch.setattr("scipy.linalg.eigh", fails)
     made.prepare()
     assert not made.parties[0].exact(np.ones(400)).any()
+    assert not made.parties[0].weights.any()
 
 
 @pytest.mark.parametrize("asked", [1e-300, 1e-6])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.conversation.gate import saturated
+from fastadmm.coordinator.final_proof import _sums as sums_proof
+from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
+from fastadmm.proof.feasible import Balanced
 from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.secrecy.grid import (
     LARGEST_WHOLE,
@@ -187,6 +191,31 @@ def test_scalars_beyond_the_range_count_as_its_end(value: float) -> None:
     (end,) = saturated(np.array([value]), LARGEST_WHOLE).tolist()
     assert from_whole(to_whole([end])) == [-LARGEST_WHOLE if value < 0 else LARGEST_WHOLE]
     assert LARGEST_WHOLE > UNPROVED  # a certificate with it says that nothing is proved
+
+
+def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
+    """Weights and the norms of their columns bound a message; beyond the range it may be cut."""
+    step = grid_step(4.0, 2)
+    limit = grid_limit(step, 2)
+
+    def share(weighed: float) -> Any:
+        def ask(name: str, step: float, **told: Any) -> Any:
+            return np.zeros(3), [0.5, 0.0, 0.0, weighed, 0.25]
+            yield
+
+        coordinator = SimpleNamespace(sums=SimpleNamespace(ask=ask))
+        method = SimpleNamespace(longest=1.0, final_arguments=lambda m: {}, coordinator=coordinator)
+        problem, found = SimpleNamespace(n_parties=2, penalties=[]), Balanced(np.zeros(3), 0.0)
+        talk = sums_proof(problem, method, found, False, 0)  # type: ignore[arg-type]
+        with pytest.raises(StopIteration) as ended:
+            next(talk)
+        return ended.value.value[1][0]
+
+    assert share(0.9 * limit).at_scale == pytest.approx(0.25)
+    assert share(1.1 * limit).at_scale == np.inf
+    Sums(2).check_range(0.9 * limit, step)
+    with pytest.raises(InputError, match="beyond the range of the grid"):
+        Sums(2).check_range(limit, step)
 
 
 # --- rounds -----------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class MessageParty:
         radius = self.settings.ball
         right = self._vectors.T @ self.block.transposed_product(w, self.engine)
         coordinates, nu = fixed_ball_solution(self._values + self.mu, right, radius)
-        self.weights = self._vectors @ coordinates
+        self.weights = np.nan_to_num(self._vectors @ coordinates)
         message = self.block.product(self.weights, self.engine)
         error = self._certify(self.weights, nu, message, w)
         return certified(message, error, self.slack, self.settings.message_center)
