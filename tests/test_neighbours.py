@@ -157,8 +157,10 @@ def test_what_counts_as_out_of_range() -> None:
 _FROM_ROWS = {
     "parties": ("masked", "masked_direction", "masked_proximal"),
     "secrecy": ("grid", "masks"),
-    "privacy": ("party", "message_sender", "fusion_sender", "fusion_party", "descent", "row_norm")
-    + ("moments", "levels", "noise", "rows"),
+    "privacy": (
+        *("party", "message_sender", "fusion_sender", "fusion_party"),
+        *("descent", "row_norm", "moments", "levels", "noise", "rows"),
+    ),
 }
 
 #: By arguments, settings or a state that was read; a nonce that is used twice; a source that is pickled.

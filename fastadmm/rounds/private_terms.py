@@ -147,6 +147,8 @@ class Protection:
         if settings.slack != Privacy.slack:
             return "key 'slack' is no requester's: what a solver may be off follows from public numbers"
         rest = _mechanism(settings, terms)
+        if "penalty" not in self.mechanism:
+            rest.pop("penalty", None)  # an approval of an older release
         for key in {**rest, **self.mechanism}:
             if rest.get(key) != self.mechanism.get(key):
                 allowed, asked = self.mechanism.get(key, "not set"), rest.get(key, "not set")
