@@ -193,6 +193,14 @@ def test_scalars_beyond_the_range_count_as_its_end(value: float) -> None:
     assert LARGEST_WHOLE > UNPROVED  # a certificate with it says that nothing is proved
 
 
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_features_whose_sums_would_saturate_are_refused_before_the_first_round(scheme: str) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 4)) * [1.0, 1e38, 1.0, 1.0]
+    problem = make_problem([X[:, :2], X[:, 2:]], np.arange(20) % 2, lam=1e-2)
+    with pytest.raises(InputError, match=r"^party-1: holds a value of .* too large"):
+        solve(problem, SolverOptions(scheme=scheme, secrecy="sums", max_rounds=2))
+
+
 def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
     """Weights and the norms of their columns bound a message; beyond the range it may be cut."""
     step = grid_step(4.0, 2)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fastadmm.conversation.answering import Unanswerable
-from fastadmm.conversation.gate import LARGEST, GatedParty, saturated
+from fastadmm.conversation.gate import LARGEST, GatedParty, check_features, saturated
 from fastadmm.errors import InputError
 from fastadmm.secrecy.grid import LARGEST_WHOLE, UNPROVED, grid_limit, to_grid, to_whole
 from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, keys_of, public_key
@@ -62,6 +62,10 @@ class MaskedParty(GatedParty):
         shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
         self.transcript.add("start", shared)
         return self
+
+    def prepare(self) -> None:
+        check_features(self.block, self.name, self.engine)
+        super().prepare()
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if "exchange" in arguments and arguments["exchange"] != self.answered + 1:
