@@ -33,7 +33,7 @@ from fastadmm.federation.task import KIND
 from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.opened import check_opened
-from fastadmm.rounds.refused import code_of, count_refusal, refused
+from fastadmm.rounds.refused import code_of, refusals_counted, refused
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
@@ -177,13 +177,10 @@ class Agent:
         self._keep_asked(self.data, envelope, entry, place)
         session = self._of_run(self.data, entry["run"], place)
         session.check_caller(entry["caller"], len(raw), place)
-        try:
+        with refusals_counted(session.directory):
             asked = request_of(envelope, self.data.n_samples, place)
-        except ProtocolError as error:
-            count_refusal(session.directory, error)
-            raise
-        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
-        message = session.answer(asked, raw, entry, place)
+            entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+            message = session.answer(asked, raw, entry, place)
         self._used = time.monotonic()
         return message
 

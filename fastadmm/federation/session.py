@@ -35,7 +35,7 @@ from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.host import Host, write_fingerprints
 from fastadmm.rounds.party_state import STATE, PartyState
-from fastadmm.rounds.refused import check_refusals, count_refusal, refused
+from fastadmm.rounds.refused import check_refusals, refused
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.party_file import PartyData
 
@@ -208,21 +208,12 @@ class Session:
         FastadmmError
             With the code of a refusal; then nothing was answered.
         """
-        last = self._last
+        approval, last = self.approval(), self._last
         if last is not None and (asked.number, asked.digest) == (last.number, last.request):
             entry |= {"answer": last.digest, "repeated": True}
             self.audit.add_bounded(entry)
             return last.message
         check_refusals(self.directory, place)
-        try:
-            return self._answer(asked, raw, entry, place)
-        except Exception as error:
-            count_refusal(self.directory, error)
-            raise
-
-    def _answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
-        """Answer a request that was not answered before."""
-        approval, last = self.approval(), self._last
         self._check_order(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)

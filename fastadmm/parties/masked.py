@@ -47,6 +47,7 @@ class MaskedParty(GatedParty):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        check_features(self.block, self.name, self.engine)
         self.private = b""
         self.keys: list[bytes] = []
         self.answered = 0
@@ -62,10 +63,6 @@ class MaskedParty(GatedParty):
         shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
         self.transcript.add("start", shared)
         return self
-
-    def prepare(self) -> None:
-        check_features(self.block, self.name, self.engine)
-        super().prepare()
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if "exchange" in arguments and arguments["exchange"] != self.answered + 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from fastadmm.rounds.host import Host
 from fastadmm.rounds.opened import check_opened
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
-from fastadmm.rounds.refused import check_refusals, count_refusal
+from fastadmm.rounds.refused import check_refusals, refusals_counted
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -130,10 +130,10 @@ def party_step(
         with run_lock(state):
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
-            return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
-    except FastadmmError as error:
-        if (state / STATE).exists():
-            count_refusal(state, error)
+            begun = (state / STATE).exists()
+            with refusals_counted(state) if begun else nullcontext():
+                return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
+    except FastadmmError:
         if is_new:
             with suppress(OSError):
                 state.rmdir()  # only where it is empty

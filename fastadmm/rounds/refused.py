@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,7 +11,7 @@ from fastadmm.conversation.gate import MOST_REFUSALS
 from fastadmm.errors import FastadmmError, InputError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import atomic_file, storage_errors
 
-__all__ = ["CODES", "check_refusals", "code_of", "count_refusal", "refused"]
+__all__ = ["CODES", "check_refusals", "code_of", "refusals_counted", "refused"]
 
 _E = TypeVar("_E", bound=FastadmmError)
 
@@ -104,20 +106,22 @@ def check_refusals(directory: Path, place: str) -> None:
         raise refused("ended", InputError(text))
 
 
-def count_refusal(directory: Path, error: Exception) -> None:
-    """Count a request that was refused by what it asked.
+@contextmanager
+def refusals_counted(directory: Path) -> Iterator[None]:
+    """Count a request that is refused inside by what it asked; a disk that is full is no such reason.
 
     Parameters
     ----------
     directory : Path
         The party's directory for the run.
-    error : Exception
-        Why; a disk that is full is no reason of the request's.
     """
-    if code_of(error) not in _WAITING and not isinstance(error, StorageError):
-        count = _refusals(directory) + 1
-        with atomic_file(directory / _REFUSALS, force=True) as temporary:
-            temporary.write_text(f"{count}\n", encoding="ascii")
+    try:
+        yield
+    except Exception as error:
+        if code_of(error) not in _WAITING and not isinstance(error, StorageError):
+            with atomic_file(directory / _REFUSALS, force=True) as temporary:
+                temporary.write_text(f"{_refusals(directory) + 1}\n", encoding="ascii")
+        raise
 
 
 def _refusals(directory: Path) -> int:
