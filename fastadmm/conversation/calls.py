@@ -241,7 +241,7 @@ CALLS: dict[str, CallRule] = {
         ("fusion",),
         {"target": "rows", "classes": "rows"},
         {
-            "row_norm": "nonnegative",
+            "row_norm": "vector",
             "weights": "vector",
             "model": "vector",
             "count": "vector",

@@ -32,7 +32,8 @@ from fastadmm.federation.session import Session
 from fastadmm.federation.task import KIND
 from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.rounds.approval import APPROVAL
-from fastadmm.rounds.refused import code_of, refused
+from fastadmm.rounds.opened import check_opened
+from fastadmm.rounds.refused import code_of, refusals_counted, refused
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
@@ -73,7 +74,8 @@ class Agent:
     Raises
     ------
     FastadmmError
-        Another process works in the directory, or something in it is damaged.
+        Another process works in the directory, something in it or of the features is damaged, or a number
+        of theirs is too large.
     """
 
     def __init__(
@@ -106,6 +108,8 @@ class Agent:
             self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
             stack.callback(self._tasks.close)
             self._engine = stack.enter_context(Engine(threads))
+            if self.data is not None:
+                check_opened(self.data, self._others, self._engine, streamed)
             self._open = stack.pop_all()
 
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
@@ -173,9 +177,10 @@ class Agent:
         self._keep_asked(self.data, envelope, entry, place)
         session = self._of_run(self.data, entry["run"], place)
         session.check_caller(entry["caller"], len(raw), place)
-        asked = request_of(envelope, self.data.n_samples, place)
-        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
-        message = session.answer(asked, raw, entry, place)
+        with refusals_counted(session.directory):
+            asked = request_of(envelope, self.data.n_samples, place)
+            entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+            message = session.answer(asked, raw, entry, place)
         self._used = time.monotonic()
         return message
 

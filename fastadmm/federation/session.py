@@ -35,7 +35,7 @@ from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.host import Host, write_fingerprints
 from fastadmm.rounds.party_state import STATE, PartyState
-from fastadmm.rounds.refused import refused
+from fastadmm.rounds.refused import check_refusals, refused
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.party_file import PartyData
 
@@ -213,6 +213,7 @@ class Session:
             entry |= {"answer": last.digest, "repeated": True}
             self.audit.add_bounded(entry)
             return last.message
+        check_refusals(self.directory, place)
         self._check_order(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)

@@ -226,7 +226,7 @@ def draft_approval(
         exchanges=_EXCHANGES if asked is None else rounds + 2,
         directions=_DIRECTIONS * settings.get("n_classes", 1) if asked is None else rounds,
         last_day=last_day,
-        protection=None if asked is None else Protection.draft(asked),
+        protection=None if asked is None else Protection.draft(asked, settings),
         n_classes=settings.get("n_classes"),
     )
 
@@ -362,7 +362,7 @@ def check_request(
     if asked_for is not None:
         if approval.protection is None:
             raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
-        if what := approval.protection.excess(asked_for):
+        if what := approval.protection.excess(asked_for, settings):
             raise _beyond(place, approval, what, "privacy")
     if approval.last_day is not None and _today() > approval.last_day:
         raise _beyond(place, approval, f"the last day was {approval.last_day}", "expired")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.rounds.approval import Approval
-from fastadmm.rounds.private_terms import Protection
+from fastadmm.rounds.private_terms import PROTECTION, Protection
 from fastadmm.store.party_file import check_party_name
 
 __all__ = ["check_kinds", "open_approval", "write_approval"]
@@ -74,7 +73,7 @@ def _document(approval: Approval) -> dict[str, Any]:
         "format": _FORMAT,
         "version": _VERSION,
         **{key: value for key, value in values.items() if value is not None},
-        **({} if approval.protection is None else {"privacy": asdict(approval.protection)}),
+        **({} if approval.protection is None else {"privacy": approval.protection.table()}),
     }
 
 
@@ -98,17 +97,6 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "protocol": (int,),
     "fastadmm": (str,),
     "fingerprints": (list,),
-}
-
-
-_PROTECTION: dict[str, tuple[type, ...]] = {
-    "epsilon": (float, int),
-    "delta": (float, int),
-    "total_epsilon": (float, int),
-    "adjacency": (str,),
-    "sampler": (str,),
-    "public_scaling": (bool,),
-    "allow_infinite_epsilon": (bool,),
 }
 
 
@@ -181,8 +169,10 @@ def open_approval(path: Path) -> Approval:
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        check_kinds(table, _PROTECTION, {}, f"{place}: privacy")
-        protection = Protection(**table)
+        own = {key: value for key, value in table.items() if key in PROTECTION}
+        check_kinds(own, PROTECTION, {}, f"{place}: privacy")
+        check_kinds({k: table[k] for k in ("penalty",) if k in table}, {}, {"penalty": (float, int)}, place)
+        protection = Protection.of_table(table, values["family"], f"{place}: privacy")
     for key in ("exchanges", "directions"):
         if values[key] < 1:
             raise ConfigError(f"{place}: key {key!r} is below 1")

@@ -189,7 +189,8 @@ class Host:
         check_rows(terms, self.data, self.place)
         self._open(terms)
         self.party.prepare()
-        return {"n_features": self.data.n_features, "kind": self.party.kind, "reason": self.party.reason}
+        kind, reason = self.party.told or (self.party.kind, self.party.reason)
+        return {"n_features": self.data.n_features, "kind": kind, "reason": reason}
 
     def _open(self, terms: dict[str, Any]) -> None:
         family = terms["family"]

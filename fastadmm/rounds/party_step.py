@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
+from fastadmm.rounds.opened import check_opened
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
+from fastadmm.rounds.refused import check_refusals, refusals_counted
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -105,10 +107,13 @@ def party_step(
     Raises
     ------
     FastadmmError
-        A damaged request, one out of order, of another party or run, beyond the approval, or other data
-        than before.
+        Damaged features or requests, a request out of order, of another party or run, beyond the approval,
+        or other data than before.
     """
-    party = open_party(data)
+    party, others = open_party(data), {"test": test, "validation": validation}
+    if not (state / STATE).exists():
+        with Engine(threads) as engine:
+            check_opened(party, others, engine)
     asked = open_request(request, party.n_samples, classes_of(state / STATE))
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
@@ -125,8 +130,9 @@ def party_step(
         with run_lock(state):
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
-            others = {"test": test, "validation": validation}
-            return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
+            begun = (state / STATE).exists()
+            with refusals_counted(state) if begun else nullcontext():
+                return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
     except FastadmmError:
         if is_new:
             with suppress(OSError):
@@ -154,6 +160,7 @@ def _step(
             return StepDone(asked.number, True, _model_path(state, party.name))
     elif asked.number != 0:
         raise InputError(f"{shown(state)}: no state; answer the run's first request before {shown(request)}")
+    check_refusals(state, shown(request))
     agreed, is_new = _approval(known, asked, party, state, shown(request), approval)
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
     after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))

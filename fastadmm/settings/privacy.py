@@ -78,7 +78,8 @@ class Privacy:
     shrink : bool
         Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
     slack : float
-        Certified solver error per round, added to the sensitivity (``message``; theorem T6).
+        Certified solver error per round, added to the sensitivity, at least: see
+        :func:`fastadmm.privacy.sensitivity.solver_slack` (``message``; theorem T6).
     model_share : float
         Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
         ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
@@ -209,7 +210,12 @@ class Privacy:
     ] = True
     slack: Annotated[
         float,
-        Setting("budget", mode="message", doc="certified solver error, part of the sensitivity (`message`)"),
+        Setting(
+            "budget",
+            mode="message",
+            doc="certified solver error, part of the sensitivity, at least; rounding may take more "
+            "(`message`). Between parties it cannot be chosen",
+        ),
     ] = 1e-6
     # fusion
     model_share: Annotated[
