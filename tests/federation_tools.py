@@ -21,6 +21,12 @@ from rounds_tools import NAMES
 CALLER = "coordinator"
 
 
+def shown_digest(lines: list[str]) -> str:
+    """The digest with which a screen ends."""
+    assert len(lines) <= 24
+    return lines[-1].split("--confirm ")[1]
+
+
 class Parties:
     """Agents by name, which can be killed: another one then begins with what is on disk."""
 
@@ -45,7 +51,8 @@ class Parties:
 
     def approve(self, run: Path) -> None:
         for name in self.names:
-            agent_approve(run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent")
+            own = run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent"
+            agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
 
     def compare_keys(self, run: Path, ask: Callable[[str, bytes, float], bytes] | None = None) -> None:
         """Every party refuses until it has been told the fingerprints that the others' owners see."""

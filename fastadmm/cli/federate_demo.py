@@ -21,9 +21,9 @@ from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.errors import StorageError
-from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.approve import agent_approve
 from fastadmm.federation.approve_task import approve_task, is_task
+from fastadmm.federation.audit import AUDIT
 from fastadmm.federation.matching import ALIGNMENTS
 from fastadmm.federation.predict import PREDICTIONS
 from fastadmm.federation.stage import ADMIN, SERVER, Stage

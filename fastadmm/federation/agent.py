@@ -14,7 +14,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.federation.approve import run_description
 from fastadmm.federation.asked import keep_asked
-from fastadmm.federation.audit import AuditLog, moment
+from fastadmm.federation.audit import AUDIT, AuditLog, moment
 from fastadmm.federation.party_tasks import PartyTasks
 from fastadmm.federation.schema import (
     UNREAD,
@@ -29,17 +29,16 @@ from fastadmm.federation.schema import (
 )
 from fastadmm.federation.scoring import Home
 from fastadmm.federation.session import Session
+from fastadmm.federation.spent import remember_ledger
 from fastadmm.federation.task import KIND
 from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.rounds.approval import APPROVAL
+from fastadmm.rounds.refusals import counted_refusals
 from fastadmm.rounds.refused import code_of, refused
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
-__all__ = ["AUDIT", "Agent"]
-
-#: The audit log, in the agent's directory.
-AUDIT = "audit.jsonl"
+__all__ = ["Agent"]
 
 #: A request of so many bytes is read whoever asks: the first of a run is no longer.
 _SHORT = 2 << 20
@@ -102,6 +101,7 @@ class Agent:
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)
+            remember_ledger(state, ledger)
             stack.callback(self._audit.close)
             self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
             stack.callback(self._tasks.close)
@@ -173,9 +173,10 @@ class Agent:
         self._keep_asked(self.data, envelope, entry, place)
         session = self._of_run(self.data, entry["run"], place)
         session.check_caller(entry["caller"], len(raw), place)
-        asked = request_of(envelope, self.data.n_samples, place)
-        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
-        message = session.answer(asked, raw, entry, place)
+        with counted_refusals(session.directory):
+            asked = request_of(envelope, self.data.n_samples, place)
+            entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+            message = session.answer(asked, raw, entry, place)
         self._used = time.monotonic()
         return message
 

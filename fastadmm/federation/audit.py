@@ -26,7 +26,10 @@ from fastadmm.federation.journal import synchronise_data
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.reading import read_bytes
 
-__all__ = ["AuditLog", "moment", "read_audit"]
+__all__ = ["AUDIT", "AuditLog", "moment", "read_audit"]
+
+#: The audit log, in the agent's directory.
+AUDIT = "audit.jsonl"
 
 _BEGIN = b'{"format": "fastadmm-audit", "version": "1.0"'
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')

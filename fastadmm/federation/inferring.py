@@ -23,7 +23,9 @@ from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
 from fastadmm.rounds.approval import DAYS
+from fastadmm.rounds.approval_words import screen
 from fastadmm.rounds.refused import refused
+from fastadmm.rounds.vocabulary import quoted
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.coefficients import units_of
@@ -156,34 +158,44 @@ def draft_inference(path: Path, party: str, caller: str, data: PartyData) -> Tas
     TaskApproval
     """
     last_day = datetime.date.today() + datetime.timedelta(days=DAYS)
-    requests = len(batches(data.n_features, data.n_samples)) + 1
+    requests = 2 * (len(batches(data.n_features, data.n_samples)) + 1)  # refused ones count
     file = str(data.path.absolute())
     return TaskApproval(path, party, [caller], file, requests, data.n_features, last_day)
 
 
-def inference_words(approval: TaskApproval, caller: str, run: str) -> list[str]:
+def inference_words(approval: TaskApproval, caller: str, run: str, n_features: int) -> list[str]:
     """What is asked, for the owner of the data.
 
     Parameters
     ----------
     approval : TaskApproval
     caller, run : str
+    n_features : int
+        Columns of the party.
+
+    Returns
+    -------
+    list of str
+        Lines of a screen.
     """
     what = (
-        "your one column leaves, up to its sign and unit, and how sure its weight is"
-        if approval.rows == 1
-        else "no column, weight or standard error leaves by itself, but columns of few different values, "
+        "Your ONE column leaves, up to its sign and unit, and how sure its weight is"
+        if n_features == 1
+        else "No column, weight or standard error leaves by itself, but columns of few different values, "
         "such as categories, can be recognised"
     )
-    return [
-        f"{caller} asks {approval.party} for what standard errors need, with the model of run {run}",
-        f"{approval.rows} vectors of the training rows leave: your columns up to a rotation, without noise "
-        "(epsilon is infinite)",
-        "they tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
-        "your columns of as many rows as you have columns works out all others",
-        f"{what}; you learn your own standard errors",
-        f"limits: {approval.requests} requests, {approval.rows} vectors, until {approval.last_day}",
+    paragraphs = [
+        f"{quoted(caller)} asks {approval.party} for what standard errors need, with the model of run "
+        f"{quoted(run)[1:-1]}.",
+        f"{n_features:,} vectors of the training rows leave: your columns up to a rotation, without noise "
+        "(epsilon is infinite).",
+        "They tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
+        "your columns of as many rows as you have columns works out all others.",
+        f"{what}; you learn your own standard errors.",
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors; until "
+        f"{approval.last_day}.",
     ]
+    return screen(paragraphs)
 
 
 def party_infer(
@@ -230,7 +242,7 @@ def party_infer(
             approval = draft_inference(agreed, party.name, "the coordinator", party)
             write_task_approval(approval, force=force)
             return [
-                *inference_words(approval, "the coordinator", asked.arguments["run"]),
+                *inference_words(approval, "the coordinator", asked.arguments["run"], party.n_features),
                 f"approved in {agreed}; edit the limits there, or delete it to answer nothing",
             ]
         if not agreed.exists():

@@ -30,11 +30,19 @@ from fastadmm.federation.schema import (
     table_digest,
 )
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.rounds.approval import APPROVAL, Answered, Approval, check_request, first_terms
+from fastadmm.rounds.approval import (
+    APPROVAL,
+    Answered,
+    Approval,
+    check_request,
+    first_terms,
+    with_answer,
+)
 from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.host import Host, write_fingerprints
 from fastadmm.rounds.party_state import STATE, PartyState
+from fastadmm.rounds.refusals import refusals
 from fastadmm.rounds.refused import refused
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.party_file import PartyData
@@ -217,12 +225,15 @@ class Session:
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
         before = Answered() if last is None else last.answered
-        after = check_request(approval, asked, self.terms, before, self.data, place)
+        refused_so_far = refusals(self.directory)
+        after = check_request(approval, asked, self.terms, before, self.data, place, refused_so_far)
         self._check_keys(asked, approval, place)
         try:
             with self.engine.limited():
                 host = self._awake(approval, place)
-                message = self._message(host, asked, place)
+                answer = host.answer(asked, place)
+                after = with_answer(before, after, answer)
+                message = self._message(asked, answer, place)
             digest = digest_of(message)
             entry |= {"answer": digest, "repeated": False, **self._spent(host)}
             meta = {"answered": vars(after), "entry": entry}
@@ -318,7 +329,8 @@ class Session:
         if self._snapshot is not None:
             host.resume(self._snapshot.settings, self._snapshot.tree, place)
         for _, raw, message in self._later():
-            if self._message(host, self._request(raw), place) != message:
+            asked = self._request(raw)
+            if self._message(asked, host.answer(asked, place), place) != message:
                 raise FormatError(
                     f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
                     "the version of fastadmm and on the kind of machine that the run began with"
@@ -326,8 +338,7 @@ class Session:
         self.host = host
         return host
 
-    def _message(self, host: Host, asked: Request, place: str) -> bytes:
-        answer = host.answer(asked, place)
+    def _message(self, asked: Request, answer: dict[str, Any], place: str) -> bytes:
         check_answer(asked.calls[-1], answer, self.data.n_samples, place)
         return encode_message(Message(asked.run, asked.party, asked.number, asked.digest, answer))
 

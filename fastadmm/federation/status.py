@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import StorageError
-from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.asked import asked_lines
-from fastadmm.federation.audit import read_audit
+from fastadmm.federation.audit import AUDIT, read_audit
 from fastadmm.federation.matching import ALIGNMENTS
 from fastadmm.federation.party_tasks import used
 from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, open_task_approval

@@ -21,6 +21,7 @@ from fastadmm.rounds.approval import (
     draft_approval,
     first_terms,
     sees_columns,
+    with_answer,
 )
 from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words
@@ -28,6 +29,7 @@ from fastadmm.rounds.exchange import Message, Request, open_message, open_reques
 from fastadmm.rounds.host import Host
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
+from fastadmm.rounds.refusals import REFUSALS, counted_refusals, refusals
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -126,9 +128,11 @@ def party_step(
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
             others = {"test": test, "validation": validation}
-            return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
+            with counted_refusals(state):
+                return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
     except FastadmmError:
         if is_new:
+            (state / REFUSALS).unlink(missing_ok=True)
             with suppress(OSError):
                 state.rmdir()  # only where it is empty
         raise
@@ -156,12 +160,14 @@ def _step(
         raise InputError(f"{shown(state)}: no state; answer the run's first request before {shown(request)}")
     agreed, is_new = _approval(known, asked, party, state, shown(request), approval)
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
-    after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
+    settings = known.settings if known else {}
+    after = check_request(agreed, asked, settings, before, party, shown(request), refusals(state))
     with Engine(threads) as engine, engine.limited():
         host = Host(party, state, engine, asked.run, agreed, ledger, others)
         if known is not None:
             host.resume(known.settings, known.tree, shown(request))
         answer = host.answer(asked, shown(request))
+        after = with_answer(before, after, answer)
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
