@@ -41,6 +41,7 @@ from fastadmm.rounds.approval import (
 from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.host import Host, write_fingerprints
+from fastadmm.rounds.memory import answer_once, join_sum
 from fastadmm.rounds.party_state import STATE, PartyState
 from fastadmm.rounds.refusals import refusals
 from fastadmm.rounds.refused import refused
@@ -228,11 +229,14 @@ class Session:
         refused_so_far = refusals(self.directory)
         after = check_request(approval, asked, self.terms, before, self.data, place, refused_so_far)
         self._check_keys(asked, approval, place)
+        if last is None:
+            join_sum(self.data, self.run, asked.calls[0][1], approval, place)
         try:
             with self.engine.limited():
                 host = self._awake(approval, place)
                 answer = host.answer(asked, place)
                 after = with_answer(before, after, answer)
+                answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             digest = digest_of(message)
             entry |= {"answer": digest, "repeated": False, **self._spent(host)}

@@ -404,8 +404,6 @@ def check_request(
         if asked != allowed:
             what = f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
             raise _beyond(place, approval, what, "run" if key == "run" else "terms")
-    if approval.terms is not None and approval.run != "first" and terms_digest(settings) != approval.terms:
-        raise _beyond(place, approval, "it is about other terms than those that were approved", "terms")
     if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
         what = f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
         raise _beyond(place, approval, what, "lambda")
@@ -415,6 +413,8 @@ def check_request(
             raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
         if what := approval.protection.excess(asked_for):
             raise _beyond(place, approval, what, "privacy")
+    if approval.terms is not None and approval.run != "first" and terms_digest(settings) != approval.terms:
+        raise _beyond(place, approval, "it is about other terms than those that were approved", "terms")
     if approval.last_day is not None and _today() > approval.last_day:
         raise _beyond(place, approval, f"the last day was {approval.last_day}", "expired")
     after = _count(request.calls, settings, before, place)

@@ -27,6 +27,7 @@ from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
+from fastadmm.rounds.memory import answer_once, join_sum
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
 from fastadmm.rounds.refusals import REFUSALS, counted_refusals, refusals
@@ -166,7 +167,10 @@ def _step(
         host = Host(party, state, engine, asked.run, agreed, ledger, others)
         if known is not None:
             host.resume(known.settings, known.tree, shown(request))
+        if known is None:
+            join_sum(party, asked.run, asked.calls[0][1], agreed, shown(request))
         answer = host.answer(asked, shown(request))
+        answer_once(asked, host.transcript, answer, shown(request))
         after = with_answer(before, after, answer)
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)

@@ -26,6 +26,7 @@ CODES = {
     "failed": "it could not answer; its own log has the reason",
     "keys": "its owner has not compared the fingerprints of the keys with the other parties yet",
     "lambda": "lambda is below what it approved",
+    "members": "its data were added up among other parties before, and its owner does not allow both sums",
     "order": "the request does not follow the last one that it answered",
     "party": "the request is for another party",
     "penalty": "a penalty that moves as no honest run's does",
