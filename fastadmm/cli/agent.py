@@ -78,7 +78,7 @@ def run(
         say=tell,
     )
     with closing(agent):
-        server = serve(socket, agent.handle)
+        server = serve(socket, agent.handle, agent.known)
         say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
             server.wait()

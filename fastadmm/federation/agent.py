@@ -23,16 +23,20 @@ from fastadmm.federation.schema import (
     Refusal,
     digest_of,
     encode_refusal,
+    most_bytes,
     open_envelope,
     request_of,
     run_identifier,
 )
 from fastadmm.federation.scoring import Home
 from fastadmm.federation.session import Session
+from fastadmm.federation.socket import LONGEST
 from fastadmm.federation.spent import remember_ledger
 from fastadmm.federation.task import KIND
+from fastadmm.federation.task_approval import open_task_approval
 from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.rounds.approval import APPROVAL
+from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.refusals import counted_refusals
 from fastadmm.rounds.refused import code_of, refused
 from fastadmm.runs.lock import run_lock
@@ -152,6 +156,26 @@ class Agent:
                     self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
                 refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
                 return encode_refusal(refusal)
+
+    def known(self, caller: str) -> int:
+        """How many bytes a question of a caller may have: none that no approval names.
+
+        Parameters
+        ----------
+        caller : str
+        """
+        most = 0
+        for path in [*self.state.glob("*.toml"), *self.state.glob("*/*.toml")]:
+            try:
+                run = path.name == APPROVAL
+                approval: Any = open_approval(path) if run else open_task_approval(path)
+            except FastadmmError:
+                continue
+            if caller not in (approval.callers or [caller]):
+                continue
+            n = 0 if self.data is None else self.data.n_samples
+            most = max(most, most_bytes(n, approval.n_classes or 1) if run else LONGEST)
+        return most
 
     def close(self) -> None:
         """Let go of everything; whoever asks meanwhile is answered first."""

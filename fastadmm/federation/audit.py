@@ -68,6 +68,8 @@ class AuditLog:
     ----------
     digest : str
         Of the last line.
+    answers : list of dict
+        Lines of answers, without repetitions.
     answered : set of str
         Digests of the requests that were answered.
     """
@@ -83,11 +85,13 @@ class AuditLog:
             os.ftruncate(self._file, len(whole))
             os.lseek(self._file, 0, os.SEEK_END)
         self.digest, self.answered = "", set[str]()
+        self.answers: list[dict[str, Any]] = []
         self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
         self._day, self._today, self._full = "", Counter[str](), set[str]()
         if whole:
             entries, self.digest = _verified(whole, path)
-            self.answered = {entry["request"] for entry in entries if "answer" in entry}
+            for entry in entries:
+                self._take_in(entry)
         else:
             self._append(_BEGIN)
             self.sync()
@@ -108,8 +112,13 @@ class AuditLog:
             It could not be written; then nothing may be answered.
         """
         self._append(json.dumps(entry, allow_nan=False).encode()[:-1])
+        self._take_in(entry)
+
+    def _take_in(self, entry: dict[str, Any]) -> None:
         if "answer" in entry:
             self.answered.add(entry["request"])
+            if not entry["repeated"]:
+                self.answers.append(dict(entry))
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:
         """Append a line on what anybody may cause without end; count it where there are enough of them.

@@ -223,6 +223,7 @@ class Session:
             self.audit.add_bounded(entry)
             return last.message
         self._check_order(asked, place)
+        logged = self._check_lost(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
         before = Answered() if last is None else last.answered
@@ -239,6 +240,8 @@ class Session:
                 answer_once(asked, host.transcript, answer, place)
                 message = self._message(asked, answer, place)
             digest = digest_of(message)
+            if logged not in ("", digest):
+                raise self._otherwise()
             entry |= {"answer": digest, "repeated": False, **self._spent(host)}
             meta = {"answered": vars(after), "entry": entry}
             # Before the answer counts as given: a kill later would leave neither.
@@ -251,7 +254,8 @@ class Session:
             entry.pop("answer", None)
             raise
         self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
-        self.audit.add(entry)
+        if not logged:
+            self.audit.add(entry)
         if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
             self._keep(host)
         return message
@@ -283,6 +287,31 @@ class Session:
         if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", InputError(text))
+
+    def _check_lost(self, asked: Request, place: str) -> str:
+        """Digest of the answer that the audit log has, where the journal has lost it; empty for a new request.
+
+        What was answered counts, whichever file says it: it is answered again, to the same bits, or not.
+        """
+        last = -1 if self._last is None else self._last.number
+        lost = {one["number"]: one for one in self.audit.answers if one["run"] == self.run}
+        lost = {number: one for number, one in lost.items() if number > last}
+        if not lost:
+            return ""
+        first = lost[min(lost)]
+        if asked.digest != first["request"]:
+            text = (
+                f"{place}: {shown(self.journal.path)} has lost the answer to request {first['number']}, which "
+                f"{shown(self.audit.path)} has; restore it, or let the coordinator ask that again"
+            )
+            raise refused("changed", InputError(text))
+        return str(first["answer"])
+
+    def _otherwise(self) -> FormatError:
+        return FormatError(
+            f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
+            "the version of fastadmm and on the kind of machine that the run began with"
+        )
 
     def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
         """Refuse keys that came through the coordinator until the owner has compared them."""
@@ -335,10 +364,7 @@ class Session:
         for _, raw, message in self._later():
             asked = self._request(raw)
             if self._message(asked, host.answer(asked, place), place) != message:
-                raise FormatError(
-                    f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
-                    "the version of fastadmm and on the kind of machine that the run began with"
-                )
+                raise self._otherwise()
         self.host = host
         return host
 

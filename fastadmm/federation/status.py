@@ -10,8 +10,8 @@ from fastadmm.errors import StorageError
 from fastadmm.federation.asked import asked_lines
 from fastadmm.federation.audit import AUDIT, read_audit
 from fastadmm.federation.matching import ALIGNMENTS
-from fastadmm.federation.party_tasks import used
 from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, open_task_approval
+from fastadmm.federation.task_book import used
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.rounds.approval import APPROVAL

@@ -89,9 +89,7 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
         memory.add(own)
 
 
-def answer_once(
-    asked: Request, transcript: bytes | None, answer: Mapping[str, Any], place: str
-) -> None:
+def answer_once(asked: Request, transcript: bytes | None, answer: Mapping[str, Any], place: str) -> None:
     """Remember a masked answer before it leaves; refuse another one under the same mask.
 
     Parameters
@@ -184,5 +182,7 @@ def _entry(line: bytes, number: int, path: Path) -> dict[str, Any]:
     except ValueError:
         entry = None
     if not isinstance(entry, dict):
-        raise FormatError(f"{shown(path)}: line {number} is damaged; restore the file from a backup of its own")
+        raise FormatError(
+            f"{shown(path)}: line {number} is damaged; restore the file from a backup of its own"
+        )
     return entry
