@@ -27,6 +27,13 @@ def shown_digest(lines: list[str]) -> str:
     return lines[-1].split("--confirm ")[1]
 
 
+def confirmed(
+    approve: Callable[..., tuple[list[str], Path]], *what: Any, **how: Any
+) -> tuple[list[str], Path]:
+    """What an owner approves after having looked at it."""
+    return approve(*what, **how, confirm=shown_digest(approve(*what, **how)[0]))
+
+
 class Parties:
     """Agents by name, which can be killed: another one then begins with what is on disk."""
 
@@ -52,7 +59,7 @@ class Parties:
     def approve(self, run: Path) -> None:
         for name in self.names:
             own = run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent"
-            agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
+            confirmed(agent_approve, *own)
 
     def compare_keys(self, run: Path, ask: Callable[[str, bytes, float], bytes] | None = None) -> None:
         """Every party refuses until it has been told the fingerprints that the others' owners see."""

@@ -320,12 +320,12 @@ def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_half_a_question_holds_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half = raw_question(b"evi", 1000) + b"half"
-    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
-        # All places are taken, and more wait: the first to fall silent goes.
-        with strangers(tmp_path / "s", [half] * (transport._CONNECTIONS + 4)):
-            begin = time.monotonic()
-            assert asker.ask("A", b"x", 60) == b"\0A\0x"
-            assert time.monotonic() - begin < 20
+    # All places are taken, and more wait: the first to fall silent goes.
+    many = [half] * (transport._CONNECTIONS + 4)
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker, strangers(tmp_path / "s", many):
+        begin = time.monotonic()
+        assert asker.ask("A", b"x", 60) == b"\0A\0x"
+        assert time.monotonic() - begin < 20
     monkeypatch.setattr(transport, "_BEGUN", 0.3)
     with serving(tmp_path / "s"), strangers(tmp_path / "s", [half]) as (slow,):
         for _ in range(5):  # drop by drop is no better

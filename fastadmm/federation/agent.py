@@ -146,6 +146,8 @@ class Agent:
             try:
                 return self._answer(party, raw, entry)
             except Exception as error:
+                if "answer" in entry:  # which it could not be logged with
+                    entry.pop("counts", None)
                 for key in ("answer", "repeated", "spent"):
                     entry.pop(key, None)
                 # What nobody may ask is not read, however long it is.

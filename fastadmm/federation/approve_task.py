@@ -15,7 +15,7 @@ from fastadmm.federation.audit import AUDIT, read_audit
 from fastadmm.federation.consent import Consent
 from fastadmm.federation.inferring import draft_inference, inference_words
 from fastadmm.federation.schema import run_identifier
-from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, TaskApproval, open_task_approval
+from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, TaskApproval
 from fastadmm.federation.task_book import used
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
@@ -128,7 +128,7 @@ def _rows(
         document["party"],
         [document["coordinator"]],
         str(file.absolute()),
-        _questions(approval_file, spent["requests"], 2),
+        spent["requests"] + 2,  # refused ones count
         spent["rows"] + count,
         datetime.date.today() + datetime.timedelta(days=DAYS),
         id,
@@ -151,16 +151,9 @@ def _inference(document: dict[str, Any], place: str, state: Path, data: Path | N
     drafted = draft_inference(state / run / INFER, party, caller, features)
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, INFER, run)
-    requests = _questions(drafted.path, spent["requests"], drafted.requests)
-    more = {"requests": requests, "rows": spent["rows"] + drafted.rows}
+    more = {key: spent[key] + getattr(drafted, key) for key in spent}
     words = inference_words(replace(drafted, **more), caller, run, features.n_features)
     return Consent(state, document["task"], words, [replace(drafted, **more)], drafted.path)
-
-
-def _questions(path: Path, answered: int, more: int) -> int:
-    """Questions that a draft allows in all: refused ones were counted too, up to an older approval's limit."""
-    before = open_task_approval(path).requests if path.exists() else 0
-    return max(before, answered) + more
 
 
 def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None) -> Consent:

@@ -278,12 +278,11 @@ def _answered(
     known = book.stored(asked.digest, place)
     if known is not None:
         return known, None
-    now = moment()
-    with book.counted_refusals(asked, approval, now):
+    entry = {"time": moment(), "task": asked.task, "calls": [asked.call], "request": asked.digest}
+    with book.counted_refusals(asked, approval, entry):
         remedy = f"fastadmm party infer {place} --data {shown(party.path)} --state {shown(state)} --approve --force"
         counts = book.check_amount(asked, approval, place, remedy)
         values, table = answer_inference(asked, approval, party.name, state, None, place)
         message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
-    entry = {"time": now, "task": asked.task, "calls": [asked.call], "request": asked.digest}
     book.answered(entry, message, counts)
     return message, table

@@ -92,7 +92,7 @@ class PartyTasks:
             entry |= {"answer": digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
-        with self._book.counted_refusals(asked, approval, entry["time"]):
+        with self._book.counted_refusals(asked, approval, entry):
             counts = self._check_amount(asked, approval, entry["caller"], place)
             if asked.call == "align":
                 self._bind(asked, entry, place)

@@ -85,7 +85,7 @@ def _of_task(path: Path, what: str, entries: list[dict[str, Any]], run: str) -> 
     approval, spent = open_task_approval(path), used(entries, path.name, run)
     rows = "vectors" if path.name == INFER else "rows"
     return (
-        f"{what}: {spent['requests']} of at most {approval.requests} answered, {spent['rows']} of "
+        f"{what}: {spent['requests']} of at most {approval.requests} answered or refused, {spent['rows']} of "
         f"{approval.rows} {rows}, approved until {approval.last_day or 'no last day'}"
     )
 

@@ -122,22 +122,22 @@ class TaskBook:
         return counts
 
     @contextmanager
-    def counted_refusals(self, asked: Task, approval: TaskApproval, time: str) -> Iterator[None]:
+    def counted_refusals(self, asked: Task, approval: TaskApproval, entry: dict[str, Any]) -> Iterator[None]:
         """Count what is refused within the block: it is an answer too, of one word.
 
         Parameters
         ----------
         asked : Task
         approval : TaskApproval
-        time : str
+        entry : dict
+            Line for the audit log, with ``time``; what is refused counts for is put into it.
         """
         try:
             yield
         except Exception as error:
             if code_of(error) not in _OVER:
-                counts = self._counts(asked, approval) | {"requests": 1}
-                entry = {"time": time, "task": asked.task, "calls": [], "request": "", "counts": counts}
-                self.keep(entry, b"")
+                entry["counts"] = self._counts(asked, approval) | {"requests": 1}
+                self.keep(entry | {"task": asked.task, "calls": [], "request": ""}, b"")
             raise
 
     def answered(self, entry: dict[str, Any], message: bytes, counts: dict[str, Any]) -> None:

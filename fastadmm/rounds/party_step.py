@@ -30,7 +30,7 @@ from fastadmm.rounds.host import Host
 from fastadmm.rounds.memory import answer_once, join_sum
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
-from fastadmm.rounds.refusals import REFUSALS, counted_refusals, refusals
+from fastadmm.rounds.refusals import counted_refusals, refusals
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -112,7 +112,8 @@ def party_step(
         than before.
     """
     party = open_party(data)
-    asked = open_request(request, party.n_samples, classes_of(state / STATE))
+    with counted_refusals(state):
+        asked = open_request(request, party.n_samples, classes_of(state / STATE))
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(out):
@@ -133,7 +134,6 @@ def party_step(
                 return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
     except FastadmmError:
         if is_new:
-            (state / REFUSALS).unlink(missing_ok=True)
             with suppress(OSError):
                 state.rmdir()  # only where it is empty
         raise

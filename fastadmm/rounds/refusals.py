@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fastadmm.files.atomic import storage_errors
+from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.refused import code_of
 
 __all__ = ["REFUSALS", "counted_refusals", "refusals"]
@@ -43,13 +44,13 @@ def counted_refusals(directory: Path) -> Iterator[None]:
     Parameters
     ----------
     directory : Path
-        As above; nothing is counted where there is none yet.
+        As above; nothing is counted before there is an approval.
     """
     try:
         yield
     except Exception as error:
         path = directory / REFUSALS
-        if code_of(error) not in _OVER and directory.is_dir():
+        if code_of(error) not in _OVER and (directory / APPROVAL).exists():
             with storage_errors(path):
                 file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 try:
