@@ -11,6 +11,7 @@ import pytest
 from fastadmm.errors import InputError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve, approve_fingerprints
+from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.coordinator import RUN, FederatedRun
 from fastadmm.federation.socket import Server, Socket, serve
 from fastadmm.rounds.coordinator_step import new_run
@@ -21,17 +22,13 @@ from rounds_tools import NAMES
 CALLER = "coordinator"
 
 
-def shown_digest(lines: list[str]) -> str:
-    """The digest with which a screen ends."""
-    assert len(lines) <= 24
-    return lines[-1].split("--confirm ")[1]
-
-
 def confirmed(
     approve: Callable[..., tuple[list[str], Path]], *what: Any, **how: Any
 ) -> tuple[list[str], Path]:
     """What an owner approves after having looked at it."""
-    return approve(*what, **how, confirm=shown_digest(approve(*what, **how)[0]))
+    lines, _ = approve(*what, **how)
+    assert len(lines) <= 24
+    return approve(*what, **how, confirm=shown_digest(lines))
 
 
 class Parties:

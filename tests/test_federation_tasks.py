@@ -20,6 +20,7 @@ from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.asked import asked_file
 from fastadmm.federation.audit import read_audit
+from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.predict import ask_predictions
 from fastadmm.federation.schema import Refusal, digest_of, open_envelope
 from fastadmm.federation.setup import Setup
@@ -34,7 +35,7 @@ from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import create_partition
 from fastadmm.store.party_file import open_party
 
-from federation_tools import CALLER, Parties, begin_run, confirmed, federated, shown_digest
+from federation_tools import CALLER, Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, data_of, separate
 from run_tools import run
 

@@ -194,8 +194,8 @@ def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, 
 def _words(approval: TaskApproval, asked: dict[str, Any], spent: dict[str, int]) -> list[str]:
     who = f"{quoted(asked['coordinator'])} asks {listed([approval.party])}"
     limits = (
-        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of which "
-        f"{spent['requests']:,} and {spent['rows']:,} are used; until {approval.last_day}."
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of "
+        f"which {spent['requests']:,} and {spent['rows']:,} are used; until {approval.last_day}."
     )
     if approval.path.name == ALIGN:
         return screen(

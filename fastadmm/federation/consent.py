@@ -21,7 +21,7 @@ from fastadmm.rounds.approval import Approval
 from fastadmm.rounds.approval_file import approval_text, write_approval
 from fastadmm.rounds.approval_words import LINES
 
-__all__ = ["Consent"]
+__all__ = ["Consent", "shown_digest"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,11 @@ class Consent:
             else:
                 write_task_approval(one, force=force)
         forget_asked(self.state, self.identifier)
+
+
+def shown_digest(lines: Sequence[str]) -> str:
+    """The digest with which a screen ends; whoever confirms it has seen that screen."""
+    return lines[-1].split("--confirm ")[1]
 
 
 def _text(approval: Approval | TaskApproval) -> str:

@@ -198,8 +198,8 @@ def inference_words(approval: TaskApproval, caller: str, run: str, n_features: i
         "They tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
         "your columns of as many rows as you have columns works out all others.",
         f"{what}; you learn your own standard errors.",
-        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors; until "
-        f"{approval.last_day}.",
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors, "
+        f"until {approval.last_day}.",
     ]
     return screen(paragraphs)
 
@@ -280,7 +280,8 @@ def _answered(
         return known, None
     entry = {"time": moment(), "task": asked.task, "calls": [asked.call], "request": asked.digest}
     with book.counted_refusals(asked, approval, entry):
-        remedy = f"fastadmm party infer {place} --data {shown(party.path)} --state {shown(state)} --approve --force"
+        where = f"--data {shown(party.path)} --state {shown(state)}"
+        remedy = f"fastadmm party infer {place} {where} --approve --force"
         counts = book.check_amount(asked, approval, place, remedy)
         values, table = answer_inference(asked, approval, party.name, state, None, place)
         message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))

@@ -289,7 +289,7 @@ class Session:
             raise refused("changed", InputError(text))
 
     def _check_lost(self, asked: Request, place: str) -> str:
-        """Digest of the answer that the audit log has, where the journal has lost it; empty for a new request.
+        """Digest of the answer that the audit log has and the journal has lost; empty for a new request.
 
         What was answered counts, whichever file says it: it is answered again, to the same bits, or not.
         """
@@ -301,7 +301,7 @@ class Session:
         first = lost[min(lost)]
         if asked.digest != first["request"]:
             text = (
-                f"{place}: {shown(self.journal.path)} has lost the answer to request {first['number']}, which "
+                f"{place}: {shown(self.journal.path)} has lost the answer to request {first['number']}, that "
                 f"{shown(self.audit.path)} has; restore it, or let the coordinator ask that again"
             )
             raise refused("changed", InputError(text))

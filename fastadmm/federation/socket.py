@@ -271,7 +271,7 @@ class Server:
                 self._ended.wait(0.1)
 
     def _make_room(self) -> None:
-        """End the connection that has sent nothing for longest; its asker opens another when it asks again."""
+        """End the connection that has sent nothing for longest; whoever asks again opens another."""
         with self._lock:
             connection, since = next(iter(self._quiet.items()), (None, math.inf))
             if connection is not None and time.monotonic() - since > _POLITE:
@@ -336,7 +336,7 @@ class Server:
 
     @contextmanager
     def _room_for(self, caller: str, size: int) -> Iterator[bool]:
-        """Whether a question of this size is read: that of a known caller, a short one, or few of strangers."""
+        """Whether a question of this size is read: of a known caller, a short one, or few of strangers."""
         if size <= _SHORT or self._known is None or size <= self._known(caller):
             yield True
             return

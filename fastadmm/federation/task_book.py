@@ -88,8 +88,8 @@ class TaskBook:
                 if k < len(self._kept):
                     message = next(islice(self._journal.records(), k, None))[1]
                 if not message:
-                    text = f"{place}: answered at {entry['time']}, which is not kept any more; begin another task"
-                    raise refused("ended", InputError(text))
+                    text = f"{place}: answered at {entry['time']}, which is not kept any more"
+                    raise refused("ended", InputError(f"{text}; begin another task"))
                 return message
         return None
 

@@ -127,7 +127,7 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
 
 
 def row_sample(ids: np.ndarray | Sequence[Any] | int) -> list[int]:
-    """Some rows' numbers, the least of all: two tables that share a good part of their rows share some of these.
+    """The least of all rows' numbers: two tables that share a good part of their rows share some of them.
 
     Parameters
     ----------

@@ -68,8 +68,8 @@ def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) ->
     if not found.runs:
         return "Spent so far: your ledger has charged nothing to these data."
     return (
-        f"Spent so far: your ledger has charged epsilon {found.epsilon(delta):.3g} (delta {delta:g}) to these "
-        f"data, in {found.runs} run(s)."
+        f"Spent so far: your ledger has charged epsilon {found.epsilon(delta):.3g} (delta {delta:g}) to "
+        f"these data, in {found.runs} run(s)."
     )
 
 
@@ -132,23 +132,23 @@ def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
         paragraphs.append(_sums_in_words(a))
     n = data.n_features
     if n == 1:
-        risk = (
-            "You have ONE column: a single answer shows it up to a factor, and so all of it to whoever knows "
-            "one cell."
-        )
+        whose = "what you add to a single sum shows it" if a.family in SUMS else "a single answer shows it"
+        risk = f"You have ONE column: {whose} up to a factor, and so all of it to whoever knows one cell."
     elif sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
         number = FAMILIES.get(a.family, Answering).exchanges_per_column
         each = "one question" if number == 1 else "two questions"
         columns = min(n, a.exchanges // number * (a.n_classes or 1))  # a target for each class
         risk = (
-            f"A dishonest coordinator reads single columns exactly, {a.n_classes or 'one'} in {each} or more: "
-            f"up to {columns:,} of {n:,} within these limits, more where columns hold few different values."
+            f"A dishonest coordinator reads single columns exactly, {a.n_classes or 'one'} in {each} or "
+            f"more: up to {columns:,} of {n:,} within these limits, and more where columns hold few "
+            "different values."
         )
     else:
+        alike = "rows are by all parties' columns" if a.family in SUMS else "of your rows are"
+        after = "" if a.family in SUMS else f" after {n:,} answers"
         risk = (
-            "A dishonest coordinator learns how alike any two of your rows are (all inner products), after "
-            f"{n:,} vectors of a number for each row; with rows that it knows, or columns of few different "
-            "values, it works out more."
+            f"A dishonest coordinator learns{after} how alike any two {alike} (all inner products); with "
+            "rows that it knows, or columns of few different values, it works out more."
         )
     return [*paragraphs, f"{risk} Approve only a coordinator that you trust to be honest."]
 

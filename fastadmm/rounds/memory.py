@@ -75,14 +75,15 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
         "rows": row_sample(ids),
     }
     with _opened(memory_folder() / _MEMBERS) as memory:
-        for one in memory.entries:
-            if one["members"] == own["members"]:
-                continue
-            if _same(one, own) and not approval.other_members:
+        before = [one for one in memory.entries if _same(one, own)]
+        # The members of an earlier run are no news, whatever else its owner agreed to since.
+        known = approval.other_members or own["members"] in [one["members"] for one in before]
+        for one in before:
+            if not known:
                 text = (
                     f"{place}: these data of {data.name} were added up among {_names(one)} in run "
-                    f"{one['run']}, and now among {_names(own)}: the difference of two sums shows what single "
-                    f"parties sent; if you agree, set other_members = true in {shown(approval.path)} "
+                    f"{one['run']}, and now among {_names(own)}: the difference of two sums shows what "
+                    f"single parties sent; if you agree, set other_members = true in {shown(approval.path)} "
                     f"(remembered in {shown(memory.path)})"
                 )
                 raise refused("members", InputError(text))
@@ -117,8 +118,8 @@ def answer_once(asked: Request, transcript: bytes | None, answer: Mapping[str, A
         for one in memory.entries:
             if (one["party"], one["mask"]) == (own["party"], own["mask"]) and one != own:
                 text = (
-                    f"{place}: has been answered under the same mask, with other data than now: their difference "
-                    "would be seen; give back what the run began with, or begin another run"
+                    f"{place}: has been answered under the same mask, with other data than now: their "
+                    "difference would be seen; give back what the run began with, or begin another run"
                 )
                 raise refused("changed", InputError(text))
         memory.add(own)
