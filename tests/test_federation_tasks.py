@@ -15,7 +15,7 @@ import pytest
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.asked import asked_file
@@ -260,6 +260,32 @@ def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pyte
     party.restart()
     assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
     assert len(party.ask(party.predict())["scores"]) == 20
+
+
+def test_what_a_journal_lost_counts(party: Party) -> None:
+    party.ask(party.predict())
+    party.approve()
+    journal = party.state / "tasks.journal"
+    party.agent.close()
+    before = journal.read_bytes()
+    party.restart()
+    assert len(party.ask(party.predict())["scores"]) == 20
+    party.agent.close()
+    whole = journal.read_bytes()
+    for at in range(len(before), len(whole) - 8, 7):  # a changed record is no record that a kill cut
+        changed = bytearray(whole)
+        changed[at] ^= 16
+        journal.write_bytes(changed)
+        with pytest.raises(FormatError, match=r"tasks\.journal: record 1, at byte 12, is damaged"):
+            party.restart()
+    journal.write_bytes(before)  # cut off: the audit log has it
+    party.restart()
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
+    assert party.ask(party.predict()) == "ended"
+    party.agent.close()
+    journal.unlink()
+    party.restart()
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
 
 
 def test_the_end_of_a_run_comes_first(party: Party) -> None:

@@ -71,13 +71,16 @@ class Member:
         self.previous, self.answered = number, digest_of(got)
         return found.answer, ""
 
-    def start(self, **limits: Any) -> str:
-        data = {
+    def terms(self) -> dict[str, Any]:
+        return {
             "family": "subspace_sums",
             "parties": ",".join(self.names),
+            "position": self.names.index(self.name),
             "test": open_party(self.test).row_digest,
         }
-        begin = ("start", terms_of(self.data, **data, position=self.names.index(self.name)))
+
+    def start(self, **limits: Any) -> str:
+        begin = ("start", terms_of(self.data, **self.terms()))
         assert self.ask(begin)[1] == "run"
         own = asked_file(self.run, self.state), self.data.path, self.state
         agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
@@ -202,27 +205,24 @@ def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Memb
     members = begun(opened, tmp_path, FIRST, "AB")
     members[0].agent.close()
     members[0].restart(test=False)
-    assert [member.start() for member in members] == ["", ""]
-    introduced(members)
-    direction(members, np.ones(N))
+    assert [member.start() for member in members] == ["scores", ""]
+    assert "with sums only their features are there when the run begins" in members[0].said[-1]
     members[0].agent.close()
     members[0].restart()
-    scores = (
-        "masked_scores",
-        {"exchange": 3, "rows": "test", "coefficients": np.array([1.0, 0.0]), "step": STEP},
-    )
-    assert members[0].ask(scores) == (None, "rows")
+    begin = ("start", terms_of(members[0].data, **members[0].terms()))
+    assert members[0].ask(begin)[1] == ""
+    introduced(members)
 
 
 def test_other_data_have_another_key(tmp_path: Path) -> None:
     path = tmp_path / "private.key"
-    key, digests = kept_private_key(path, {"train": "x"})
-    assert kept_private_key(path, {"train": "y"}) == (key, digests) == (key, {"train": "x"})
+    key, digests = kept_private_key(path, lambda: {"train": "x"})
+    assert kept_private_key(path, lambda: {"train": "y"}) == (key, digests) == (key, {"train": "x"})
     path.write_bytes(path.read_bytes().replace(b'"x"', b'"y"'))
-    assert kept_private_key(path, {})[0] != key
+    assert kept_private_key(path, dict)[0] != key
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(FormatError, match="not a key of a run"):
-        kept_private_key(path, {})
+        kept_private_key(path, dict)
 
 
 def test_the_memory_lies_outside_and_is_its_owners(

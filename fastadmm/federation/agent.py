@@ -30,7 +30,6 @@ from fastadmm.federation.schema import (
 )
 from fastadmm.federation.scoring import Home
 from fastadmm.federation.session import Session
-from fastadmm.federation.socket import LONGEST
 from fastadmm.federation.spent import remember_ledger
 from fastadmm.federation.task import KIND
 from fastadmm.federation.task_approval import open_task_approval
@@ -159,25 +158,31 @@ class Agent:
                 refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
                 return encode_refusal(refusal)
 
-    def known(self, caller: str) -> int:
-        """How many bytes a question of a caller may have: none that no approval names.
+    def known(self, caller: str, size: int) -> bool:
+        """Whether an approval names a caller, and questions of this size belong to it.
 
         Parameters
         ----------
         caller : str
+        size : int
+            Bytes.
         """
-        most = 0
-        for path in [*self.state.glob("*.toml"), *self.state.glob("*/*.toml")]:
-            try:
-                run = path.name == APPROVAL
-                approval: Any = open_approval(path) if run else open_task_approval(path)
-            except FastadmmError:
-                continue
-            if caller not in (approval.callers or [caller]):
-                continue
-            n = 0 if self.data is None else self.data.n_samples
-            most = max(most, most_bytes(n, approval.n_classes or 1) if run else LONGEST)
-        return most
+        current = self._session
+        paths = [] if current is None else [current.directory / APPROVAL]
+        return any(self._allows(path, caller, size) for path in paths) or any(
+            self._allows(path, caller, size)
+            for path in (*self.state.glob("*.toml"), *self.state.glob("*/*.toml"))
+        )
+
+    def _allows(self, path: Path, caller: str, size: int) -> bool:
+        try:
+            if path.name != APPROVAL:
+                return caller in open_task_approval(path).callers
+            approval = open_approval(path)
+        except FastadmmError:
+            return False
+        n = 0 if self.data is None else self.data.n_samples
+        return caller in (approval.callers or [caller]) and size <= most_bytes(n, approval.n_classes or 1)
 
     def close(self) -> None:
         """Let go of everything; whoever asks meanwhile is answered first."""

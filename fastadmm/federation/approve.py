@@ -83,7 +83,20 @@ def agent_approve(
 
 
 def settled(consent: Consent, force: bool, confirm: str | None) -> tuple[list[str], Path]:
-    """What is shown of a request, or its confirmation; parameters and result as above."""
+    """What is shown of a request, or its confirmation.
+
+    Parameters
+    ----------
+    consent : Consent
+    force, confirm
+        As of :func:`agent_approve`.
+
+    Returns
+    -------
+    list of str
+    Path
+        As of :func:`agent_approve`.
+    """
     consent.check(force)
     lines = consent.lines
     if confirm is not None:

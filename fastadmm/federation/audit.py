@@ -45,6 +45,9 @@ _OF_CALLER, _OF_DAY, _NAMES = 300, 1200, 8
 
 _MINUTE = 60.0
 
+#: What is kept in memory of a line about an answer.
+_KEPT = ("time", "run", "number", "task", "calls", "request", "answer", "counts")
+
 
 def moment() -> str:
     """The time, as lines have it."""
@@ -118,7 +121,7 @@ class AuditLog:
         if "answer" in entry:
             self.answered.add(entry["request"])
             if not entry["repeated"]:
-                self.answers.append(dict(entry))
+                self.answers.append({key: entry[key] for key in _KEPT if key in entry})
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:
         """Append a line on what anybody may cause without end; count it where there are enough of them.

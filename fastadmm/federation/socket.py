@@ -35,8 +35,8 @@ __all__ = ["LONGEST", "Handler", "Known", "Lost", "Server", "Socket", "seconds_l
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
 
-#: How many bytes a question of a caller may have.
-Known = Callable[[str], int]
+#: Whether a caller is known, and a question of so many bytes is one that it may ask.
+Known = Callable[[str, int], bool]
 
 #: Most bytes of a question or an answer.
 LONGEST = 2**31 - 1
@@ -337,7 +337,7 @@ class Server:
     @contextmanager
     def _room_for(self, caller: str, size: int) -> Iterator[bool]:
         """Whether a question of this size is read: of a known caller, a short one, or few of strangers."""
-        if size <= _SHORT or self._known is None or size <= self._known(caller):
+        if size <= _SHORT or self._known is None or self._known(caller, size):
             yield True
             return
         with self._lock:
@@ -379,8 +379,8 @@ def serve(path: str | Path, handler: Handler, known: Known | None = None) -> Ser
         Called with the caller, the party and the question's bytes, on several threads at the same time.
         What it raises reaches its asker as :class:`Lost`, without its text.
     known : callable, optional
-        Called with the caller before a long question is read: how many bytes it may have, none of a caller
-        that is not known. Long questions of unknown callers are few at a time. None: all are read.
+        Called with the caller and the size before a long question is read: whether that caller may ask it.
+        Long questions of others are few at a time. None: all are read.
 
     Returns
     -------

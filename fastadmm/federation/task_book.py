@@ -77,6 +77,18 @@ class TaskBook:
     def stored(self, digest: str, place: str) -> bytes | None:
         """The answer to a request that was answered before.
 
+        Parameters
+        ----------
+        digest : str
+            Of the request.
+        place : str
+            What messages call it.
+
+        Returns
+        -------
+        bytes or None
+            None: it was not.
+
         Raises
         ------
         InputError

@@ -215,7 +215,7 @@ def open_approval(path: Path) -> Approval:
     # An old file is kept of a run that is over; for one that goes on, its owner is asked again.
     limits = {"numbers": values.get("numbers", 0), "loss": None, "l1_ratio": None, "last_day": None}
     values.pop(unit)
-    return Approval(path=path, protection=protection, **{**limits, **values})  # type: ignore[arg-type]
+    return Approval(path=path, protection=protection, **{**limits, **values})
 
 
 def _name(kinds: tuple[type, ...]) -> str:

@@ -213,8 +213,8 @@ class Host:
             raise refused("terms", FormatError(f"{self.place}: {text}"))
         block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
         if family in SUMS:
-            path, digests = self.state / _PRIVATE_KEY, self._digests(terms)
-            given["private_key"], self._begun = kept_private_key(path, digests)
+            path = self.state / _PRIVATE_KEY
+            given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
         if family in PRIVATE:
             given["books"] = self._books(terms)
         else:
@@ -227,12 +227,18 @@ class Host:
             raise refused("terms", FormatError(f"{self.place}: {error}")) from None
 
     def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
-        """Digests of all data that answers depend on."""
-        others = {rows: path for rows, path in self.others.items() if rows in terms and path is not None}
-        return {
-            "train": self.data.content_digest,
-            **{rows: open_party(path).content_digest for rows, path in others.items()},
-        }
+        """Digests of all data that answers will depend on."""
+        found = {"train": self.data.content_digest}
+        for rows in self.others.keys() & terms.keys():
+            path = self.others[rows]
+            if path is None:
+                text = (
+                    f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
+                    "there when the run begins: if you agree, give them with --test or --validation"
+                )
+                raise refused("scores", InputError(text))
+            found[rows] = open_party(path).content_digest
+        return found
 
     def _books(self, terms: Mapping[str, Any]) -> Books:
         protection = self.approval.protection

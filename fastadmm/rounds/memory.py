@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.calls import SUMS
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.file_lock import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
@@ -40,8 +40,13 @@ def memory_folder() -> Path:
     """Where files are."""
     if own := os.environ.get("FASTADMM_MEMORY"):
         return Path(own)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path("~/.local/state").expanduser()) / "fastadmm"
+    try:
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
+    except RuntimeError:
+        raise ConfigError(
+            "FASTADMM_MEMORY: name a directory; this user has no home to remember sums in"
+        ) from None
+    return base / "fastadmm"
 
 
 def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Approval, place: str) -> None:
@@ -163,9 +168,14 @@ class _Memory:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Memory]:
-    with storage_errors(path):
+    try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        text = (
+            f"{shown(path)}: {error.strerror}: sums are remembered there; set FASTADMM_MEMORY to a directory"
+        )
+        raise StorageError(text) from None
     try:
         lock_file(file, wait=True)
         with storage_errors(path):

@@ -24,7 +24,7 @@ from fastadmm.rounds.approval import (
     with_answer,
 )
 from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words
+from fastadmm.rounds.approval_words import in_plain_words, ledger_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
 from fastadmm.rounds.memory import answer_once, join_sum
@@ -239,7 +239,9 @@ def _approval(
     return draft, True
 
 
-def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> list[str]:
+def party_approve(
+    request: Path, data: Path, out: Path, force: bool = False, ledger: Path | None = None
+) -> list[str]:
     """Write the approval of a run's first request, for the owner of the data to edit.
 
     Parameters
@@ -252,6 +254,8 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
         Approval file to write.
     force : bool
         Whether an existing file may be replaced.
+    ledger : Path or None
+        The party's own, of which is said what it has charged to these data.
 
     Returns
     -------
@@ -266,7 +270,7 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
     party = open_party(data)
     approval = approve(open_request(request, party.n_samples), party, shown(request), out)
     write_approval(approval, force=force)
-    return in_plain_words(approval, party)
+    return in_plain_words(approval, party, [ledger_words(ledger, party)])
 
 
 def _old_answer(

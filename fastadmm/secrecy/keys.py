@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def new_private_key() -> bytes:
     return bytes(primitive("asymmetric.x25519").X25519PrivateKey.generate().private_bytes_raw())
 
 
-def kept_private_key(path: Path, digests: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
+def kept_private_key(path: Path, digests: Callable[[], Mapping[str, str]]) -> tuple[bytes, dict[str, str]]:
     """The private key of a run, of what a file keeps that only its owner can read; made where there is none.
 
     It is derived from random bytes and from digests of the data that the run begins with: other data have
@@ -76,8 +76,8 @@ def kept_private_key(path: Path, digests: Mapping[str, str]) -> tuple[bytes, dic
     Parameters
     ----------
     path : Path
-    digests : mapping of str to str
-        Of the data, by their use, where the file is made now.
+    digests : callable
+        Of the data, by their use; asked for where the file is made now.
 
     Returns
     -------
@@ -91,9 +91,10 @@ def kept_private_key(path: Path, digests: Mapping[str, str]) -> tuple[bytes, dic
         The file is no key.
     """
     if not path.exists():
+        text = json.dumps(dict(digests()), sort_keys=True)
         with atomic_file(path) as temporary:
             temporary.touch(mode=0o600)
-            temporary.write_bytes(new_private_key() + json.dumps(dict(digests), sort_keys=True).encode())
+            temporary.write_bytes(new_private_key() + text.encode())
     raw = read_bytes(path)
     seed, bound = raw[:KEY_BYTES], raw[KEY_BYTES:]
     try:
