@@ -100,7 +100,7 @@ def test_the_range_of_the_grid_is_no_oracle(tmp_path: Path) -> None:
 
 
 def test_a_session_that_refuses_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.rounds.refused.MOST_REFUSALS", 5)
+    monkeypatch.setattr("fastadmm.rounds.refusals.MOST_REFUSALS", 5)
     asked = coordinator(tmp_path, np.eye(6), "message", penalty=1.0)
     target = np.zeros(6)
     for _ in range(5):

@@ -34,12 +34,13 @@ def approve(
         Path,
         typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="File of limits to write."),
     ],
+    ledger: Ledger = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Explain what a run asks for, and write a file of limits to edit."""
     from fastadmm.rounds.party_step import party_approve
 
-    for line in party_approve(request, data, out, force):
+    for line in party_approve(request, data, out, force, ledger):
         say(line)
     say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
 

@@ -93,6 +93,8 @@ class Host:
         self.place = shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
+        # With sums only: digests of the data that the run began with.
+        self._begun: dict[str, str] | None = None
 
     def resume(self, terms: dict[str, Any], saved: Mapping[str, Any], place: str) -> None:
         """The party as the last request left it.
@@ -150,6 +152,11 @@ class Host:
         own = self.party.export()
         return own if self.party.kept is None else {**own, "kept": self.party.kept}
 
+    @property
+    def transcript(self) -> bytes | None:
+        """With sums only: digest of all that was asked so far, which the last mask was made from."""
+        return self.party.transcript.digest if self.terms["family"] in SUMS else None
+
     def _load_rows(self, rows: str) -> None:
         """Features of rows that are scored, if the owner has given them."""
         if rows == "train" or rows in self.party.other_rows:
@@ -163,6 +170,12 @@ class Host:
             raise refused("scores", InputError(text))
         other = open_party(path)
         check_same_columns([other], [self.data], shown(path))
+        if self._begun is not None and self._begun.get(rows) != other.content_digest:
+            text = (
+                f"{shown(path)}: with sums only, features of {rows} rows are those that the run began with, "
+                "or its masks would show what has changed; give these back, or begin another run"
+            )
+            raise refused("rows", InputError(text))
         if other.row_digest != self.terms.get(rows):
             raise InputError(
                 f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
@@ -201,7 +214,8 @@ class Host:
             raise refused("terms", FormatError(f"{self.place}: {text}"))
         block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
         if family in SUMS:
-            given["private_key"] = kept_private_key(self.state / _PRIVATE_KEY)
+            path = self.state / _PRIVATE_KEY
+            given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
         if family in PRIVATE:
             given["books"] = self._books(terms)
         else:
@@ -212,6 +226,20 @@ class Host:
             raise
         except FastadmmError as error:
             raise refused("terms", FormatError(f"{self.place}: {error}")) from None
+
+    def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
+        """Digests of all data that answers will depend on."""
+        found = {"train": self.data.content_digest}
+        for rows in self.others.keys() & terms.keys():
+            path = self.others[rows]
+            if path is None:
+                text = (
+                    f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
+                    "there when the run begins: if you agree, give them with --test or --validation"
+                )
+                raise refused("scores", InputError(text))
+            found[rows] = open_party(path).content_digest
+        return found
 
     def _books(self, terms: Mapping[str, Any]) -> Books:
         protection = self.approval.protection

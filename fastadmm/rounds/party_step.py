@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,15 +21,17 @@ from fastadmm.rounds.approval import (
     draft_approval,
     first_terms,
     sees_columns,
+    with_answer,
 )
 from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words
+from fastadmm.rounds.approval_words import in_plain_words, ledger_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
+from fastadmm.rounds.memory import answer_once, join_sum
 from fastadmm.rounds.opened import check_opened
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
-from fastadmm.rounds.refused import check_refusals, refusals_counted
+from fastadmm.rounds.refusals import check_refusals, counted_refusals, refusals
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -114,7 +116,8 @@ def party_step(
     if not (state / STATE).exists():
         with Engine(threads) as engine:
             check_opened(party, others, engine)
-    asked = open_request(request, party.n_samples, classes_of(state / STATE))
+    with counted_refusals(state):
+        asked = open_request(request, party.n_samples, classes_of(state / STATE))
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(out):
@@ -130,8 +133,7 @@ def party_step(
         with run_lock(state):
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
-            begun = (state / STATE).exists()
-            with refusals_counted(state) if begun else nullcontext():
+            with counted_refusals(state):
                 return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
     except FastadmmError:
         if is_new:
@@ -163,12 +165,17 @@ def _step(
     check_refusals(state, shown(request))
     agreed, is_new = _approval(known, asked, party, state, shown(request), approval)
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
-    after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
+    settings = known.settings if known else {}
+    after = check_request(agreed, asked, settings, before, party, shown(request), refusals(state))
     with Engine(threads) as engine, engine.limited():
         host = Host(party, state, engine, asked.run, agreed, ledger, others)
         if known is not None:
             host.resume(known.settings, known.tree, shown(request))
+        if known is None:
+            join_sum(party, asked.run, asked.calls[0][1], agreed, shown(request))
         answer = host.answer(asked, shown(request))
+        answer_once(asked, host.transcript, answer, shown(request))
+        after = with_answer(before, after, answer)
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
@@ -236,7 +243,9 @@ def _approval(
     return draft, True
 
 
-def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> list[str]:
+def party_approve(
+    request: Path, data: Path, out: Path, force: bool = False, ledger: Path | None = None
+) -> list[str]:
     """Write the approval of a run's first request, for the owner of the data to edit.
 
     Parameters
@@ -249,6 +258,8 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
         Approval file to write.
     force : bool
         Whether an existing file may be replaced.
+    ledger : Path or None
+        The party's own, of which is said what it has charged to these data.
 
     Returns
     -------
@@ -263,7 +274,7 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
     party = open_party(data)
     approval = approve(open_request(request, party.n_samples), party, shown(request), out)
     write_approval(approval, force=force)
-    return in_plain_words(approval, party)
+    return in_plain_words(approval, party, [ledger_words(ledger, party)])
 
 
 def _old_answer(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
-from fastadmm.conversation.gate import MOST_REFUSALS
-from fastadmm.errors import FastadmmError, InputError, PrivacyBudgetError, StorageError
-from fastadmm.files.atomic import atomic_file, storage_errors
+from fastadmm.errors import FastadmmError, PrivacyBudgetError
 
-__all__ = ["CODES", "check_refusals", "code_of", "refusals_counted", "refused"]
+__all__ = ["CODES", "code_of", "refused"]
 
 _E = TypeVar("_E", bound=FastadmmError)
 
@@ -31,6 +26,7 @@ CODES = {
     "failed": "it could not answer; its own log has the reason",
     "keys": "its owner has not compared the fingerprints of the keys with the other parties yet",
     "lambda": "lambda is below what it approved",
+    "members": "its data were added up among other parties before, and its owner does not allow both sums",
     "order": "the request does not follow the last one that it answered",
     "party": "the request is for another party",
     "penalty": "a penalty that moves as no honest run's does",
@@ -74,62 +70,3 @@ def code_of(error: BaseException) -> str:
     if isinstance(error, FastadmmError) and error.refusal:
         return error.refusal
     return "budget" if isinstance(error, PrivacyBudgetError) else "failed"
-
-
-#: Refusals that do not count: whoever asks waits for the owner, or cannot be told to stop.
-_WAITING = ("budget", "busy", "caller", "ended", "expired", "keys", "party", "run")
-
-#: Where a session keeps how many requests it has refused.
-_REFUSALS = "refusals"
-
-
-def check_refusals(directory: Path, place: str) -> None:
-    """End a session that has refused too many requests: each outcome may tell something.
-
-    Parameters
-    ----------
-    directory : Path
-        The party's directory for the run.
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    InputError
-
-    Notes
-    -----
-    Theorem: ``docs/privacy.md#outcomes-are-public``.
-    """
-    if (count := _refusals(directory)) >= MOST_REFUSALS:
-        text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
-        raise refused("ended", InputError(text))
-
-
-@contextmanager
-def refusals_counted(directory: Path) -> Iterator[None]:
-    """Count a request that is refused inside by what it asked; a disk that is full is no such reason.
-
-    Parameters
-    ----------
-    directory : Path
-        The party's directory for the run.
-    """
-    try:
-        yield
-    except Exception as error:
-        if code_of(error) not in _WAITING and not isinstance(error, StorageError):
-            with atomic_file(directory / _REFUSALS, force=True) as temporary:
-                temporary.write_text(f"{_refusals(directory) + 1}\n", encoding="ascii")
-        raise
-
-
-def _refusals(directory: Path) -> int:
-    path = directory / _REFUSALS
-    with storage_errors(path, "read"):
-        try:
-            return int(path.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            return 0
-        except ValueError:
-            return MOST_REFUSALS  # a count that cannot be read is no permission
