@@ -38,6 +38,8 @@ from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.version import __version__
 
+from federation_tools import confirmed
+
 RUN = "0123456789abcdef"
 MODES = ("message", "fusion", "subspace_sums", "admm_sums")
 
@@ -89,7 +91,8 @@ class Coordinator:
         if not self.by_files:
             self.wake()
             self.ask([first])
-            agent_approve(asked_file(RUN, self.home / "state"), self.data.path, self.home / "state")
+            own = asked_file(RUN, self.home / "state"), self.data.path, self.home / "state"
+            confirmed(agent_approve, *own)
         elif self.write([first]) is not None:
             party_approve(self.request, self.data.path, self.home / "approval.toml")
 

@@ -65,7 +65,7 @@ def test_a_certificate_that_cannot_hold_is_no_oracle(tmp_path: Path) -> None:
     # mu as small as anybody may choose it: the noise grows with what rounding may do, nobody is refused.
     asked = coordinator(tmp_path, X, "message", penalty=1e20, privacy=privacy_text(Privacy(**private)))
     assert asked.seen[-1][0] == "answer"
-    for row in np.eye(24):
+    for row in np.eye(24)[:9]:  # as many as the approval has room for
         asked.ask([("settle", {"target": row}), ("noisy", {"target": row, "round": 99})])
         assert asked.seen[-1][0] == "call"
     asked.ask([("settle", {"target": np.eye(24)[0]}), ("noisy", {"target": np.eye(24)[0], "round": 1})])

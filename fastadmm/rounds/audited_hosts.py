@@ -174,7 +174,7 @@ def _answers(
         "privacy": privacy_text(settings),
     }
     agreed = SimpleNamespace(
-        protection=Protection.draft(settings.with_(total_epsilon=UNLIMITED)), path=state / "approval"
+        protection=Protection.draft(settings.with_(total_epsilon=UNLIMITED), terms), path=state / "approval"
     )
     held, answers = folder / "ledger.jsonl", []
     with Engine(1) as engine, engine.limited(), tap:
