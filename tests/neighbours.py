@@ -346,7 +346,7 @@ def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
     terms: dict[str, Any] = {
         "family": mode,
         "regularization": scale(rng) if hostile else float(10.0 ** rng.uniform(-2, 1)),
-        "x_update": "auto",
+        "x_update": str(rng.choice(["auto", "auto", "gram", "kernel", "cg"])),
         "regularizer": kind,
         "l1_ratio": 0.5 if kind == "elastic_net" else -1.0,
         "constraint": str(rng.choice(limits)),

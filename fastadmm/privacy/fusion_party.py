@@ -86,13 +86,15 @@ class FusionMessage:
         """
         (intercept, sigma, sensitivity), (origin, noise) = found["model"], found["moments"]
         epsilon, n_levels, center, clip = (float(v) for v in found["channel"])
-        levels = found["levels"]
+        levels, (row_norm,) = found["levels"], np.atleast_1d(found["row_norm"])
         if any(len(found[key]) != 2 for key in ("count", "mean", "square")) or not found["count"].sum() > 0:
             raise ValueError("moments are of two classes")
+        if not row_norm >= 0.0:
+            raise ValueError("the row norm is below zero")
         if not (n_levels >= 2 and clip > 0 and epsilon > 0 and levels.max(initial=0) < n_levels):
             raise ValueError("symbols are not those of the channel")
         return cls(
-            float(np.ravel(found["row_norm"])[0]),
+            float(row_norm),
             LocalModel(found["weights"], float(intercept), float(sigma), float(sensitivity)),
             ScoreMoments(found["count"], found["mean"], found["square"], float(origin), float(noise)),
             Channel(epsilon, int(n_levels), center, clip),
