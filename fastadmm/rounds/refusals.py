@@ -20,8 +20,8 @@ __all__ = ["REFUSALS", "counted_refusals", "refusals"]
 #: In the party's directory of a run.
 REFUSALS = "refused"
 
-#: Codes of requests that are beyond what an approval counts: there is nothing left to be counted.
-_OVER = ("exchanges", "directions", "expired", "ended")
+#: Codes that do not count: of requests beyond what an approval counts, and of those that wait for somebody.
+_OVER = ("exchanges", "directions", "expired", "ended", "keys", "busy")
 
 
 def refusals(directory: Path) -> int:
