@@ -311,7 +311,8 @@ def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
     longest = 0
     for own in everything():
         for parties in ([LONG, "b"], [LONG, *(f"{k:02d}-{LONG}"[:64] for k in range(60))]):
-            terms = terms_of(data, parties=",".join(parties), **own)
+            others = dict.fromkeys(("test", "validation"), data.row_digest) if "privacy" not in own else {}
+            terms = terms_of(data, parties=",".join(parties), **own, **others)
             consent = consent_to_run(run_description(RUN, "c" * 300, {LONG: terms}), "x", data.path, state)
             # What an agent knows of earlier runs may come on top.
             longest = max(longest, len(consent.lines) + 1)

@@ -214,6 +214,23 @@ def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Memb
     introduced(members)
 
 
+def test_a_run_has_a_key_for_each_of_its_parties(tmp_path: Path, opened: list[Member]) -> None:
+    """Named as three, it could be a sum of two."""
+    members = begun(opened, tmp_path, FIRST, "ABC")
+    assert [member.start() for member in members] == [""] * 3
+    keys = np.concatenate([member.ask(("show_key", {}))[0]["key"] for member in members])
+    two = keys[4:]
+    members[1].agent.close()
+    members[1].restart()
+    own = [fingerprint(key) for key in keys_of(two)]
+    approve_fingerprints(FIRST, own, members[1].state)
+    begin = ("introduce", {"keys": two}), ("sum_squares", {"exchange": 1})
+    assert members[1].ask(*begin) == (None, "call")
+    assert "2 keys in a run of 3 parties" in members[1].said[-1]
+    lines = (members[1].state / FIRST / "keys.txt").read_text().splitlines()
+    assert lines[0].startswith("key of party 1, A: ")
+
+
 def test_other_data_have_another_key(tmp_path: Path) -> None:
     path = tmp_path / "private.key"
     key, digests = kept_private_key(path, lambda: {"train": "x"})

@@ -16,7 +16,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, approve
 from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words
+from fastadmm.rounds.approval_words import in_plain_words, scores_words
 from fastadmm.rounds.exchange import Request
 from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import open_party
@@ -175,5 +175,5 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
         fastadmm=terms.get("release"),
     )
     delta = () if approval.protection is None else (approval.protection.delta,)
-    words = in_plain_words(approval, party, spent_words(state, party, *delta))
+    words = in_plain_words(approval, party, [*scores_words(terms), *spent_words(state, party, *delta)])
     return Consent(state, identifier, words, [approval], approval.path)

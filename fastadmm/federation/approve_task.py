@@ -22,6 +22,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, DAYS, terms_digest
 from fastadmm.rounds.approval_words import listed, screen
 from fastadmm.rounds.vocabulary import parties_of, quoted
+from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import open_party
 
 __all__ = ["approve_task", "is_task"]
@@ -206,11 +207,15 @@ def _words(approval: TaskApproval, asked: dict[str, Any], spent: dict[str, int])
                 limits,
             ]
         )
+    part = approval.path.with_name(f"{approval.party}.h5")
+    exact = "A score is exact: the row's features times your weights"
+    if part.exists() and len(open_party_model(part)[0].feature_names) == 1:
+        exact = "You have ONE column: the scores are that column, up to a factor"
     return screen(
         [
             f"{who} for the scores of {asked['n_samples']:,} rows of {quoted(approval.file, 200)} with the "
             f"model of run {asked['run']}.",
-            "A score is exact: the row's features times your weights, without noise (epsilon is infinite).",
+            f"{exact}, without noise (epsilon is infinite).",
             "Whoever knows the features of some rows works out weights from their scores, as many as rows, "
             "and with all weights a number on the features of every other row.",
             limits,

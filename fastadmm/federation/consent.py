@@ -19,7 +19,6 @@ from fastadmm.federation.task_approval import TaskApproval, task_approval_text, 
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.rounds.approval import Approval
 from fastadmm.rounds.approval_file import approval_text, write_approval
-from fastadmm.rounds.approval_words import LINES
 
 __all__ = ["Consent", "shown_digest"]
 
@@ -57,8 +56,6 @@ class Consent:
     @property
     def lines(self) -> list[str]:
         """The screen."""
-        if len(self.words) > LINES - 2:
-            raise AssertionError(f"{len(self.words)} lines are more than a screen has")
         return [
             *self.words,
             "NOTHING IS APPROVED YET. To approve exactly this, repeat the command with",

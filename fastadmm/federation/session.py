@@ -320,7 +320,7 @@ class Session:
             if name == "introduce":
                 found = [fingerprint(key) for key in keys_of(arguments["keys"])]
                 own = self.terms["position"]
-                write_fingerprints(self.directory, found, own)
+                write_fingerprints(self.directory, found, self.terms)
                 compared = {plain(text) for text in approval.fingerprints or ()}
                 missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
                 if missing:

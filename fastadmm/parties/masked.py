@@ -38,6 +38,8 @@ class MaskedParty(GatedParty):
         Number of the last masked answer.
     remembers : tuple of str
         Attributes with arrays that later answers depend on.
+    members : int or None
+        Number of parties of the run; None where it is not said.
     """
 
     tells_mean = False
@@ -51,6 +53,7 @@ class MaskedParty(GatedParty):
         self.private = b""
         self.keys: list[bytes] = []
         self.answered = 0
+        self.members: int | None = None
         self.transcript = Transcript()
         self._masks: PairwiseMasks | None = None
 
@@ -62,6 +65,8 @@ class MaskedParty(GatedParty):
         # Told another lambda or other rows, parties make masks that do not cancel.
         shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
         self.transcript.add("start", shared)
+        if "parties" in terms:
+            self.members = len(terms["parties"].split(","))
         return self
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +106,8 @@ class MaskedParty(GatedParty):
         if self.keys or not self.private:
             raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
         told = keys_of(keys)
+        if self.members is not None and len(told) != self.members:
+            raise Unanswerable(f"call 'introduce': {len(told)} keys in a run of {self.members} parties")
         if len(keys) % _WORDS or len(told) < 2 or len(set(told)) < len(told):
             raise Unanswerable("call 'introduce': not one key for each of at least two parties")
         if self.position >= len(told) or told[self.position] != public_key(self.private):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import SUMS
@@ -17,13 +18,13 @@ from fastadmm.rounds.vocabulary import quoted
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["LINES", "WIDTH", "in_plain_words", "ledger_words", "listed", "screen"]
+__all__ = ["LINES", "WIDTH", "in_plain_words", "ledger_words", "listed", "scores_words", "screen"]
 
 #: Of a terminal as it opens everywhere; two lines are left for how to confirm.
 WIDTH, LINES = 80, 24
 
 #: Characters of the names of parties that are shown.
-_NAMES = 110
+_NAMES = 90
 
 #: Where nobody says at which delta a ledger is read.
 _DELTA = 1e-6
@@ -73,6 +74,20 @@ def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) ->
     )
 
 
+def scores_words(terms: Mapping[str, Any]) -> list[str]:
+    """What a run asks for beside training, as a paragraph if there is anything.
+
+    Parameters
+    ----------
+    terms : mapping
+        Arguments of the call ``start``.
+    """
+    others = [rows for rows in ("test", "validation") if rows in terms]
+    if not others:
+        return []
+    return [f"It also asks for exact scores of {' and '.join(others)} rows, if you give them."]
+
+
 def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = ()) -> list[str]:
     """What is asked and what it means, for whoever owns the data.
 
@@ -81,7 +96,7 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
     approval : Approval
     data : PartyData
     spent : sequence of str
-        Paragraphs about what has been given away before.
+        Paragraphs about what else is asked, and what has been given away before.
 
     Returns
     -------
@@ -91,8 +106,7 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
     a = approval
     who = " or ".join(quoted(name) for name in a.callers[:1]) if a.callers else "A coordinator"
     paragraphs = [
-        f"{who} asks {listed([a.party])} to help train a model, with {data.n_samples:,} rows and "
-        f"{data.n_features:,} columns.",
+        f"{who} asks to train a model with your {data.n_samples:,} rows and {data.n_features:,} columns.",
         f"Run {a.run}; {_parties(a)}.",
         _model(a),
     ]
@@ -103,7 +117,7 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
     paragraphs += spent
     paragraphs.append(
         f"Limits: {a.exchanges:,} questions, refused ones counted; {a.numbers:,} numbers "
-        f"({-(-a.numbers // max(1, data.n_samples)):,} for each row); until {a.last_day or 'no last day'}."
+        f"({-(-a.numbers // max(1, data.n_samples)):,} a row); until {a.last_day or 'no last day'}."
     )
     return screen(paragraphs)
 
@@ -125,8 +139,8 @@ def _model(a: Approval) -> str:
 
 def _exact_in_words(a: Approval, data: PartyData) -> list[str]:
     paragraphs = [
-        "What leaves: exact numbers made from your columns, without noise. No guarantee of privacy can be "
-        "given for them (epsilon is infinite). The last answer proves the model."
+        "What leaves: exact numbers made from your columns, without noise. No guarantee of privacy is given "
+        "(epsilon is infinite). The last answer proves the model."
     ]
     if a.family in SUMS:
         paragraphs.append(_sums_in_words(a))
@@ -157,9 +171,8 @@ def _sums_in_words(a: Approval) -> str:
     if len(a.parties or ()) == 2:
         return "The coordinator sees sums over both parties: whoever knows one part knows the other."
     return (
-        "The coordinator sees only sums over all parties, unless it works together with all others or the "
-        "keys are not the parties': compare fingerprints by telephone. Two sums that differ by one party "
-        "show its part."
+        "The coordinator sees sums over all parties only, unless all others help it or keys are not the "
+        "parties': compare fingerprints by telephone. Two sums that differ by a party show its part."
     )
 
 

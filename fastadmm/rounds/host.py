@@ -24,6 +24,7 @@ from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.rounds.refused import refused
+from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.secrecy.keys import kept_private_key
 from fastadmm.solver.run import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
@@ -196,7 +197,7 @@ class Host:
 
     def write_keys(self) -> list[str]:
         """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
-        return write_fingerprints(self.state, self.party.fingerprints(), self.terms["position"])
+        return write_fingerprints(self.state, self.party.fingerprints(), self.terms)
 
     def _start(self, **terms: Any) -> dict[str, Any]:
         check_rows(terms, self.data, self.place)
@@ -293,7 +294,7 @@ class Host:
         write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)
 
 
-def write_fingerprints(state: Path, found: Sequence[str], position: int) -> list[str]:
+def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> list[str]:
     """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show.
 
     Parameters
@@ -302,11 +303,13 @@ def write_fingerprints(state: Path, found: Sequence[str], position: int) -> list
         The party's directory for this run.
     found : sequence of str
         In the order of the run.
-    position : int
-        Of this party.
+    terms : mapping
+        Arguments of the call ``start``.
     """
+    names = parties_of(terms, "")
     lines = [
-        f"key of party {m + 1}{' (this party)' if m == position else ''}: {fingerprint}"
+        f"key of party {m + 1}{', ' + names[m] if m < len(names) else ''}"
+        f"{' (this party)' if m == terms['position'] else ''}: {fingerprint}"
         for m, fingerprint in enumerate(found)
     ]
     if lines:

@@ -24,7 +24,7 @@ from fastadmm.rounds.approval import (
     with_answer,
 )
 from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words, ledger_words
+from fastadmm.rounds.approval_words import in_plain_words, ledger_words, scores_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
 from fastadmm.rounds.memory import answer_once, join_sum
@@ -272,9 +272,10 @@ def party_approve(
         Not a first request, of another party, about other rows, or damaged.
     """
     party = open_party(data)
-    approval = approve(open_request(request, party.n_samples), party, shown(request), out)
+    asked = open_request(request, party.n_samples)
+    approval = approve(asked, party, shown(request), out)
     write_approval(approval, force=force)
-    return in_plain_words(approval, party, [ledger_words(ledger, party)])
+    return in_plain_words(approval, party, [*scores_words(asked.calls[0][1]), ledger_words(ledger, party)])
 
 
 def _old_answer(
