@@ -227,12 +227,14 @@ def test_an_approval_or_configuration_cannot_raise_the_ledgers_limit(parts, tmp_
 # --- the cost of a charge
 
 
-@pytest.mark.parametrize("cost", [{"gdp": 1e-4}, {"pure": 1e-5}, {"gdp": 1e-4, "pure": 1e-5}, {"rho": 1e-6}])
-@pytest.mark.parametrize("accounts", [1, 10**9])
+@pytest.mark.parametrize(
+    ("cost", "accounts"),
+    [({"gdp": 1e-4, "pure": 1e-5}, 1), ({"pure": 1e-5}, 1), ({"rho": 1e-6}, 1), ({"gdp": 1e-4}, 10**9)],
+)
 def test_a_charge_costs_the_same_after_many_others(tmp_path, cost, accounts):
-    """CPU time of 100 charges after 2,000 against those after 200, the least of several."""
+    """CPU time of 100 charges after 2,000 others against that after 500, the least of several."""
     ledgers = []
-    for earlier in (200, 2000):
+    for earlier in (500, 2000):
         ledger = Ledger(tmp_path / f"{earlier}")
         ledger.charge_all([one(k, accounts, cost) for k in range(earlier)], 1e9, DELTA)
         ledgers.append(ledger)
@@ -252,7 +254,7 @@ def one(number, accounts, cost):
 
 def test_bounds_never_allow_what_the_exact_law_refuses():
     rng = np.random.default_rng(2)
-    for trial in range(300):
+    for trial in range(90):
         ledger, costs = Ledger(), []
         for k in range(int(rng.integers(1, 16))):
             costs.append({
