@@ -577,9 +577,12 @@ def _check_public(path: str, rows: list[bytes], owned: list[bytes]) -> float:
         chance = 1.0 - sum(count == 1 for count in known.values()) / len(those)
         most = chance + _SHARED * (1.0 - chance)
         if share > most or share == 1.0:
+            what = f"{share:.1%} {said}, where at most {most:.1%} may"
+            if share == 1.0 and these is rows:
+                what = "every row of it is a row of an owner"
             raise InputError(
-                f"{path}: {share:.1%} {said}, where at most {most:.1%} may: its statistics would give the "
-                "owners' rows away; pass --public with rows of other people"
+                f"{path}: {what}, so it is not public: its statistics would give the owners' rows away; pass "
+                "--public with rows of other people"
             )
         largest = max(largest, share)
     return largest

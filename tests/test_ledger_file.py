@@ -78,7 +78,7 @@ def test_a_lost_line_is_missed(tmp_path):
     path = tmp_path / "l"
     lines = written(path).splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(FormatError, match=r"line 21: not a privacy ledger: 1 line\(s\) after it are missing"):
+    with pytest.raises(FormatError, match=r"line 20: not a privacy ledger: 1 line\(s\) after it are missing"):
         Ledger(path)
     path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
     with pytest.raises(FormatError, match="line 5: not a privacy ledger: its digest is another"):

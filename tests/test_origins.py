@@ -11,8 +11,10 @@ import fastadmm
 import numpy as np
 import pytest
 from fastadmm.cli import app as command_line
-from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
+from fastadmm.rounds.private_terms import Protection, books_of, privacy_text
+from fastadmm.settings.privacy import Privacy
 from fastadmm.store import open_partition
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import DESCRIBED, ColumnEncoding, Encoder
@@ -256,7 +258,9 @@ def test_owners_take_constants_of_public_rows_alone(tmp_path, capsys):
     ):  # fmt: skip
         assert asked("--public", write("p.csv", lines)) == ExitCode.INPUT
         error = capsys.readouterr().err
-        assert re.search(r"features of an? .* row.*, where at most [0-9.]+% may", error)
+        assert re.search(
+            r"where at most [0-9.]+% may, so it is not|every row of it is .* owner, so it is not", error
+        )
         assert error.count("\n") == 1
         assert not (tmp_path / "o").exists()
     assert asked("--public", write("p.csv", junk + own[:3])) == ExitCode.OK
@@ -330,3 +334,21 @@ def test_a_new_field_of_a_column_is_refused_until_it_says_so(monkeypatch):
     monkeypatch.setattr(ColumnEncoding, "constants", lambda self, missing: silent(self, missing)[1:])
     with pytest.raises(ConfigError, match="ColumnEncoding does not say where its 'name' comes from"):
         private_constants([Encoder((ColumnEncoding("x"),))])
+
+
+@pytest.mark.parametrize("label_epsilon", [0.5, None])
+def test_a_party_by_files_refuses_its_own_bins(bins_of_described, tmp_path, label_epsilon):
+    """Whatever its owner agreed to about features, a claim about labels would be false."""
+    asked = Privacy(mode="fusion", epsilon=4.0, label_epsilon=label_epsilon)
+    terms = {"family": "fusion", "privacy": privacy_text(asked), "position": 1, "n_samples": N}
+    data = open_party(bins_of_described / "shop.h5")
+    agreed = replace(Protection.draft(asked), allow_infinite_epsilon=True)
+    arguments = (data, terms, "run", agreed, tmp_path / "ledger", tmp_path / "releases", "request")
+    if label_epsilon is None:
+        assert "bins of 'job'" in books_of(*arguments).unproved
+    else:
+        with pytest.raises(
+            PrivacyBudgetError, match=r"shop: label_epsilon 0\.5 was asked for: bins of 'job'"
+        ):
+            books_of(*arguments)
+    assert not (tmp_path / "ledger").exists()

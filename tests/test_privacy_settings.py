@@ -173,7 +173,7 @@ def test_a_damaged_ledger_allows_nothing(tmp_path, damage):
     Ledger(tmp_path / "m").charge(charges(0.1, 1)[0], 1.0, 1e-5)
     good = (tmp_path / "m").read_bytes()
     (tmp_path / "m").write_bytes(good.replace(b"0.1", b"-0.1"))
-    with pytest.raises(FormatError, match="line 3"):
+    with pytest.raises(FormatError, match="line 2"):
         Ledger(tmp_path / "m")
 
 

@@ -186,7 +186,7 @@ def test_bins_are_stored_with_the_columns(home: Path) -> None:
     document = json.loads(json.dumps(encoder.to_json()))
     assert Encoder.from_json(document, "here") == encoder
     origins = {own.origin for own in encoder.constants()}
-    assert origins == {"public", "labels"}  # options; bins
+    assert origins == {"public", "private"}  # options; bins
     other = replace(
         encoder.columns[0], bins=replace(encoder.columns[0].bins, woe=encoder.columns[0].bins.events)
     )  # type: ignore[union-attr, arg-type]

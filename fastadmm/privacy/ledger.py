@@ -119,7 +119,7 @@ class Ledger:
             self._check_limit(wanted, epsilon)
             self._limit = wanted
             return
-        self._file.create()
+        self._file.create(delta)
         with self._file.locked() as (file, lines):
             self._refresh(lines)
             if self._limit != wanted:
@@ -228,18 +228,18 @@ class Ledger:
             self._check(new, self._left(new), epsilon, delta)
             self._planned = self._left(new)
             self._book.add(new)
-            self._limit = self._limit or (_unit(delta) if new else None)
+            if new and delta > 0.0:
+                self._limit = self._limit or Limit(None, delta)
             return bool(new)
         if not self.path.exists():
             self._check(self._new(charges), [], epsilon, delta)  # what is refused makes no file
-        self._file.create()
+        self._file.create(delta or None)
         with self._file.locked() as (file, lines):
             self._refresh(lines)
             new = self._new(charges)
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
             if new:
-                unit = _unit(delta) if self._limit is None and self._file.states_delta else None
-                self._file.append(file, [asdict(charge) for charge in new], unit)
+                self._file.append(file, [asdict(charge) for charge in new])
             self._refresh(lines)
             self._planned = self._left(new)
             if not self._planned:
@@ -294,7 +294,7 @@ class Ledger:
             return
         if not self.path.exists():
             self._check(charges, self._planned, epsilon, delta)
-        self._file.create()
+        self._file.create(delta or None)
         with self._file.locked() as (_, lines):
             self._refresh(lines)
             self._check(charges, [*self._planned, *self._others()], epsilon, delta)
@@ -357,11 +357,6 @@ class Ledger:
             f"with '{release}' it would be {after:.4g} of {most:.4g} at delta {delta:g}{whose}; "
             "nothing was sent"
         )
-
-
-def _unit(delta: float) -> Limit | None:
-    """What a ledger states at its first charge; pure mechanisms need no delta."""
-    return Limit(None, delta) if delta > 0.0 else None
 
 
 def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]) -> list[Charge]:

@@ -12,12 +12,12 @@ after each charge the older of the two is written anew, in place. So:
 * killed while lines are written: the last has no end. It was never acted upon, and is cut off by the next
   charge; nothing else ever is.
 
-Lines may state the ledger's own limit, the last of them: the delta at which it counts, from its first charge
-on, and, once its owner has said so, the epsilon of each account.
+The header states the delta at which the ledger counts, that of its first charge. A line may state its own
+limit: epsilon and delta, once its owner has said so.
 
 A ledger of version 1.0 has neither digests nor count. It is read as it is, and the first charge appends a
-header of this version, whose digest begins with all bytes before it. One of version 2.0 has no limit until
-its owner states one.
+header of this version, whose digest begins with all bytes before it. Ledgers of older versions have no limit
+until their owners state one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,11 @@ _LIMIT = {"epsilon", "delta"}
 
 _BEGIN = b'{"format": "%s", "version": ' % FORMAT.encode()
 _OLD_HEADER = _BEGIN + b'"1.0"}'
-_HEADER = re.compile(re.escape(_BEGIN) + rb'"(2\.[01])", "heads": \["([^"]*)", "([^"]*)"\]\}')
+_HEADER = re.compile(
+    re.escape(_BEGIN)
+    + rb'"(2\.0"|2\.1", "delta": (?:null|[0-9.e-]+))'
+    + rb', "heads": \["([^"]*)", "([^"]*)"\]\}'
+)
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 _END_BYTES = len(', "digest": ""}') + 32
 _HEAD = re.compile(rb"([0-9]{10}) ([0-9a-f]{32}) ([0-9a-f]{8})")
@@ -103,7 +107,6 @@ class _State:
     number: int = 0  # of the last whole line
     lines: list[Line] = field(default_factory=list)
     limit: Limit | None = None
-    version: str = ""
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
     digests: list[str] = field(default_factory=list)  # from that header on
     newest: int = 1  # which of the two heads is the newer
@@ -158,14 +161,19 @@ def _read_head(raw: bytes) -> tuple[int, str] | None:
     return int(match[1]), match[2].decode()
 
 
-def _header(before: bytes) -> bytes:
+def _header(before: bytes, delta: float | None) -> bytes:
     """A header line after these bytes."""
-    head = _head(0, _start(before, VERSION))
-    return _BEGIN + b'"' + VERSION.encode() + b'", "heads": ["' + head + b'", "' + head + b'"]}\n'
+    head = _head(0, _start(before, _said(delta)))
+    return _BEGIN + b'"' + _said(delta) + b', "heads": ["' + head + b'", "' + head + b'"]}\n'
 
 
-def _start(before: bytes, version: str) -> str:
-    return hashlib.sha256(before + _BEGIN + version.encode()).hexdigest()[:32]
+def _said(delta: float | None) -> bytes:
+    return f'{VERSION}", "delta": {json.dumps(delta)}'.encode()
+
+
+def _start(before: bytes, said: bytes) -> str:
+    """Digest that the first line continues; `said` is what the header says between version and heads."""
+    return hashlib.sha256(before + _BEGIN + said.removesuffix(b'"')).hexdigest()[:32]
 
 
 def _next(previous: str, body: bytes) -> str:
@@ -195,8 +203,14 @@ class LedgerFile:
         self.path = path
         self._state: _State | None = None
 
-    def create(self) -> None:
-        """Make the file if there is none: whole, under its name at once, also on disk."""
+    def create(self, delta: float | None = None) -> None:
+        """Make the file if there is none: whole, under its name at once, also on disk.
+
+        Parameters
+        ----------
+        delta : float or None
+            At which it is to count; None: no charge has said so.
+        """
         target = Path(os.path.realpath(self.path))
         with storage_errors(self.path):
             remove_leftovers(target.parent, target.name)
@@ -205,14 +219,15 @@ class LedgerFile:
             temporary = temporary_beside(target)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
             try:
-                _write_whole(os.open(temporary, flags, 0o600), _header(b""))
+                header = _header(b"", delta)
+                _write_whole(os.open(temporary, flags, 0o600), header)
                 try:
                     os.link(temporary, target)  # unlike a rename it never replaces another's ledger
                 except FileExistsError:
                     return
                 except OSError:  # no links on this file system
                     with suppress(FileExistsError):
-                        _write_whole(os.open(target, flags, 0o600), _header(b""))
+                        _write_whole(os.open(target, flags, 0o600), header)
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -259,11 +274,6 @@ class LedgerFile:
         """What the ledger stated of itself when it was last read."""
         return None if self._state is None else self._state.limit
 
-    @property
-    def states_delta(self) -> bool:
-        """Whether it is to state the delta of its first charge: one that an older version made does not."""
-        return self._state is not None and self._state.version in ("", VERSION)
-
     def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]], limit: Limit | None = None) -> None:
         """Write lines behind the last whole one; on disk, and counted, when this returns.
 
@@ -282,10 +292,9 @@ class LedgerFile:
         self._state = None  # until it is known what is in the file
         size, places, digests, raw = len(state.whole), state.places, state.digests, b""
         if places is None:
-            raw = _header(bytes(state.whole))
+            raw = _header(bytes(state.whole), None)
             first = size + raw.index(b"[") + 2
-            places, digests = (first, first + _HEAD_BYTES + 4), [_start(bytes(state.whole), VERSION)]
-            state.version = VERSION
+            places, digests = (first, first + _HEAD_BYTES + 4), [_start(bytes(state.whole), _said(None))]
         for values in [*([asdict(limit)] if limit is not None else []), *lines]:
             line, digest = _line_bytes(values, digests[-1])
             raw += line
@@ -351,9 +360,10 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
                 header = _HEADER.fullmatch(line)
                 if header is None:
                     raise ValueError(f"its header is damaged, or of a version after {VERSION}")
-                state.version = header[1].decode()
                 state.places = at + header.start(2), at + header.start(3)
-                state.digests.append(_start(whole[:at], state.version))
+                state.digests.append(_start(whole[:at], header[1]))
+                delta = json.loads(header[1].partition(b'"delta": ')[2] or b"null")
+                state.limit = None if delta is None else _limit({"epsilon": None, "delta": delta})
             elif state.places is None:
                 found.append((number, line, True))
             else:
@@ -371,7 +381,7 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
             state.newest = _check_heads(heads, state.digests, number)
         state.whole, state.number = bytearray(whole), number
         for number, line, old in found:  # noqa: B007 (the handler below names it)
-            values = json.loads(line)
+            values = json.loads(line.decode())
             if isinstance(values, dict) and values.keys() == _LIMIT and not old:
                 state.limit = _limit(values)
             else:
@@ -411,11 +421,13 @@ def _limit(values: dict[str, Any]) -> Limit:
 def _values(values: Any, texts: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(values, dict) or values.keys() != {*texts, *_COSTS}:
         raise ValueError("a charge has other keys")
-    if not all(isinstance(values[key], str) for key in texts):
+    if {type(values[key]) for key in texts} != {str}:
         raise ValueError("names must be texts")
-    if not all(type(values[key]) in (int, float) and 0.0 <= values[key] < math.inf for key in _COSTS):
-        raise ValueError("costs must be finite and not negative")
-    return {**values, **{key: float(values[key]) for key in _COSTS}}
+    for key in _COSTS:
+        if type(values[key]) not in (int, float) or not 0.0 <= values[key] < math.inf:
+            raise ValueError("costs must be finite and not negative")
+        values[key] = float(values[key])
+    return values
 
 
 def _write_all(descriptor: int, raw: bytes) -> None:

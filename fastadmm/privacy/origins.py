@@ -25,12 +25,11 @@ __all__ = [
     "why_unproved",
 ]
 
-#: Where constants may come from, the least harmful first.
+#: Where constants may come from.
 ORIGINS: dict[str, str] = {
     "public": "options, a public description of the columns, or each row by itself",
     "charged": "private rows, through a mechanism whose cost is charged",
     "private": "private rows, exactly: one record moves the rows of others",
-    "labels": "private rows and all labels, exactly: a label moves the rows of others",
 }
 
 
@@ -44,13 +43,16 @@ class Constants:
         Names of the fields.
     what : str
         What they are, in words.
-    origin : {"public", "charged", "private", "labels"}
+    origin : {"public", "charged", "private"}
         A key of :data:`ORIGINS`.
+    labels : bool
+        Whether they are made of all labels, too, exactly: a label moves the rows of others.
     """
 
     fields: tuple[str, ...]
     what: str
     origin: str
+    labels: bool = False
 
 
 def declared(step: Any, *known: Any) -> tuple[Constants, ...]:
@@ -83,25 +85,21 @@ def declared(step: Any, *known: Any) -> tuple[Constants, ...]:
 
 
 def together(field: str, parts: Iterable[Constants]) -> Constants:
-    """What a field says whose parts say it each for itself: the worst of their origins.
+    """What a field says whose parts say it each for itself: what is made of labels first.
 
     Parameters
     ----------
     field : str
     parts : iterable of Constants
     """
-    order = list(ORIGINS)
-    worst = sorted(parts, key=lambda part: -order.index(part.origin))  # stable: first what is said first
-    what = list(dict.fromkeys(part.what for part in worst if part.origin in _UNPROVED))
+    parts = list(parts)
+    private = sorted((part for part in parts if part.origin == "private"), key=lambda part: not part.labels)
+    what = list(dict.fromkeys(part.what for part in private))
     if not what:
-        return Constants((field,), "none", worst[0].origin if worst else "public")
-    return Constants(
-        (field,), what[0] + (f" and {len(what) - 1} more" if len(what) > 1 else ""), worst[0].origin
-    )
-
-
-#: Origins for which no bound on a record's influence holds.
-_UNPROVED = ("private", "labels")
+        charged = any(part.origin == "charged" for part in parts)
+        return Constants((field,), "none", "charged" if charged else "public")
+    more = f" and {len(what) - 1} more" if len(what) > 1 else ""
+    return Constants((field,), what[0] + more, "private", private[0].labels)
 
 
 def private_constants(steps: Iterable[Any]) -> list[str]:
@@ -126,7 +124,7 @@ def private_constants(steps: Iterable[Any]) -> list[str]:
     -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
-    return _of(steps, _UNPROVED)
+    return [c.what for step in steps for c in declared(step) if c.origin == "private"]
 
 
 def label_constants(steps: Iterable[Any]) -> list[str]:
@@ -141,11 +139,7 @@ def label_constants(steps: Iterable[Any]) -> list[str]:
     -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
-    return _of(steps, ("labels",))
-
-
-def _of(steps: Iterable[Any], origins: tuple[str, ...]) -> list[str]:
-    return [c.what for step in steps for c in declared(step) if c.origin in origins]
+    return [c.what for step in steps for c in declared(step) if c.origin == "private" and c.labels]
 
 
 def why_unproved(steps: Iterable[Any]) -> str:

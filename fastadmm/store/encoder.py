@@ -109,28 +109,19 @@ class ColumnEncoding:
             bounds and fills; whatever else is in the column it did not give.
         """
         learned = "public" if missing == DESCRIBED else "private"
-        fills = "private" if missing not in ("refuse", DESCRIBED) or self.indicator else "public"
+        levels = learned if self.levels is not None else "public"
+        bounds = learned if self.low != self.high else "public"
         reading = "private" if CellReading.parse(self.reading).from_rows else "public"
-        name = self.name
+        bins = "private" if self.bins is not None else "public"
+        fills = "private" if missing not in ("refuse", DESCRIBED) or self.indicator else "public"
+        filled, name = f"what stands for missing cells (--missing {missing})", self.name
         return (
             Constants(("name", "na", "shown"), "options", "public"),
-            Constants(
-                ("levels", "other"),
-                f"categories of {name!r}",
-                learned if self.levels is not None else "public",
-            ),
-            Constants(("low", "high"), f"bounds of {name!r}", learned if self.low != self.high else "public"),
+            Constants(("levels", "other"), f"categories of {name!r}", levels),
+            Constants(("low", "high"), f"bounds of {name!r}", bounds),
             Constants(("reading",), f"how numbers of {name!r} are written", reading),
-            Constants(
-                ("bins",),
-                f"bins of {name!r} and what labels say of them",
-                "labels" if self.bins is not None else "public",
-            ),
-            Constants(
-                ("fill", "fill_level", "indicator"),
-                f"what stands for missing cells (--missing {missing})",
-                fills,
-            ),
+            Constants(("bins",), f"bins of {name!r} and what labels say of them", bins, labels=True),
+            Constants(("fill", "fill_level", "indicator"), filled, fills),
         )
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
