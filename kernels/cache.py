@@ -84,6 +84,7 @@ def cache_base() -> Path | None:
     return base
 
 
+@cache
 def make_safe(place: Path) -> bool:
     """Make a directory, unless it is there; whether nobody else can change what is in it.
 
@@ -155,6 +156,7 @@ def _can_be_written(place: Path) -> bool:
         return False
 
 
+@cache
 def readable_directories(module: str) -> list[Path]:
     """Directories with compiled kernels of a module, by its last name, in places that are only read."""
     name = f"{module}-{source_digest(module)}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from fastadmm.errors import FastadmmError, StorageError
 from fastadmm.files.escapes import printable
 from fastadmm.files.exchange import exchange
-from fastadmm.files.modes import begin_directory, begin_file, finish_directory
+from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
 
 __all__ = [
     "atomic_directory",
@@ -229,7 +229,7 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True, shared: boo
         try:
             mode = begin_file(temporary, target, shared=shared)
             yield temporary
-            temporary.chmod(mode)
+            set_mode(temporary, mode)
             synchronise(temporary)
             _refuse_existing(path, target, force)
             os.replace(temporary, target)

@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["begin_directory", "begin_file", "finish_directory", "make_private", "owner_only"]
+__all__ = ["begin_directory", "begin_file", "finish_directory", "make_private", "owner_only", "set_mode"]
 
 _FILE, _DIRECTORY = 0o600, 0o700
 
@@ -97,7 +97,20 @@ def finish_directory(temporary: Path, target: Path, *, shared: bool) -> None:
             status = entry.stat()
             own = _DIRECTORY if stat.S_ISDIR(status.st_mode) else _FILE
             made = stat.S_IMODE(status.st_mode) if shared else own
-            entry.chmod(_mode_of(target / entry.relative_to(temporary), made))
+            set_mode(entry, _mode_of(target / entry.relative_to(temporary), made))
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Give a file or directory its mode, where the file system knows modes.
+
+    Parameters
+    ----------
+    path : Path
+    mode : int
+    """
+    if stat.S_IMODE(path.stat().st_mode) != mode:
+        with suppress(PermissionError, NotImplementedError):
+            path.chmod(mode)
 
 
 def _mode_of(target: Path, otherwise: int) -> int:

@@ -354,10 +354,15 @@ def _read_json(path: Path, kind: str) -> dict[str, Any]:
     return document
 
 
+#: Beyond this a sum of points has no digits after the point.
+_MOST_POINTS = 1e12
+
+
 def _files_of(shared: dict[str, Any], card: Path) -> list[Path]:
     """The parties' files beside what they share; whoever wrote that names no other places."""
     place, names, base = shown(card / CARD), shared.get("parties"), shared.get("base_points")
-    if not isinstance(names, list) or not names or not isinstance(base, int | float | None):
+    good = base is None or (isinstance(base, int | float) and abs(base) < _MOST_POINTS)
+    if not isinstance(names, list) or not names or not good:
         raise FormatError(f"{place}: is no scorecard, or damaged: write it again")
     return [card / f"{check_party_name(name, place, FormatError)}.json" for name in names]
 
@@ -371,6 +376,8 @@ def _read_points(path: Path) -> _Points:
             if column.bins is None:
                 raise ValueError(column.name)
             made = replace(column.bins, woe=tuple(map(float, own)))
+            if not all(abs(points) < _MOST_POINTS for points in made.woe):
+                raise ValueError(column.name)
             if not made.valid(-1 if column.levels is None else len(column.levels)):
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))
