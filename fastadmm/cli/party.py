@@ -92,6 +92,10 @@ def step(
         validation=validation,
     )
     say(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
+    if done.agreed:
+        say("without --approval this is what was agreed to; edit approval.toml in the state to narrow it:")
+        for line in done.agreed:
+            say(line)
     if done.statement:
         say(done.statement)
     if done.keys:

@@ -54,7 +54,7 @@ _GRACE = 2.0
 _QUIET = 60.0
 
 #: A question that has begun is there after so many seconds, and one more for each so many bytes.
-_BEGUN, _PACE = 5.0, 4 << 20
+_BEGUN, _PACE = 10.0, 4 << 20
 
 #: Bytes of a question that is read whoever asks; and of all longer ones of unknown callers together.
 _SHORT, _STRANGERS = 2 << 20, 64 << 20

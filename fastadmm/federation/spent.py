@@ -51,10 +51,10 @@ def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
     lines = [ledger_words(Path(ledger) if isinstance(ledger, str) else None, data, *delta)]
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     runs = {path.parent.name for path in state.glob(f"*/{APPROVAL}") if _is_of(path, data)}
-    answers = [entry for entry in entries if entry["run"] in runs and "answer" in entry]
-    if answers:
-        asked = len({entry["run"] for entry in answers})
-        lines.append(f"Earlier runs on these data here: {asked}, with {len(answers):,} answers; all add up.")
+    # Runs and not answers: what is confirmed must not change while another run goes on.
+    answered = {entry["run"] for entry in entries if entry["run"] in runs and "answer" in entry}
+    if answered:
+        lines.append(f"Earlier runs on these data here: {len(answered):,}; what they gave away adds up.")
     return lines
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastadmm.problem.losses import LOSSES
+
 __all__ = ["expected"]
 
 #: Of a family: rounds, exchanges of a round, vectors of N numbers in a round, other numbers in an exchange.
 _USUAL = {
-    "subspace": (50, 1, 2, 200),
+    "subspace": (65, 1, 2, 200),
     "log_sum": (60, 9, 2, 20_000),
     "admm": (600, 4, 1, 10),
     "proximal": (60, 4, 2, 20_000),
-    "subspace_sums": (50, 1, 2, 500),
+    "subspace_sums": (65, 1, 2, 500),
     "admm_sums": (500, 3, 1, 1000),
 }
 
@@ -40,6 +42,8 @@ def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
         rounds, exchanges = 400, 2
     elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
         exchanges = 10  # up to 33 in some rounds, where weights have bounds
+    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
+        rounds, exchanges = 2 * rounds, 2
     others = sum(key in terms for key in ("test", "validation"))
     asked = rounds * (exchanges + others) + _BESIDE
     each_row = rounds * (vectors + others) + _BESIDE

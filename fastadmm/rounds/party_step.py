@@ -56,6 +56,8 @@ class StepDone:
         What a private run guarantees the party; empty without privacy, and where the answer was repeated.
     keys : tuple of str
         With sums only: fingerprints of all parties' keys, in the step that is told them.
+    agreed : tuple of str
+        In a first step without an approval: what it agreed to, before any number about a row leaves.
     """
 
     number: int
@@ -63,6 +65,7 @@ class StepDone:
     model: Path | None
     statement: str = ""
     keys: tuple[str, ...] = ()
+    agreed: tuple[str, ...] = ()
 
 
 def party_step(
@@ -199,7 +202,13 @@ def _step(
     # After the state: whoever has the message can rely on the party to remember it.
     _give(raw, out, force)
     said = "" if statement is None else statement.one_line()
-    return StepDone(asked.number, False, _model_path(state, party.name), said, tuple(keys))
+    words = () if approval is not None or not is_new else _agreed_words(agreed, party, asked, ledger)
+    return StepDone(asked.number, False, _model_path(state, party.name), said, tuple(keys), words)
+
+
+def _agreed_words(agreed: Approval, party: PartyData, asked: Request, ledger: Path | None) -> tuple[str, ...]:
+    own = [*scores_words(asked.calls[0][1]), ledger_words(ledger, party)]
+    return tuple(in_plain_words(agreed, party, own))
 
 
 def _model_path(state: Path, name: str) -> Path | None:
@@ -275,7 +284,7 @@ def party_approve(
     asked = open_request(request, party.n_samples)
     approval = approve(asked, party, shown(request), out)
     write_approval(approval, force=force)
-    return in_plain_words(approval, party, [*scores_words(asked.calls[0][1]), ledger_words(ledger, party)])
+    return list(_agreed_words(approval, party, asked, ledger))
 
 
 def _old_answer(
