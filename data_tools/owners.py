@@ -6,9 +6,7 @@ hold is recognised by its digest, over features and label as in the source.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,6 +26,7 @@ from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
+from fastadmm.store.record_digests import DIGEST_BYTES, record_digests, shared_rows
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ __all__ = ["Reading", "convert_owners"]
 
 #: ``progress(stage, done, total)`` in bytes of the sources on disk.
 Progress = Callable[[str, int, int], None]
-
-_DIGEST_BYTES = 16
-
-#: Share of rows that a public file and the owners may have in common beyond what chance would give.
-_SHARED = 0.1
 
 
 @dataclass(frozen=True)
@@ -347,7 +341,7 @@ class _Scan:
     n_features: int = 0
     filled: int = 0
     rows: list[int] = field(default_factory=list)  # per source
-    digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{_DIGEST_BYTES}"))
+    digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{DIGEST_BYTES}"))
     features: list[bytes] = field(default_factory=list)  # digests without labels
 
     def rows_of(self, owned: np.ndarray) -> list[bytes]:
@@ -386,36 +380,16 @@ def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool
             elif block.X.nnz:
                 scan.n_features = max(scan.n_features, int(block.X.indices.max()) + 1)
             scan.filled += int(np.count_nonzero(block.X)) if isinstance(block.X, np.ndarray) else block.X.nnz
-            digests += _record_digests(block)
+            digests += record_digests(block.X, [label_text(label) for label in block.labels])
             if compare:
-                scan.features += _record_digests(block, with_label=False)
+                scan.features += record_digests(block.X)
         bounds.append(len(digests) - before)
         before = len(digests)
     scan.rows = bounds
-    scan.digests = np.frombuffer(b"".join(digests), dtype=f"V{_DIGEST_BYTES}")
+    scan.digests = np.frombuffer(b"".join(digests), dtype=f"V{DIGEST_BYTES}")
     if scan.n_features == 0:
         raise InputError(f"{readers[0].path}: no features in any row")
     return scan
-
-
-def _record_digests(block: Block, *, with_label: bool = True) -> list[bytes]:
-    """A digest of every record, however it is stored: its features as float32, those that are not zero with
-    their columns, in order; and its label."""
-    X = sparse.csr_array(block.X)  # makes one, or takes it as it is
-    with np.errstate(over="ignore", under="ignore"):
-        data = X.data.astype("<f4")
-    kept = data != 0.0  # -0.0 and what float32 cannot tell from zero, too
-    ends = np.concatenate([[0], np.cumsum(kept)])[X.indptr]
-    data, indices = data[kept], X.indices[kept].astype("<i8")
-    digests = []
-    for i, label in enumerate(block.labels):
-        part = slice(ends[i], ends[i + 1])
-        order = np.argsort(indices[part], kind="stable")
-        raw = indices[part][order].tobytes() + data[part][order].tobytes()
-        if with_label:
-            raw += label_text(label).encode("utf-8", "surrogatepass")
-        digests.append(hashlib.blake2b(raw, digest_size=_DIGEST_BYTES).digest())
-    return digests
 
 
 # --- who gets which row -------------------------------------------------------------------------------------
@@ -532,14 +506,19 @@ def _recipe(
     gram: Any = None
     rows: list[bytes] = []
     for block in reader.blocks():
-        rows += _record_digests(block, with_label=False)
+        rows += record_digests(block.X)
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             statistics.update(block.X)
         if components is not None:
             X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
             X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
             gram = X.T @ X if gram is None else gram + X.T @ X
-    shared = _check_public(reader.path, rows, owned)
+    shared, reason = shared_rows(rows, owned)
+    if reason:
+        raise InputError(
+            f"{reader.path}: {reason}, so it is not public: its statistics would give the owners' rows away; "
+            "pass --public with rows of other people"
+        )
     if statistics.n_features > n_features:
         raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
     statistics.widen(n_features)
@@ -562,30 +541,6 @@ def _recipe(
     elif isinstance(like.kind, str) and like.kind == "csr":
         del recipe["center"]  # would fill the rows
     return recipe, shared
-
-
-def _check_public(path: str, rows: list[bytes], owned: list[bytes]) -> float:
-    """Refuse a public file that is, in part, the owners' rows, or holds many of them among others."""
-    largest = 0.0
-    for these, those, said in (
-        (rows, owned, "of its rows have the features of an owner's row"),
-        (owned, rows, "of the owners' rows have the features of a row of it"),
-    ):
-        known = Counter(those)
-        share = sum(row in known for row in these) / len(these)
-        # Rows of few codes recur: a fresh row is known with the chance of one less the share seen once.
-        chance = 1.0 - sum(count == 1 for count in known.values()) / len(those)
-        most = chance + _SHARED * (1.0 - chance)
-        if share > most or share == 1.0:
-            what = f"{share:.1%} {said}, where at most {most:.1%} may"
-            if share == 1.0 and these is rows:
-                what = "every row of it is a row of an owner"
-            raise InputError(
-                f"{path}: {what}, so it is not public: its statistics would give the owners' rows away; pass "
-                "--public with rows of other people"
-            )
-        largest = max(largest, share)
-    return largest
 
 
 def _storage(storage: str, kind: str, recipe: dict[str, np.ndarray], scan: _Scan) -> str:
