@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -743,8 +744,8 @@ def a_budget_that_is_not_enforced(patch):
 
 @fault(*BOTH)
 def charges_add_up_to_their_largest(patch):
-    honest = ledger.compose_gdp
-    patch(ledger, "compose_gdp", lambda mus: max([*mus], default=honest(())))
+    place = sys.modules[ledger.Spent.__module__]
+    patch(place, "compose_gdp", lambda mus: max([*mus], default=0.0))
 
 
 @fault(*BOTH)

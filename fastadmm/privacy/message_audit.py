@@ -388,7 +388,7 @@ class _Code:
         rng = np.random.default_rng(3)
         for columns in (1, 2, 5, 40, 300):
             n = many_rows(9_001 if columns < 40 else 300, self.settings.delta)
-            lengths = np.resize([1e-3, 0.5, 1.0 + 1e-6, 2.0, 4.0, 7.0, 1e3, 1e100], n)
+            lengths = np.resize([1e-3, 0.5, 1.0 + 1e-6, 2.0, 4.0, 7.0, 1e3, 1e20], n)
             rows = rng.normal(size=(n, columns))
             rows *= (lengths / np.linalg.norm(rows, axis=1))[:, None]
             for stored, wrap in _STORED.items():
