@@ -1,7 +1,8 @@
 """Plant faults in the private modes, audit them as a user does, and count those that the audit finds.
 
 ``python -P tests/audit_campaign.py --honest 200`` also audits unchanged code so often. ``--write PAGE`` puts
-the counts into a page. The exit code is 1 if honest code was flagged or fewer faults are found than ``--least``.
+the counts into a page. The exit code is 1 if honest code is flagged or fewer faults are found than
+``--least``.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ def main() -> int:
             for mode in fault.modes if arguments.only in fault.name else ():
                 one = one_fault(runs, fault, mode, *options)
                 found.append(one)
-                print(f"{'found ' if one['found'] else 'MISSED'} {fault.name} ({mode}), {one['seconds']:.1f} s: "
-                      f"{one['by'][:3]} {one['says'][:160]}", flush=True)
+                said = f"{one['seconds']:.1f} s: {one['by'][:3]} {one['says'][:160]}"
+                print(f"{'found ' if one['found'] else 'MISSED'} {fault.name} ({mode}), {said}", flush=True)
         for k in range(arguments.honest):
             for mode in ("message", "fusion"):
                 code, flagged = audit(runs, mode, *options)

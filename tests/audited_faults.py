@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,8 @@ from fastadmm.privacy import (
 )
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.sensitivity import Sensitivity
+from fastadmm.rounds import private_terms
+from fastadmm.settings.privacy import Privacy
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -224,6 +227,16 @@ def every_other_round_takes_the_noise_back(patch):
 @fault(*BOTH)
 def large_values_with_half_the_noise(patch):
     changed(patch, lambda z, v, t: np.where(np.abs(v) > 1.99, 0.5 * z, z))
+
+
+@fault(*BOTH)
+def noise_cut_at_three_deviations(patch):
+    changed(patch, lambda z, v, t: np.clip(z, -3.0, 3.0))
+
+
+@fault(*BOTH)
+def one_release_in_five_hundred_without_noise(patch):
+    changed(patch, lambda z, v, t: 0.0 * z if t % 500 == 33 else z)
 
 
 @fault("fusion")
@@ -426,6 +439,28 @@ def norms_of_several_columns_a_quarter(patch):
         return honest(block, engine) / (4.0 if block.shape[1] > 1 else 1.0)
 
     patch(fusion_party, "row_norms", norms)
+
+
+@fault("fusion")
+def rows_up_to_twice_the_norm_kept(patch):
+    honest = fusion_party.row_norms
+
+    def norms(block, engine):
+        found = honest(block, engine)
+        return np.where(found < 2.0**-7, 0.5 * found, found)
+
+    patch(fusion_party, "row_norms", norms)
+
+
+@fault("fusion")
+def exact_scores_beside_the_message(patch):
+    honest = fusion_sender.FusionParty.fuse
+
+    def fuse(self, target, classes):
+        answer = honest(self, target, classes)
+        return {**answer, "scores": self.block.product(self.weights, self.engine)}
+
+    patch(fusion_sender.FusionParty, "fuse", fuse)
 
 
 @fault("fusion")
@@ -709,8 +744,29 @@ def a_budget_that_is_not_enforced(patch):
 
 @fault(*BOTH)
 def charges_add_up_to_their_largest(patch):
-    honest = ledger.compose_gdp
-    patch(ledger, "compose_gdp", lambda mus: max([*mus], default=honest(())))
+    place = sys.modules[ledger.Spent.__module__]
+    patch(place, "compose_gdp", lambda mus: max([*mus], default=0.0))
+
+
+@fault(*BOTH)
+def a_delta_above_one_over_n(patch):
+    patch(Privacy, "check_samples", lambda self, n: None)
+
+
+@fault(*BOTH)
+def seeded_noise_in_answers_by_files(patch):
+    def source(sampler, seed, party_):
+        return NoiseSource("insecure_test", 3, party_)
+
+    patch(private_terms, "NoiseSource", source)
+    honest = message_sender.MessageSender.opened.__func__
+
+    def opened(cls, name, block, engine, terms):
+        made = honest(cls, name, block, engine, terms)
+        made.party.noise = terms["books"].noise()
+        return made
+
+    patch(message_sender.MessageSender, "opened", classmethod(opened))
 
 
 @fault(*BOTH)
@@ -764,8 +820,4 @@ def a_root_of_t_in_the_wrong_place(patch):
     patch(message_sender, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
     tall = descent.STEPS
     honest_too = descent.calibrate
-    patch(
-        descent, "calibrate", lambda s, multiplier, n: honest_too(s, multiplier * tall**-0.25, n)
-    )
-
-
+    patch(descent, "calibrate", lambda s, multiplier, n: honest_too(s, multiplier * tall**-0.25, n))

@@ -1,4 +1,4 @@
-"""Faults planted in every part of the private modes: the audit finds them, and says nothing of honest code."""
+"""Faults planted in every part of the private modes: the audit finds them, and nothing in honest code."""
 
 from __future__ import annotations
 

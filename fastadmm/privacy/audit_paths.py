@@ -8,6 +8,7 @@ answers every call by its name, as :class:`fastadmm.rounds.host.Host` does for f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,11 +61,11 @@ class Watched:
             self.answers.append((call.party, call.name, _copied(answer)))
         if self.look is not None:
             self.look()
-        return answers  # type: ignore[no-any-return]
+        return answers
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
-        return self.inner.notes()  # type: ignore[no-any-return]
+        return self.inner.notes()
 
 
 class Agents:
@@ -114,15 +115,14 @@ class Agents:
         for m, (block, name) in enumerate(zip(self.blocks, self.names)):
             if block is None:
                 continue
-            s = self.settings
             books = Books(
-                s,
+                self.settings,
                 self.ledgers[m],
                 self.run,
                 Account(name, name),
                 name,
                 None if self.releases is None else self.releases[m],
-                lambda m=m: _NOISE.NoiseSource(s.sampler, s.seed, m),  # type: ignore[misc]
+                partial(_source, self.settings, m),
             )
             told = {**terms, "books": books, "position": m, "n_samples": block.shape[0]}
             self.parties[m] = family.opened(name, block, self.engine, told)
@@ -135,6 +135,10 @@ class Agents:
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
         return [(party.name, party.kind, party.reason) for party in self.parties.values()]
+
+
+def _source(settings: Privacy, m: int) -> Any:
+    return _NOISE.NoiseSource(settings.sampler, settings.seed, m)
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import PrivacyBudgetError
+from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy import modes
 from fastadmm.privacy.accounts import Account
@@ -111,9 +111,11 @@ class _Books:
 
     def cost(self, tap: Tap, party: int, solver: Any = None) -> _Cost:
         """What a party's releases cost, as their noise says."""
-        gdp = math.hypot(0.0, *(r.level.sensitivity / r.level.sigma for r in tap.releases if r.party == party))
+        gdp = math.hypot(
+            0.0, *(r.level.sensitivity / r.level.sigma for r in tap.releases if r.party == party)
+        )
         symbols = any(d.party == party for d in tap.uniforms)
-        pure = ()
+        pure: tuple[float, ...] = ()
         if symbols and solver is not None and party in solver.messages:
             pure = (solver.messages[party].channel.epsilon,)
         return _Cost(gdp, pure)
@@ -146,13 +148,19 @@ def audit_books(settings: Privacy) -> list[Check]:
     with TemporaryDirectory() as folder:
         books = _Books(settings, Path(folder))
         first = books.run("first")
-        charges = first.late or _too_little_charged(books, first, "first", 1) or _of_agents(settings, Path(folder))
+        charges = (
+            first.late or _too_little_charged(books, first, "first", 1) or _of_agents(settings, Path(folder))
+        )
         stated = too_little_stated(first.solver.statement(), settings, _costs(books, first, 1))
         again = _again(books, first)
     return [
         _check("charges against releases", charges, "every release is charged on disk before it is used"),
-        _check("statement against releases", stated, "no epsilon that is stated is below what the releases cost"),
-        _check("what is drawn or refused again", again, "nothing is drawn twice for one charge, or without room"),
+        _check(
+            "statement against releases", stated, "no epsilon that is stated is below what the releases cost"
+        ),
+        _check(
+            "what is drawn or refused again", again, "nothing is drawn twice for one charge, or without room"
+        ),
     ]
 
 
@@ -174,7 +182,9 @@ def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int)
         if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
             return f"party {m} is charged mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
         if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
-            return f"party {m} is charged {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
+            return (
+                f"party {m} is charged {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
+            )
         if spent.epsilon(delta) < books.epsilon(cost) * (1.0 - 1e-4):
             return f"the ledger adds up epsilon = {spent.epsilon(delta):.4g}, it is {books.epsilon(cost):.4g}"
     labels = books.settings.label_epsilon
@@ -222,7 +232,9 @@ def too_little_stated(statement: Any, settings: Privacy, costs: Sequence[Any]) -
         if not found >= due * (1.0 - 1e-4):
             return f"{what} is stated as {found:.4g}, it is {due:.4g}"
     if statement.delta != delta or statement.adjacency != settings.adjacency:
-        return f"delta {statement.delta!r}, {statement.adjacency} are stated for {delta!r}, {settings.adjacency}"
+        return (
+            f"delta {statement.delta!r}, {statement.adjacency} are stated for {delta!r}, {settings.adjacency}"
+        )
     return ""
 
 
@@ -339,6 +351,12 @@ def _no_room(books: _Books) -> str:
             return "a run is not refused although the ledger has no room for it"
     if tap.releases or tap.uniforms:
         return f"a run that is refused has drawn {len(tap.releases)} releases before"
-    return ""
-
-
+    n = math.ceil(1.0 / books.settings.delta)
+    if n > 300_000:
+        return ""
+    many = make_problem([DenseBlock(np.ones((n, 1)))] * 2, (np.arange(n) % 2).astype(np.float64), lam=0.1)
+    try:
+        _MODES.private_solver(many, SolverOptions(n_threads=1), books.settings).close()
+    except ConfigError:
+        return ""
+    return f"a run on {n} records is not refused although delta is not below 1/N"

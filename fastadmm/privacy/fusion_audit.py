@@ -9,6 +9,7 @@ model to where one record moves gradient, moments and symbol farthest.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from fastadmm.privacy.noise_tests import (
     patterns_check,
     reuse_check,
     size_check,
+    tails_check,
 )
 from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
@@ -158,7 +160,8 @@ def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None
         noise = _drawn_noise(settings, trials)
 
         def message(rows: Array, labels: PublicLabels, script: Any, threads: int) -> tuple[Any, Tap]:
-            return _message(settings, DenseBlock(rows), labels, Tap(script), threads=threads)
+            made, tap = _message(settings, DenseBlock(rows), labels, Tap(script), threads=threads)
+            return FusionMessage.from_arrays(made), tap
 
         symbols = symbol_checks(message, settings, _budget(settings).symbol, trials)
         source = _solver(settings, [DenseBlock(np.zeros((2, 1)))])
@@ -196,16 +199,16 @@ def _solver(settings: Privacy, blocks: list[Any], threads: int = 1, driver: Any 
 def _answers(
     settings: Privacy, blocks: list[Any], labels: PublicLabels, path: str = "solver", threads: int = 1
 ) -> list[Any]:
-    """What the parties answer, as the label holder reads it."""
+    """What the parties answer."""
     public = {"target": labels.target, "classes": labels.classes}
     if path == "agent":
         names = ["label holder", *(f"party {m}" for m in range(1, 1 + len(blocks)))]
         agents = Agents(settings, [None, *blocks], names, Engine(threads))
         agents.open(_solver(settings, blocks, threads, agents).terms())
-        return [FusionMessage.from_arrays(party.answer("fuse", public)) for party in agents.parties.values()]
+        return [party.answer("fuse", public) for party in agents.parties.values()]
     solver = _solver(settings, blocks, threads)
     try:
-        return [FusionMessage.from_arrays(party.answer("fuse", public)) for party in solver.parties.values()]
+        return [party.answer("fuse", public) for party in solver.parties.values()]
     finally:
         solver.close()
 
@@ -231,6 +234,8 @@ def _cases(settings: Privacy) -> list[_Case]:
     cases = [_Case(*pair) for pair in pairs]
     one, last = pairs[0], pairs[-1]
     few, many = (3.0,), many_rows(40_000, settings.delta)
+    short = _SHORT if norm is None else norm
+    little, longer = (1.9 * short, -1.9 * short), (3.9 * short, -3.9 * short)
     cases += [
         _Case(*last, columns=6, stored="dense", path="agent"),
         _Case(*last, columns=5, place=-1, threads=2, label=0),
@@ -239,6 +244,8 @@ def _cases(settings: Privacy) -> list[_Case]:
         _Case(*last, rows=6_007, columns=2, path="agent", pushes=few),
         _Case(*last, rows=40, columns=700, pushes=few),
         _Case(*last, rows=9, columns=1, pushes=few),
+        _Case("opposite rows, a little long", *little, rows=400, columns=2, pushes=few),
+        _Case("opposite rows, four times as long", *longer, rows=400, columns=2, stored="dense", pushes=few),
         _Case(*last, rows=301, columns=4, stored="dense", others=1.0, pushes=()),
         _Case(*one, rows=300, columns=6, path="agent", others=30.0, pushes=(), label=0),
         _Case(*one, rows=500, columns=1, stored="dense", others=1e-3, pushes=(1.0,)),
@@ -270,17 +277,21 @@ def _neighbours(case: _Case) -> tuple[Array, Array]:
 def _replay(settings: Privacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
     labels = _labels(settings, case, case.rows)
-    how = {"path": case.path, "threads": case.threads}
+    how: dict[str, Any] = {"path": case.path, "threads": case.threads}
     first, second = map(_STORED[case.stored], _neighbours(case))
     made = []
     for push in case.pushes or (None,):
-        one, record = _message(settings, first, labels, Tap(None if push is None else _past(case, push)), **how)
+        one, record = _message(
+            settings, first, labels, Tap(None if push is None else _past(case, push)), **how
+        )
         other, again = _message(settings, second, labels, replayed(record), **how)
         compared = compare_transcripts(record, again)
-        differ = _more_than_one(one, other, case.place) or ("" if compared.public else "size or noise of releases")
+        differ = _more_than_one(one, other, case.place) or (
+            "" if compared.public else "size or noise of releases"
+        )
         if compared.beyond > 1.0 + ROUNDING:
             differ = f"a release that moves {compared.beyond:.3g} times as far as declared"
-        made.append((compared, differ, one.channel))
+        made.append((compared, differ, FusionMessage.from_arrays(one).channel))
     worst, _, channel = max(made, key=lambda each: each[0].gdp)
     symbol = _symbol_epsilon(channel)
     cost = epsilon_spent(worst.gdp, settings.delta, (symbol,))
@@ -322,12 +333,17 @@ def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
     return max(float(channel.epsilon), math.log(max(float(ratios.max()), 1.0)))
 
 
-def _more_than_one(one: Any, other: Any, place: int) -> str:
+def _more_than_one(one: dict[str, Any], other: dict[str, Any], place: int) -> str:
     """In what two messages differ beside the record's own symbol; empty for nothing."""
-    first, second = one.to_arrays(), other.to_arrays()
+    first, second = dict(one), dict(other)
+    keys = [*first, *(key for key in second if key not in first)]
     for arrays in (first, second):
         arrays["levels"] = np.delete(arrays["levels"], place)
-    different = [key for key in first if not np.array_equal(first[key], second.get(key))]
+    different = [
+        key
+        for key in keys
+        if key not in first or key not in second or not np.array_equal(first[key], second[key])
+    ]
     return f"{different[0]!r} of the message" if different else ""
 
 
@@ -384,8 +400,8 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
         each = [[r for r in tap.releases if r.party == m and len(r.exact) == d + 1] for m in (1, 2, 3)]
         for found in each:
             gradients += found
-            steps += [(a.noise, b.noise) for a, b in zip(found, found[1:])]
-        for one, other in zip(each, each[1:]):
+            steps += [(a.noise, b.noise) for a, b in itertools.pairwise(found)]
+        for one, other in itertools.pairwise(each):
             parties += [(a.noise, b.noise) for a, b in zip(one, other)]
         if not any(each):
             break
@@ -450,6 +466,7 @@ def _noise_checks(noise: _Noise, worst: _Cost, settings: Privacy) -> list[Check]
         parts_check(parts_of(noises, exact, names), cost),
         mean_check(every),
         law_check(every),
+        tails_check(every),
         reuse_check(every, "steps, releases, parties, runs"),
         link_check(noise.parties, "parties"),
         link_check(noise.steps, "steps"),

@@ -1,7 +1,7 @@
 """The audit of randomised labels: how often they are true, what decides it, and what else tells of them.
 
-One label is changed, the same randomised labels come out, and everything that leaves the label holder has to be
-the same, bit for bit: targets of every round, and whatever else a party is asked.
+One label is changed, the same randomised labels come out, and everything that leaves the label holder has to
+be the same, bit for bit: targets of every round, and whatever else a party is asked.
 """
 
 from __future__ import annotations
@@ -187,7 +187,11 @@ def _what_leaves(settings: Privacy) -> Check:
     except ConfigError as error:
         return Check(name, f"no run: {error}", False)
     differ = same_calls(first, second)
-    found = f"{differ} depends on a true label" if differ else "given the randomised labels, all calls are the same"
+    found = (
+        f"{differ} depends on a true label"
+        if differ
+        else "given the randomised labels, all calls are the same"
+    )
     if not first:
         found = "no call was made"
     return Check(name, found, bool(differ) or not first, power="exact")
@@ -215,4 +219,3 @@ def _asked(settings: Privacy, blocks: Sequence[Array], y: Array) -> list[Any]:
     finally:
         solver.close()
     return watched.calls
-

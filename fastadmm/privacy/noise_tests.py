@@ -35,6 +35,7 @@ __all__ = [
     "rank_bounds",
     "reuse_check",
     "size_check",
+    "tails_check",
     "uniform_check",
 ]
 
@@ -154,6 +155,29 @@ def law_check(noise: Array) -> Check:
     return _kolmogorov("law of the noise", norm.cdf(np.sort(noise)))
 
 
+def tails_check(noise: Array) -> Check:
+    """Are large numbers as frequent as normal ones, and none without noise? Exact binomial tests.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n,)
+    """
+    n, sizes, odd = len(noise), np.abs(noise), ""
+    limits = (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
+    level = LEVEL / (2 * len(limits) + 1)
+    for limit in limits:
+        count, due = int((sizes > limit).sum()), float(2.0 * norm.sf(limit))
+        low, high = binom.ppf(level, n, due), binom.isf(level, n, due)
+        if not low <= count <= high:
+            odd = odd or f"{count} of {n} numbers are beyond {limit:g} sigma, {due * n:.0f} are due"
+    # On a grid of 2**28 steps per sigma or more, hardly a number is zero by chance.
+    without = int((sizes <= 0.25 * _SAME).sum())
+    if without > int(poisson.isf(level, n * _SAME)):
+        odd = odd or f"{without} of {n} numbers have no noise at all"
+    found = odd or f"as many of {n} numbers as are due are beyond {limits[0]:g} to {limits[-1]:g} sigma"
+    return Check("tails of the noise", found, bool(odd))
+
+
 def uniform_check(uniforms: Array, what: str) -> Check:
     """Are uniform numbers uniform, and is none drawn twice?
 
@@ -266,7 +290,9 @@ def parts_check(parts: Mapping[str, Array], cost: Callable[[float], float] | Non
 
 
 #: Distances within a release: neighbours, lanes, groups and pieces of the generator, and those beside.
-_DISTANCES = sorted({k + near for k in (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024) for near in (-1, 0, 1)} - {0})
+_DISTANCES = sorted(
+    {k + near for k in (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024) for near in (-1, 0, 1)} - {0}
+)
 _FAR = (4096, 8191, 8192, 8193, 16384, 32768)
 
 

@@ -27,6 +27,7 @@ from fastadmm.privacy.noise_tests import (
     parts_check,
     patterns_check,
     reuse_check,
+    tails_check,
     uniform_check,
 )
 
@@ -145,12 +146,14 @@ def audit_source(make: Maker, what: str, discrete: bool = False, normals: bool =
         checks.append(_nonce_check(make, what, normals))
     if normals:
         noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
+        side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)
         checks += [
             _named(parts_check(parts_of(noises, zeros, [name for name, _ in numbers])), what),
             _named(law_check(np.concatenate(noises)), what),
+            _named(tails_check(np.concatenate([*noises, side.ravel()])), what),
             _named(distances_check(noises), what),
             _named(patterns_check(noises, zeros), what),
-            _named(directions_check(_side_draws(make, _TIMES // 4 if discrete else _TIMES)), what),
+            _named(directions_check(side), what),
         ]
     checks += [
         _named(uniform_check(np.concatenate(uniforms), "of every size"), what),
@@ -284,7 +287,9 @@ def _process_check(make: Maker, what: str, normals: bool) -> Check:
     _draw(before, 1, 0, engine, normals)  # it has its key when the process forks
 
     def drawn() -> Array:
-        return np.concatenate([_draw(before, 256, 1, engine, normals), _draw(make(1), 256, 1, engine, normals)])
+        return np.concatenate(
+            [_draw(before, 256, 1, engine, normals), _draw(make(1), 256, 1, engine, normals)]
+        )
 
     children = [drawn_in_a_child(drawn) for _ in range(2)]
     found = [child for child in children if child is not None]

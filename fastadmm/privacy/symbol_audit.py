@@ -93,7 +93,9 @@ def symbol_checks(message: Maker, settings: Privacy, claimed: float, trials: int
 def _labels(settings: Privacy, n: int) -> PublicLabels:
     classes = ((np.arange(n) // 2) % 2).astype(np.float64)
     epsilon = settings.label_epsilon
-    return PublicLabels(classes, classes if epsilon is None else label_response.soft_targets(classes, epsilon))
+    return PublicLabels(
+        classes, classes if epsilon is None else label_response.soft_targets(classes, epsilon)
+    )
 
 
 def _rows_at(message: Maker, settings: Privacy, kinds: Array) -> Array:
@@ -142,7 +144,9 @@ def _law_check(symbols: Array, place: Array, levels: int, claimed: float) -> Che
     messages, n = symbols.shape
     kinds = np.arange(n) % len(_PLACES)
     # Parts of a message: by kind of score, and by piece, so that a fault of some rows is seen.
-    parts: list[tuple[str, Array]] = [(f"scores at {p:+.2f} of the range", kinds == k) for k, p in enumerate(_PLACES)]
+    parts: list[tuple[str, Array]] = [
+        (f"scores at {p:+.2f} of the range", kinds == k) for k, p in enumerate(_PLACES)
+    ]
     parts += [(f"rows {a} to {a + 4_095}", np.arange(n) // 4_096 == a // 4_096) for a in range(0, n, 4_096)]
     parts += [("the first rows", np.arange(n) < 15), ("the last rows", np.arange(n) >= n - 15)]
     inside = np.abs(place) < 1.0

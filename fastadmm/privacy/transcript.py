@@ -127,9 +127,7 @@ class Tap:
             self.releases.append(Release(exact, level, sent, source.party, round, stream))
             return sent
 
-        def numbers(
-            source: NoiseSource, n_values: int, round: int, engine: Engine, stream: int = 0
-        ) -> Array:
+        def numbers(source: NoiseSource, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
             if threading.get_ident() != here:
                 return uniform(source, n_values, round, engine, stream)
             chosen = None if self._numbers is None else self._numbers(len(self.uniforms), n_values)
@@ -137,11 +135,13 @@ class Tap:
             self.uniforms.append(Drawn(np.array(drawn), source.party, round, stream))
             return drawn
 
-        NoiseSource.release, NoiseSource.uniform = tapped, numbers  # type: ignore[method-assign]
+        patched: Any = NoiseSource
+        patched.release, patched.uniform = tapped, numbers
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        NoiseSource.release, NoiseSource.uniform = self._own  # type: ignore[method-assign]
+        patched: Any = NoiseSource
+        patched.release, patched.uniform = self._own
 
 
 def on_grid(chosen: Array, level: Calibration) -> GridMessage:

@@ -21,7 +21,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, worst_pairs
-from fastadmm.privacy.noise_tests import Check
+from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
 from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.second_opinion import epsilon_spent
 from fastadmm.privacy.transcript import Tap, compare_transcripts, replayed
@@ -72,17 +72,24 @@ def audit_hosts(settings: Privacy, mu: float, note: Callable[[str], None]) -> li
     """
     note("replaying answers by files and agents")
     wrong, worst, count = "", 0.0, 0
+    drawn: list[Array] = []
     for stored, dtype in _STORED:
         for streamed in (False, True) if settings.mode == "fusion" else (False,):
             for rows, calls, name in _cases(settings, mu):
-                epsilon, found = _replay(settings, mu, rows, calls, (stored, dtype, streamed))
+                epsilon, found = _replay(settings, mu, rows, calls, (stored, dtype, streamed), drawn)
                 worst, count = max(worst, epsilon), count + 1
                 if found:
                     way = f"{stored}, {dtype}" + ", on disk" * streamed
                     wrong = wrong or f"{found} ({name}; {way})"
-    text = f"epsilon = {worst:.4g} at delta {settings.delta:g} in {count} replays, claim {settings.epsilon:.4g}"
+    text = (
+        f"epsilon = {worst:.4g} at delta {settings.delta:g} in {count} replays, claim {settings.epsilon:.4g}"
+    )
     flagged = bool(wrong) or not worst <= settings.epsilon * (1.0 + ROUNDING)
-    return [Check("answers by files and agents, replayed", wrong or text, flagged, worst, "exact")]
+    checks = [Check("answers by files and agents, replayed", wrong or text, flagged, worst, "exact")]
+    if drawn:
+        noise = np.concatenate(drawn)
+        checks += [reuse_check(noise, "parties that answer files"), size_check(noise, "answers by files")]
+    return checks
 
 
 def _cases(settings: Privacy, mu: float) -> Iterator[tuple[list[Array], list[Any], str]]:
@@ -107,15 +114,21 @@ def _cases(settings: Privacy, mu: float) -> Iterator[tuple[list[Array], list[Any
 
 
 def _replay(
-    settings: Privacy, mu: float, rows: list[Array], calls: list[Any], stored: tuple[str, str, bool]
+    settings: Privacy,
+    mu: float,
+    rows: list[Array],
+    calls: list[Any],
+    stored: tuple[str, str, bool],
+    drawn: list[Array],
 ) -> tuple[float, str]:
-    """Epsilon of what two neighbours answer, and what is wrong with it."""
+    """Epsilon of what two neighbours answer, and what is wrong with it; their noise is kept."""
     made: list[_World] = []
     for own in rows:
         with TemporaryDirectory() as folder:
             tap = replayed(made[0].tap) if made else Tap()
             made.append(_answers(settings, mu, own, calls, stored, Path(folder), tap))
     one, other = made
+    drawn += [release.noise for release in one.tap.releases]
     compared = compare_transcripts(one.tap, other.tap)
     symbols = [float(answer["channel"][0]) for answer in one.answers if "channel" in answer]
     discrete = settings.sampler == "discrete"
@@ -138,7 +151,10 @@ def _replay(
     if one.charged.total_gdp < declared * (1.0 - 1e-7):
         return epsilon, f"mu = {one.charged.total_gdp:.4g} is charged, the releases cost {declared:.4g}"
     if math.fsum(one.charged.pure) < math.fsum(symbols) * (1.0 - 1e-7):
-        return epsilon, f"{math.fsum(one.charged.pure):.4g} is charged for symbols of {math.fsum(symbols):.4g}"
+        return (
+            epsilon,
+            f"{math.fsum(one.charged.pure):.4g} is charged for symbols of {math.fsum(symbols):.4g}",
+        )
     if one.stated < due * (1.0 - 1e-4):
         return epsilon, f"epsilon {one.stated:.4g} is stated, the releases cost {due:.4g}"
     return epsilon, ""

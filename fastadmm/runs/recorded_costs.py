@@ -1,7 +1,7 @@
 """What a run has on record: its stored releases, the ledger's charges for them, and what it states.
 
-Nothing is run. Each stored release says what it cost; the ledger has a charge of its draw that is no less, and
-neither the statement nor the ledger's total is below what all of them cost together.
+Nothing is run. Each stored release says what it cost; the ledger has a charge of its draw that is no less,
+and neither the statement nor the ledger's total is below what all of them cost together.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def recorded_books(
     with storage_errors(statement, "read"):
         document = read_json(statement)
     try:
-        said, run_id = PrivacyStatement.from_json(document["statement"], shown(statement)), str(document["run"])
+        said, run_id = (
+            PrivacyStatement.from_json(document["statement"], shown(statement)),
+            str(document["run"]),
+        )
     except (KeyError, TypeError) as error:
         raise FormatError(f"{shown(statement)}: not a privacy record: {error}") from None
     charges = Ledger(ledger).charges
