@@ -146,6 +146,23 @@ def test_two_who_state_and_charge_at_once_leave_one_limit(tmp_path):
         Ledger(tmp_path / "l").charge(gaussian(1, 1.5), 9.0, DELTA)
 
 
+def test_links_beside_a_ledger_are_the_ledger(tmp_path):
+    """What is charged, stated and set aside by one name holds for the others."""
+    first = Ledger(tmp_path / "l")
+    first.state_limit(2.0, DELTA)
+    (tmp_path / "soft").symlink_to("l")
+    (tmp_path / "hard").hardlink_to(tmp_path / "l")
+    first.reserve([gaussian(1, 1.8)], 9.0, DELTA)
+    for name in ("soft", "hard"):
+        with pytest.raises(PrivacyBudgetError, match="1 more are set aside by runs under way"):
+            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
+    first.charge(gaussian(1, 1.8), 9.0, DELTA)
+    for name in ("soft", "hard"):
+        assert Ledger(tmp_path / name).charges == [gaussian(1, 1.8)]
+        with pytest.raises(PrivacyBudgetError, match="which the ledger states"):
+            Ledger(tmp_path / name).charge(gaussian(2, 1.0), 9.0, DELTA)
+
+
 def test_the_command_states_a_limit_and_shows_it(tmp_path, capsys):
     path = tmp_path / "own.jsonl"
     assert run("privacy", path, "--set-limit", 3, "--delta", 1e-6) == ExitCode.OK

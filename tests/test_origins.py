@@ -116,11 +116,12 @@ def write_tables(folder: Path, *, row: bool = False, label: bool = False) -> Pat
     gap = rng.random(N) < 0.3
     gap[CHANGED] = False
     lines = [
-        f"{i},{'' if gap[i] else spent[i]},{job[i]},{day[i]:02d}/05/2020,{i}.{i % 10}\n" for i in range(N)
+        f"{i},{'' if gap[i] else spent[i]},{job[i]},{day[i]:02d}/05/2020,{i}.5,{i}.7%,{i % 24}:30\n"
+        for i in range(N)
     ]
     if row:
-        lines[CHANGED] = f"{CHANGED},1000000,rare,28/05/2020,0.5\n"
-    (folder / "shop.csv").write_text("id,spent,job,when,paid\n" + "".join(lines))
+        lines[CHANGED] = f"{CHANGED},1000000,rare,28/05/2020,0.5,5.5%,4:15\n"
+    (folder / "shop.csv").write_text("id,spent,job,when,paid,share,at\n" + "".join(lines))
     (folder / "d.toml").write_text(
         "[columns.own]\ntype = 'category'\nlevels = ['o0', 'o1']\n"
         "[columns.age]\ntype = 'number'\nlow = 0\nhigh = 100\n"
@@ -133,7 +134,11 @@ def write_tables(folder: Path, *, row: bool = False, label: bool = False) -> Pat
 
 def convert(folder: Path, keep: str, *options: object, like: Path | None = None) -> Path:
     """A partition of the columns to keep; of the names and columns of another, if one is given."""
-    left_out = [name for name in ("age", "own", "spent", "job", "when", "paid") if name not in keep.split()]
+    left_out = [
+        name
+        for name in ("age", "own", "spent", "job", "when", "paid", "share", "at")
+        if name not in keep.split()
+    ]
     own = ("--names", "bank,shop", "--drop", ",".join(left_out)) if like is None else ("--like", like)
     tables = ("--guest", folder / "bank.csv", "--host", folder / "shop.csv", "--id", "id", "--label", "y")
     assert run("convert", *tables, "-o", folder / "p.parts", *own, *options) == ExitCode.OK
@@ -173,6 +178,8 @@ WAYS = {
         False,
         False,
     ),
+    "marks": (lambda f: convert(f, "age share"), True, False),
+    "times of day": (lambda f: convert(f, "age at", "--types", "at=hours"), False, False),
     "bins of a partition": (lambda f: binned(convert(f, NUMBERS)), True, True),
     "bins of described categories": (lambda f: binned(described(f, "own job")), True, True),
     "bins of one party": (lambda f: binned(convert(f, NUMBERS), "shop.h5"), True, True),
