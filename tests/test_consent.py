@@ -366,6 +366,14 @@ def test_refusals_count_and_end_a_run(asker: Asker) -> None:
     assert asker.respond(np.ones(60), 1)[1] == "exchanges"
 
 
+def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker) -> None:
+    assert not asker.agent.known(CALLER, 3 << 20)
+    asker.begin(terms_of(asker.data))
+    assert asker.agent.known(CALLER, 1 << 20)
+    assert not asker.agent.known(CALLER, 1 << 30)  # longer than any question about so few rows
+    assert not asker.agent.known("somebody", 1 << 20)
+
+
 def test_drafts_are_near_an_honest_run(asker: Asker) -> None:
     asker.ask(("start", terms_of(asker.data)))
     asker.look(confirm=shown_digest(asker.look()))
