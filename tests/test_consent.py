@@ -31,9 +31,11 @@ from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
+from fastadmm.rounds.approval import approve
 from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import LINES, WIDTH
 from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.memory import join_sum
 from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
@@ -171,12 +173,12 @@ def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
     private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
     asker.ask(("start", terms_of(asker.data, family="fusion", privacy=private)))
     lines = asker.look()
-    assert "your ledger has charged nothing to these data" in " ".join(lines)
+    assert "Spent so far: nothing on these data by your ledger" in " ".join(lines)
     charge = Charge.to(feature_account(asker.data), "f" * 16, "message", gdp=0.1)
     Ledger(ledger).charge(charge, 5.0, 1e-6)
     with pytest.raises(ConfigError, match="what is known of it has changed"):
         asker.look(confirm=shown_digest(lines))
-    assert "your ledger has charged epsilon 0." in " ".join(asker.look())
+    assert "Spent so far: epsilon 0." in " ".join(asker.look())
 
 
 def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,9 +310,13 @@ def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
     Ledger(tmp_path / "l.jsonl").charge(
         Charge.to(feature_account(data), "f" * 16, "message", gdp=0.1), 5.0, 1e-6
     )
+    many = [LONG, *(f"{k:02d}-{LONG}"[:64] for k in range(60))]
+    summed = terms_of(data, family="subspace_sums", parties=",".join(many))
+    first = Request(RUN, LONG, 0, -1, [("start", summed)])
+    join_sum(data, RUN, summed, approve(first, data, "x", tmp_path / "a.toml"), "x")
     longest = 0
     for own in everything():
-        for parties in ([LONG, "b"], [LONG, *(f"{k:02d}-{LONG}"[:64] for k in range(60))]):
+        for parties in ([LONG, "b"], many):
             others = dict.fromkeys(("test", "validation"), data.row_digest) if "privacy" not in own else {}
             terms = terms_of(data, parties=",".join(parties), **own, **others)
             consent = consent_to_run(run_description(RUN, "c" * 300, {LONG: terms}), "x", data.path, state)
@@ -364,6 +370,14 @@ def test_refusals_count_and_end_a_run(asker: Asker) -> None:
             asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
     assert codes == ["call"] * 7 + ["exchanges"] * 5
     assert asker.respond(np.ones(60), 1)[1] == "exchanges"
+
+
+def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker) -> None:
+    assert not asker.agent.known(CALLER, 3 << 20)
+    asker.begin(terms_of(asker.data))
+    assert asker.agent.known(CALLER, 1 << 20)
+    assert not asker.agent.known(CALLER, 1 << 30)  # longer than any question about so few rows
+    assert not asker.agent.known("somebody", 1 << 20)
 
 
 def test_drafts_are_near_an_honest_run(asker: Asker) -> None:

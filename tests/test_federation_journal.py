@@ -122,3 +122,14 @@ def test_a_journals_room_is_used_again(tmp_path: Path) -> None:
     journal.append([b"new"])
     journal.close()
     assert list(Journal(path).records()) == [[b"new"]]
+    # Later ones had a head, and records without an end.
+    head = struct.pack("<4sI", b"jrn2", 7)
+    content = struct.pack("<QQ", 1, 3) + b"old"
+    record = struct.pack("<4sIQ", b"rec1", zlib.crc32(content, 7), len(content)) + content
+    path.write_bytes(head + zlib.crc32(head).to_bytes(4, "little") + record + record)
+    journal = Journal(path)
+    journal.append([b"new"])
+    journal.close()
+    assert list(Journal(path).records()) == [[b"old"], [b"old"], [b"new"]]
+    assert path.read_bytes().startswith(b"jrn3")
+    assert path.read_bytes().count(b"end1") == 3

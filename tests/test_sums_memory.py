@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm import Privacy
 from fastadmm.errors import FormatError
 from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve, approve_fingerprints
+from fastadmm.federation.approve import agent_approve, approve_fingerprints, consent_to_run, run_description
 from fastadmm.federation.asked import asked_file
 from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.schema import answer_of, digest_of, encode_request, open_envelope
@@ -21,6 +22,7 @@ from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.memory import memory_folder
+from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.secrecy.grid import from_grid
 from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
 from fastadmm.secrecy.masks import add_up
@@ -149,6 +151,25 @@ def test_the_same_data_are_recognised(tmp_path: Path, opened: list[Member], kind
     assert opened[-1].start() == "members"
 
 
+def test_the_owner_is_told_of_earlier_sums(tmp_path: Path, opened: list[Member]) -> None:
+    members = begun(opened, tmp_path, FIRST, "ABC")
+    assert [member.start() for member in members] == ["", "", ""]
+    alone = begun(opened, tmp_path, SECOND, "BC")[0]
+    for family, told in (("subspace", True), ("subspace_sums", True), ("fusion", False)):
+        more = (
+            {"privacy": privacy_text(Privacy(mode="fusion", epsilon=1.0, delta=1e-6))}
+            if family == "fusion"
+            else {}
+        )
+        terms = terms_of(alone.data, family=family, parties="B,C", **more)
+        document = run_description(SECOND, CALLER, {"B": terms})
+        words = " ".join(" ".join(consent_to_run(document, "x", alone.data.path, alone.state).words).split())
+        assert (f"part of a sum of 3 parties in run '{FIRST}'" in words) == told
+    same = terms_of(members[1].data, family="subspace_sums", parties="A,B,C", position=1)
+    document = run_description(SECOND, CALLER, {"B": same})
+    assert "part of a sum" not in " ".join(consent_to_run(document, "x", alone.data.path, alone.state).words)
+
+
 def test_a_mask_hides_one_answer(
     tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,5 +287,5 @@ def test_the_memory_lies_outside_and_is_its_owners(
     changed[-20] ^= 1
     path.write_bytes(changed)
     third = begun(opened, tmp_path, SECOND, "AB")[0]
-    assert third.start() == "failed"
-    assert "sums.jsonl: line 2 is damaged" in third.said[-1]
+    with pytest.raises(FormatError, match=r"sums\.jsonl: line 2 is damaged"):
+        third.start()

@@ -18,6 +18,8 @@ from fastadmm.rounds.approval import APPROVAL, approve
 from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words, scores_words
 from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.memory import sums_before
+from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import open_party
 
@@ -175,5 +177,9 @@ def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consen
         fastadmm=terms.get("release"),
     )
     delta = () if approval.protection is None else (approval.protection.delta,)
-    words = in_plain_words(approval, party, [*scores_words(terms), *spent_words(state, party, *delta)])
+    more = [*scores_words(terms), *spent_words(state, party, *delta)]
+    if approval.protection is None:
+        masked = terms["family"] in SUMS
+        more += sums_before(party, parties_of(terms, place) if masked else [party.name])
+    words = in_plain_words(approval, party, more)
     return Consent(state, identifier, words, [approval], approval.path)

@@ -120,7 +120,7 @@ class AuditLog:
     def _take_in(self, entry: dict[str, Any]) -> None:
         if "answer" in entry:
             self.answered.add(entry["request"])
-            if not entry["repeated"]:
+            if not entry.get("repeated"):
                 self.answers.append({key: entry[key] for key in _KEPT if key in entry})
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:

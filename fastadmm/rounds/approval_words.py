@@ -67,11 +67,9 @@ def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) ->
         return "Spent so far: no ledger was named, so nothing is known of earlier private runs."
     found = Ledger(ledger).spent(feature_account(data))
     if not found.runs:
-        return "Spent so far: your ledger has charged nothing to these data."
-    return (
-        f"Spent so far: your ledger has charged epsilon {found.epsilon(delta):.3g} (delta {delta:g}) to "
-        f"these data, in {found.runs} run(s)."
-    )
+        return "Spent so far: nothing on these data by your ledger."
+    epsilon = f"epsilon {found.epsilon(delta):.3g} (delta {delta:g})"
+    return f"Spent so far: {epsilon} on these data by your ledger, in {found.runs} run(s)."
 
 
 def scores_words(terms: Mapping[str, Any]) -> list[str]:

@@ -27,10 +27,10 @@ from fastadmm.privacy.accounts import columns_digest, row_sample
 from fastadmm.rounds.approval import Approval
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.refused import refused
-from fastadmm.rounds.vocabulary import parties_of
+from fastadmm.rounds.vocabulary import parties_of, quoted
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["answer_once", "join_sum", "memory_folder"]
+__all__ = ["answer_once", "join_sum", "memory_folder", "sums_before"]
 
 #: Among whom data were added up; masked answers of a run, in a folder.
 _MEMBERS, _MASKS = "sums.jsonl", "masks"
@@ -71,14 +71,7 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
     if terms["family"] not in SUMS:
         return
     names = sorted(parties_of(terms, place))
-    ids = data.ids()
-    own = {
-        "run": run,
-        "party": data.name,
-        "members": names or [f"not stated in run {run}"],
-        "columns": columns_digest(data.iter_rows(), ids),
-        "rows": row_sample(ids),
-    }
+    own = {"run": run, "members": names or [f"not stated in run {run}"], **_described(data)}
     with _opened(memory_folder() / _MEMBERS) as memory:
         before = [one for one in memory.entries if _same(one, own)]
         # The members of an earlier run are no news, whatever else its owner agreed to since.
@@ -128,6 +121,37 @@ def answer_once(asked: Request, transcript: bytes | None, answer: Mapping[str, A
                 )
                 raise refused("changed", InputError(text))
         memory.add(own)
+
+
+def sums_before(data: PartyData, members: Sequence[str]) -> list[str]:
+    """What the owner of data is told that were added up before, as a paragraph if they were.
+
+    Parameters
+    ----------
+    data : PartyData
+    members : sequence of str
+        Among whom they would be now; the party alone, where its answers are seen by themselves.
+    """
+    path = memory_folder() / _MEMBERS
+    if not path.exists():
+        return []
+    own = _described(data)
+    with _opened(path) as memory:
+        before = [one for one in memory.entries if _same(one, own) and one["members"] != sorted(members)]
+    if not before:
+        return []
+    last = before[-1]
+    return [
+        f"Your data were part of a sum of {len(last['members'])} parties in run {quoted(last['run'], 16)}: "
+        "what leaves now can be taken off it, and shows what the others sent."
+    ]
+
+
+def _described(data: PartyData) -> dict[str, Any]:
+    """How data are recognised."""
+    ids = data.ids()
+    columns = columns_digest(data.iter_rows(), ids)
+    return {"party": data.name, "columns": columns, "rows": row_sample(ids)}
 
 
 def _same(one: Mapping[str, Any], own: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
@@ -27,11 +28,12 @@ from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words, ledger_words, scores_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
-from fastadmm.rounds.memory import answer_once, join_sum
+from fastadmm.rounds.memory import answer_once, join_sum, sums_before
 from fastadmm.rounds.opened import check_opened
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
 from fastadmm.rounds.refusals import check_refusals, counted_refusals, refusals
+from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -207,7 +209,11 @@ def _step(
 
 
 def _agreed_words(agreed: Approval, party: PartyData, asked: Request, ledger: Path | None) -> tuple[str, ...]:
-    own = [*scores_words(asked.calls[0][1]), ledger_words(ledger, party)]
+    terms = asked.calls[0][1]
+    own = [*scores_words(terms), ledger_words(ledger, party)]
+    if agreed.protection is None:
+        masked = agreed.family in SUMS
+        own += sums_before(party, parties_of(terms, "") if masked else [party.name])
     return tuple(in_plain_words(agreed, party, own))
 
 
