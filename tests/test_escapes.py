@@ -108,10 +108,11 @@ def test_texts_are_the_same_in_all_databases(text: str) -> None:
         assert body.replace(stand_in, slash[:1]) == text
 
 
-@pytest.mark.parametrize("name", ["a\\", "a\nb", "\x1b"])
+@pytest.mark.parametrize("name", ["a\\", "a\nb", "\x1b", 'a\\"b', "\u202e"])
 def test_names_that_databases_read_differently_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="databases do not read alike"):
         sql_identifier(name)
+    assert sql_identifier("a\\b") == '"a\\b"'
     assert sql_identifier('a"; DROP TABLE x; --') == '"a""; DROP TABLE x; --"'
 
 

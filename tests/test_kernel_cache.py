@@ -103,6 +103,7 @@ def test_a_file_of_another_is_compiled_again_and_not_run(site: Path, folder: Pat
     assert not (folder / "owned").exists()
 
 
+@pytest.mark.repeats
 def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -> None:
     cache = folder / "cache"
     kernels(site, cache, folder)
@@ -111,6 +112,7 @@ def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -
     assert kernels(site, cache, folder)[1:] == (1, "")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("which", ["cache", "cache/fastadmm", "above"])
 def test_a_folder_that_others_can_write_to_is_not_used(site: Path, folder: Path, which: str) -> None:
     cache = folder / "above" / "cache" if which == "above" else folder / "cache"
@@ -131,6 +133,7 @@ def test_a_folder_that_they_can_write_to_and_not_change_is(folder: Path) -> None
     assert not is_safe(folder / "a" / "b")
 
 
+@pytest.mark.repeats
 def test_it_is_closed_whatever_the_umask(site: Path, folder: Path) -> None:
     kernels(site, folder / "cache", folder, umask=0)
     assert not [path for path in (folder / "cache").rglob("*") if path.stat().st_mode & 0o022]

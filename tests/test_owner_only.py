@@ -39,6 +39,7 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("options", ["", "--privacy message --epsilon 8", "--path"])
 def test_of_a_conversion_and_a_run_nothing_is_open(tables: Path, umask: int, options: str) -> None:
     assert not run("convert", tables / "t.csv", "--label", "y", "--columns", "a;b", "--names", "A,B",

@@ -302,3 +302,19 @@ def test_sql_ends_where_it_seems_to(tmp_path: Path) -> None:
             assert found[int(row["id"])] == pytest.approx(float(row[f"points_{party}"]), abs=1e-9)
     # A database in which backslashes escape sees the same literals.
     assert re.findall(r"'((?:[^']|'')*)'", expression) == re.findall(r"'((?:[^'\\]|''|\\.)*)'", expression)
+
+
+def test_a_name_that_ends_at_different_places_has_no_sql(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=200), rng.integers(0, 2, 200)
+    rows = [f"{i},{y[i]},{x[i]:.3f}\n" for i in range(200)]
+    (tmp_path / "t.csv").write_text("id,y,size\\\n" + "".join(rows))
+    source = tmp_path / "t.csv"
+    assert not run("convert", "--guest", source, "--id", "id", "--label", "y", "-o", tmp_path / "p")
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w")
+    assert not run("train", tmp_path / "w", "-q", "-o", tmp_path / "run")
+    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card")
+    (text,) = [path.read_text() for path in (tmp_path / "card").glob("*.sql")]
+    assert text.startswith("-- No expression: ")
+    assert text.count("\n") == 1
+    assert not run("scorecard", "apply", tmp_path / "card", source, "--id", "id", "-o", tmp_path / "s.csv")

@@ -186,6 +186,7 @@ def test_clients_that_leave_leave_no_trace(service: Service) -> None:
     assert service.ask("GET", "/health")[0] == 200  # and the fixture looks at standard error
 
 
+@pytest.mark.repeats
 def test_many_bodies_at_once_are_bounded(home: Path) -> None:
     service = serving(home, "--max-rows", 60_000)
     size = 6_000_000
@@ -228,3 +229,30 @@ def test_an_interrupt_is_an_interrupt(home: Path) -> None:
     code, said, _ = ended(serving(home), signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
+
+
+@pytest.mark.repeats
+def test_an_answer_that_nobody_takes_is_given_up(home: Path) -> None:
+    service = serving(home, "--max-rows", 100_000)
+    body = json.dumps({"rows": [service.row] * 80_000})
+    text = post(len(body)) + "\n" + body
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", service.port))
+        connection.sendall(text.replace("\n", "\r\n").encode())
+        time.sleep(2.0)
+        held = open_sockets(service)
+        begin = time.monotonic()
+        while open_sockets(service) >= held:
+            time.sleep(0.2)
+            assert time.monotonic() - begin < 60.0
+        assert service.ask("GET", "/health")[0] == 200
+        code, said, seconds = ended(service)
+    assert code == 0
+    assert "Traceback" not in said
+    assert seconds < 5.0
+
+
+def open_sockets(service: Service) -> int:
+    links = Path(f"/proc/{service.process.pid}/fd").iterdir()
+    return sum(str(link.readlink()).startswith("socket:") for link in links)

@@ -117,9 +117,10 @@ def sql_identifier(name: str) -> str:
     Raises
     ------
     ValueError
-        It has a backslash or a control character, which databases do not read alike.
+        It has a control character, or a backslash before a quote or its end, where databases do not agree
+        where the name ends.
     """
-    if "\\" in name or not name.isprintable():
+    if re.search(r'\\(?:"|$)', name) or not name.isprintable():
         raise ValueError(f"{name!a} has a character that databases do not read alike")
     return '"' + name.replace('"', '""') + '"'
 

@@ -190,6 +190,8 @@ def require_covered(
 ) -> None:
     """Refuse to give out what tells weights that no epsilon covers, unless their owner agrees.
 
+    The one decision for all doors: ``docs/privacy.md#what-may-leave``.
+
     Parameters
     ----------
     lines, statement

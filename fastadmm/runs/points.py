@@ -134,7 +134,7 @@ def write_card(
             try:
                 text = _sql(party, own)
             except ValueError as error:
-                raise InputError(f"{shown(path)}: no SQL: {error}; rename it, and train again") from None
+                text = f"-- No expression: {printable_lines(str(error))}; rename it, and train again.\n"
             (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
     return rows

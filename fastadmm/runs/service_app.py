@@ -25,7 +25,7 @@ __all__ = ["listen", "make_app", "run_server"]
 _REST_BYTES, _CELL_BYTES = 1 << 16, 64
 
 #: Seconds for requests that are being answered when the service is ended.
-_END_SECONDS = 3
+_END_SECONDS = 2
 
 _CELL = {"type": ["string", "number", "boolean", "null"]}
 

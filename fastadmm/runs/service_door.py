@@ -69,12 +69,20 @@ class Door:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
             return
-        body, begun = bytearray(), False
+        body, begin, sent = bytearray(), 0.0, 0
 
         async def timely(message: _Message) -> None:
-            nonlocal begun
-            begun = True
-            await asyncio.wait_for(send(message), _SECONDS + len(message.get("body", b"")) / _RATE)
+            """Send in pieces: a client that takes none of them is not waited for."""
+            nonlocal begin, sent
+            begin = begin or asyncio.get_running_loop().time()
+            whole, more = message.get("body", b""), message.get("more_body", False)
+            for at in range(0, len(whole) or 1, _RATE):
+                part = whole[at : at + _RATE]
+                left = at + _RATE < len(whole)
+                own = {**message, "body": part, "more_body": left or more} if whole else message
+                until = begin + _SECONDS + sent / _RATE
+                await asyncio.wait_for(send(own), until - asyncio.get_running_loop().time())
+                sent += len(part)
 
         try:
             self._check(scope)
@@ -87,7 +95,7 @@ class Door:
         except TimeoutError:
             return  # the client does not take its answer
         except asyncio.CancelledError:  # the server ends
-            if not begun:
+            if not begin:
                 await _refuse(timely, 503, "request: the service ends")
         finally:
             self._held -= len(body)

@@ -22,6 +22,8 @@ class PromptProtocol(H11Protocol):
     """One connection; once a request has begun :class:`fastadmm.runs.service_door.Door` watches it."""
 
     _late: asyncio.TimerHandle | None = None
+    _clock: asyncio.TimerHandle | None = None
+    _closing = False
 
     def connection_made(self, transport: Any) -> None:
         """Take a connection, unless there are too many."""
@@ -30,6 +32,7 @@ class PromptProtocol(H11Protocol):
             transport.abort()
         else:
             self._watch()
+            self._clock = self.loop.call_later(_SECONDS, self._look)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes."""
@@ -39,6 +42,8 @@ class PromptProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._forget()
+        if self._clock is not None:
+            self._clock.cancel()
         super().connection_lost(exc)
 
     def _answers(self) -> bool:
@@ -54,6 +59,14 @@ class PromptProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _look(self) -> None:
+        """Drop a connection that was closed long ago, and whose client does not take the rest."""
+        if self._closing:
+            self.transport.abort()
+            return
+        self._closing = self.transport.is_closing()
+        self._clock = self.loop.call_later(_SECONDS, self._look)
 
     def _give_up(self) -> None:
         self._late = None
