@@ -189,9 +189,9 @@ def _answers(
         "position": 1,
         "privacy": privacy_text(settings),
     }
-    agreed = SimpleNamespace(
-        protection=Protection.draft(settings.with_(total_epsilon=UNLIMITED), terms), path=state / "approval"
-    )
+    s = settings
+    protection = Protection(s.epsilon, s.delta, UNLIMITED, s.adjacency, s.sampler)
+    agreed: Any = SimpleNamespace(protection=protection, path=state / "approval")
     held, answers = folder / "ledger.jsonl", []
     with Engine(1) as engine, engine.limited(), tap:
         opened = _HOST.Host(party, state, engine, "audit", agreed, held, {}, streamed=streamed)
