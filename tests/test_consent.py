@@ -173,12 +173,12 @@ def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
     private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
     asker.ask(("start", terms_of(asker.data, family="fusion", privacy=private)))
     lines = asker.look()
-    assert "Spent so far: nothing on these data by your ledger" in " ".join(lines)
+    assert "Spent so far, by your ledger: nothing of these data" in " ".join(lines)
     charge = Charge.to(feature_account(asker.data), "f" * 16, "message", gdp=0.1)
     Ledger(ledger).charge(charge, 5.0, 1e-6)
     with pytest.raises(ConfigError, match="what is known of it has changed"):
         asker.look(confirm=shown_digest(lines))
-    assert "Spent so far: epsilon 0." in " ".join(asker.look())
+    assert "Spent so far, by your ledger: epsilon 0." in " ".join(asker.look())
 
 
 def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from fastadmm.conversation.calls import SUMS
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.ledger_view import spent_words
 from fastadmm.rounds.approval import Approval, sees_columns
 from fastadmm.rounds.private_terms import Protection
 from fastadmm.rounds.vocabulary import quoted
@@ -65,11 +66,7 @@ def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) ->
     """
     if ledger is None:
         return "Spent so far: no ledger was named, so nothing is known of earlier private runs."
-    found = Ledger(ledger).spent(feature_account(data))
-    if not found.runs:
-        return "Spent so far: nothing on these data by your ledger."
-    epsilon = f"epsilon {found.epsilon(delta):.3g} (delta {delta:g})"
-    return f"Spent so far: {epsilon} on these data by your ledger, in {found.runs} run(s)."
+    return f"Spent so far, by your ledger: {spent_words(Ledger(ledger), feature_account(data), delta)}."
 
 
 def scores_words(terms: Mapping[str, Any]) -> list[str]:
