@@ -11,9 +11,10 @@ FROM python:3.12-slim
 # Numba's threads need the system's OpenMP.
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/fastadmm /opt/fastadmm
-ENV PATH=/opt/fastadmm/bin:$PATH NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/kernels
-# The compiled kernels go with the image. Any user may add to them: those that cannot be written to are not used.
-RUN fastadmm warmup && chmod -R a+rwX /opt/kernels && useradd --create-home user
+# What a user compiles is kept below XDG_CACHE_HOME: --user may name somebody without a home.
+ENV PATH=/opt/fastadmm/bin:$PATH NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/kernels XDG_CACHE_HOME=/tmp/cache
+# The compiled kernels go with the image, and root alone may change them: they are run.
+RUN fastadmm warmup && rm -rf /tmp/cache && useradd --create-home user
 USER user
 WORKDIR /data
 ENTRYPOINT ["fastadmm"]

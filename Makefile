@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults neighbours prove bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ error-lines: venv ## write tests/error_lines.txt anew: what the program says abo
 FAULTS ?= 10000
 faults: venv ## kill and fail commands at FAULTS file operations: docs/reliability.md (an hour)
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/campaign.py --faults $(FAULTS) --jobs $(JOBS) --json bench/faults.json
+
+neighbours: venv ## ask pairs of neighbours the same, in 2,000 sequences: docs/privacy.md (half an hour)
+	$(MATH_THREADS) $(BIN)/python -P tests/neighbours.py 2000
 
 federation-faults: venv ## kill and stop processes between organisations: docs/reliability.md (half an hour; root cuts the link)
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/federation.py --json bench/federation_faults.json

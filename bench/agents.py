@@ -30,6 +30,7 @@ from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.threads import Threads
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve
+from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.coordinator import FederatedRun
 from fastadmm.federation.hub import Hub
 from fastadmm.federation.socket import Socket, serve
@@ -134,7 +135,8 @@ def federated(folder: Path, partition: Path, values: dict[str, Any]) -> tuple[Cl
             run = FederatedRun(new, ask, lambda record: None)
             run.write_description("bench")
             for name in names:
-                agent_approve(new.path / "run.json", partition / f"{name}.h5", folder / name)
+                own = new.path / "run.json", partition / f"{name}.h5", folder / name
+                agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
             run.train()
             run.close()
         logs = [(folder / f"{name}.txt").read_text().splitlines() for name in names]

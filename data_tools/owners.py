@@ -6,7 +6,6 @@ hold is recognised by its digest, over features and label as in the source.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_directory, shown
+from fastadmm.store.record_digests import DIGEST_BYTES, record_digests, shared_rows
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ __all__ = ["Reading", "convert_owners"]
 
 #: ``progress(stage, done, total)`` in bytes of the sources on disk.
 Progress = Callable[[str, int, int], None]
-
-_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,8 @@ def convert_owners(
     overlap : {"refuse", "count"}
         What happens if several owners hold the same record.
     public : path, optional
-        A public file with the same columns, from which scaling and components are taken.
+        A public file with the same columns, from which scaling and components are taken. It and the owners
+        may have a tenth of their rows in common beyond what chance gives; labels do not count.
     standardize : bool
         Subtract the public mean, divide by the public standard deviation.
     components : int, optional
@@ -199,15 +198,14 @@ def convert_owners(
     StorageError
         Paths that cannot be read or written.
     """
-    from fastadmm.files.seal import seal_of
-    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS, open_owners
+    from fastadmm.store.collection import MANIFEST, open_owners
     from fastadmm.store.owner_file import OwnerWriter
 
     reading = reading or Reading()
     _check_options(sources, sizes, by, overlap, public, standardize, components, storage, dtype, task)
     readers = [reading.open(path, by=by) for path in sources]
     _check_features(readers)
-    scan = _scan(readers, progress)
+    scan = _scan(readers, progress, compare=public is not None)
     owner_of, owner_names = _assign(scan, sources, sizes, drop_rest, by, names, reading)
     counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
     for name, count in zip(owner_names, counts, strict=True):
@@ -216,8 +214,8 @@ def convert_owners(
                 f"{readers[0].path}: owner {name!r} would have no rows; an owner needs at least one"
             )
     kappa, repeated = _overlap(scan.digests, owner_of, owner_names, overlap, readers[0].path)
-    recipe = _recipe(
-        public, reading, by, readers[0], scan.n_features, standardize, components, scan.digests[owner_of >= 0]
+    recipe, shared = _recipe(
+        public, reading, by, readers[0], scan.n_features, standardize, components, scan.rows_of(owner_of >= 0)
     )
     kind = _storage(storage, readers[0].kind, recipe, scan)
     labels = scan.labels.finish(task)
@@ -258,19 +256,23 @@ def convert_owners(
                 for k in np.unique(code[code >= 0]):
                     mask = code == k
                     writers[k].append(X[mask], y[row : row + X.shape[0]][mask])
-        manifest = {
-            "format": FORMAT,
-            "version": VERSIONS[-1],
-            "owners": owner_names,
-            "kappa": kappa,
-            "repeated_records": repeated,
-            "sources": [Path(path).name for path in sources],
-        }
-        import tomli_w
-
-        manifest["digest"] = seal_of(manifest)
-        (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
+        files = [Path(path).name for path in sources]
+        _write_manifest(
+            directory, {} if shared is None else {"public_share": shared},
+            owners=owner_names, kappa=kappa, repeated_records=repeated, sources=files,
+        )  # fmt: skip
     return open_owners(out)
+
+
+def _write_manifest(directory: Path, later: dict[str, float], **values: Any) -> None:
+    """Write what is said of all owners together; `later` is what version 1.1 says besides."""
+    import tomli_w
+    from fastadmm.files.seal import seal_of
+    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS
+
+    manifest = {"format": FORMAT, "version": VERSIONS[bool(later)], **values, **later}
+    manifest["digest"] = seal_of(manifest)
+    (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
 
 
 # --- options -----------------------------------------------------------------------------------------------
@@ -339,7 +341,11 @@ class _Scan:
     n_features: int = 0
     filled: int = 0
     rows: list[int] = field(default_factory=list)  # per source
-    digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{_DIGEST_BYTES}"))
+    digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{DIGEST_BYTES}"))
+    features: list[bytes] = field(default_factory=list)  # digests without labels
+
+    def rows_of(self, owned: np.ndarray) -> list[bytes]:
+        return [digest for digest, own in zip(self.features, owned.tolist()) if own]
 
 
 def _blocks(readers: Sequence[Source], stage: str, progress: Progress | None) -> Iterator[tuple[int, Block]]:
@@ -360,7 +366,7 @@ def _report(progress: Progress, stage: str, done: int, total: int, seen: int) ->
     progress(stage, done + seen, total)
 
 
-def _scan(readers: Sequence[Source], progress: Progress | None) -> _Scan:
+def _scan(readers: Sequence[Source], progress: Progress | None, *, compare: bool) -> _Scan:
     scan = _Scan(LabelCollector(readers[0].path))
     scan.n_features = max(reader.n_features or 0 for reader in readers)
     digests: list[bytes] = []
@@ -374,33 +380,16 @@ def _scan(readers: Sequence[Source], progress: Progress | None) -> _Scan:
             elif block.X.nnz:
                 scan.n_features = max(scan.n_features, int(block.X.indices.max()) + 1)
             scan.filled += int(np.count_nonzero(block.X)) if isinstance(block.X, np.ndarray) else block.X.nnz
-            digests += _record_digests(block)
+            digests += record_digests(block.X, [label_text(label) for label in block.labels])
+            if compare:
+                scan.features += record_digests(block.X)
         bounds.append(len(digests) - before)
         before = len(digests)
     scan.rows = bounds
-    scan.digests = np.frombuffer(b"".join(digests), dtype=f"V{_DIGEST_BYTES}")
+    scan.digests = np.frombuffer(b"".join(digests), dtype=f"V{DIGEST_BYTES}")
     if scan.n_features == 0:
         raise InputError(f"{readers[0].path}: no features in any row")
     return scan
-
-
-def _record_digests(block: Block) -> list[bytes]:
-    """A digest of every record: its non-zero features with their columns, and its label."""
-    X, labels = block.X, block.labels
-    texts = [label_text(label).encode("utf-8", "surrogatepass") for label in labels]
-    digests = []
-    if isinstance(X, np.ndarray):
-        X = X + 0.0  # -0.0 is 0.0
-        for row, text in zip(X, texts, strict=True):
-            digests.append(hashlib.blake2b(row.tobytes() + text, digest_size=_DIGEST_BYTES).digest())
-        return digests
-    data, indices = X.data + 0.0, X.indices.astype(np.int64)
-    for i, text in enumerate(texts):
-        part = slice(X.indptr[i], X.indptr[i + 1])
-        kept = data[part] != 0.0
-        raw = indices[part][kept].tobytes() + data[part][kept].tobytes() + text
-        digests.append(hashlib.blake2b(raw, digest_size=_DIGEST_BYTES).digest())
-    return digests
 
 
 # --- who gets which row -------------------------------------------------------------------------------------
@@ -502,10 +491,11 @@ def _recipe(
     n_features: int,
     standardize: bool,
     components: int | None,
-    owned: np.ndarray,
-) -> dict[str, np.ndarray]:
+    owned: list[bytes],
+) -> tuple[dict[str, np.ndarray], float | None]:
+    """What is taken from a public file, and the share of rows that it and the owners have in common."""
     if public is None:
-        return {}
+        return {}, None
     named = by is not None and reading.has(public, by)  # a public file need not name owners
     reader = reading.open(public, by=by if named else None)
     if reader.feature_names != like.feature_names:
@@ -514,21 +504,20 @@ def _recipe(
         raise InputError(f"{reader.path}: features differ from those of {like.path}{hint}")
     statistics = ColumnStatistics()
     gram: Any = None
-    own = set(owned.tolist())
-    all_owned = True
+    rows: list[bytes] = []
     for block in reader.blocks():
-        all_owned = all_owned and own.issuperset(_record_digests(block))
+        rows += record_digests(block.X)
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             statistics.update(block.X)
         if components is not None:
             X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
             X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
             gram = X.T @ X if gram is None else gram + X.T @ X
-    # Rows of a few codes can be equal by chance, so single ones are no fault.
-    if all_owned:
+    shared, reason = shared_rows(rows, owned)
+    if reason:
         raise InputError(
-            f"{reader.path}: every row of it is a row of an owner, so it is not public: its statistics "
-            "would give the owners' rows away; pass --public with rows of other people"
+            f"{reader.path}: {reason}, so it is not public: its statistics would give the owners' rows away; "
+            "pass --public with rows of other people"
         )
     if statistics.n_features > n_features:
         raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
@@ -551,7 +540,7 @@ def _recipe(
         recipe["components"] = chosen * np.sign(largest)[:, None]
     elif isinstance(like.kind, str) and like.kind == "csr":
         del recipe["center"]  # would fill the rows
-    return recipe
+    return recipe, shared
 
 
 def _storage(storage: str, kind: str, recipe: dict[str, np.ndarray], scan: _Scan) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -196,18 +195,16 @@ def _write(
 ) -> None:
     record = {"format": FORMAT, "version": VERSION, "step": step, **head}
     record |= {"lengths": [len(part) for part in parts], "sha256": _hash(b"".join(parts))}
-    with atomic_file(path, force=force) as temporary:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-        with open(descriptor, "wb") as file:
-            file.write(json.dumps(record).encode() + b"\n")
-            file.writelines(parts)
+    with atomic_file(path, force=force, shared=not private) as temporary, temporary.open("wb") as file:
+        file.write(json.dumps(record).encode() + b"\n")
+        file.writelines(parts)
 
 
 def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], list[bytes]]:
     raw = read_bytes(path)
     line, _, rest = raw.partition(b"\n")
     try:
-        head: Any = parse_json(line, shown(path))
+        head: Any = parse_json(line, shown(path), foreign=True)
     except FormatError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:

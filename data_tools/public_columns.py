@@ -219,6 +219,6 @@ def write_template(
             kind = "number" if table.columns[name].kind == "number" else "category"
             head = tomli_w.dumps({"columns": {key: {"type": kind}}})
             parts.append(head + "\n".join(_LINES[kind]) + "\n")
-    with atomic_file(path, force=force) as temporary:
+    with atomic_file(path, force=force, shared=True) as temporary:
         temporary.write_text("\n".join(parts), encoding="utf-8")
     return len(parts) - 1

@@ -77,7 +77,7 @@ class DivergenceError(FastadmmError, RuntimeError):
 
 
 class PrivacyWarning(UserWarning):
-    """A private fit whose account is not kept: what it claims is about this fit alone."""
+    """A private fit whose account is not kept, or whose weights its epsilon does not cover."""
 
 
 class PrivacyBudgetError(FastadmmError, RuntimeError):

@@ -5,14 +5,17 @@ functions it inlines. So the name of the directory holds a digest of a module
 and of all modules of ours that it imports: an edit anywhere among them makes a
 new directory, and the kernels are compiled anew.
 
-The first place that can be written to is taken:
+What lies there is run, so a place counts only if nobody else can change it, as ssh wants of its files: it and
+all directories above it belong to this user or to root, and others cannot write to them. The first such
+place that can be written to is taken:
 
 1. ``NUMBA_CACHE_DIR``, where the environment names it;
 2. ``__pycache__`` beside the kernels;
 3. the user's cache directory (``XDG_CACHE_HOME`` or ``~/.cache``; ``~/Library/Caches``; ``LOCALAPPDATA``),
    for an installation that this user may not change.
 
-Where none can, kernels are compiled in every process.
+Where none can, kernels are compiled in every process. From such a place that can only be read, as in an
+image, compiled kernels are taken too, where there is also one to write to.
 """
 
 from __future__ import annotations
@@ -22,12 +25,22 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["cache_base", "cache_directory", "source_digest", "user_cache"]
+__all__ = [
+    "belongs",
+    "cache_base",
+    "cache_directory",
+    "is_safe",
+    "make_safe",
+    "readable_directories",
+    "source_digest",
+    "user_cache",
+]
 
 _HERE = Path(__file__).resolve().parent
 
@@ -49,24 +62,106 @@ def user_cache() -> Path:
     return Path(named) if named and os.path.isabs(named) else Path.home() / ".cache"
 
 
-@cache
-def cache_base() -> Path | None:
-    """Directory above those of the modules; None where no place can be written to."""
+def _places() -> list[Path]:
     named = os.environ.get("NUMBA_CACHE_DIR")
     places = [Path(named).absolute() / "fastadmm"] if named else []
     places.append(_HERE / "__pycache__" / "numba")
     with contextlib.suppress(RuntimeError):  # no home directory
         places.append(user_cache() / "fastadmm" / "numba")
-    return next((place for place in places if _can_be_written(place)), None)
+    return places
+
+
+@cache
+def cache_base() -> Path | None:
+    """Directory above those of the modules; None where no place can be written to, by this user alone."""
+    places = _places()
+    base = next((place for place in places if make_safe(place) and _can_be_written(place)), None)
+    named = "NUMBA_CACHE_DIR" in os.environ and places[0] != base and not is_safe(places[0])
+    if named or base is None:
+        why = f"{places[0]}: no place for compiled kernels that you alone can write to"
+        kept = "they are compiled in every process" if base is None else f"they are kept in {base}"
+        print(f"fastadmm: {ascii(why)[1:-1]}; {kept}", file=sys.stderr)
+    return base
+
+
+@cache
+def make_safe(place: Path) -> bool:
+    """Make a directory, unless it is there; whether nobody else can change what is in it.
+
+    Parameters
+    ----------
+    place : Path
+    """
+    try:
+        if not place.is_dir():
+            if not make_safe(place.parent):
+                return False
+            with contextlib.suppress(FileExistsError):
+                place.mkdir(mode=0o755)
+        return is_safe(place)
+    except OSError:
+        return False
+
+
+def is_safe(place: Path) -> bool:
+    """Whether a directory is there, and nobody else can change what is in it.
+
+    Parameters
+    ----------
+    place : Path
+    """
+    try:
+        real = place.resolve(strict=True)
+        return real.is_dir() and all(map(_is_own, [real, *real.parents]))
+    except (OSError, RuntimeError):
+        return False
+
+
+def _is_own(directory: Path) -> bool:
+    status = directory.stat()
+    # Of a directory with the sticky bit, as /tmp, nobody can move away what belongs to another.
+    return belongs(status) or (status.st_uid == 0 and bool(status.st_mode & stat.S_ISVTX))
+
+
+def belongs(status: os.stat_result) -> bool:
+    """Whether a file or directory is this user's or root's, and nobody else can write to it.
+
+    Parameters
+    ----------
+    status : os.stat_result
+    """
+    if sys.platform == "win32":
+        return True  # a user's folders are closed there
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+        return False
+    return not status.st_mode & stat.S_IWGRP or _is_alone(status.st_gid)
+
+
+def _is_alone(group: int) -> bool:
+    """Whether a group is the user's own, with nobody else in it."""
+    import grp
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        return user.pw_gid == group and found.gr_name == user.pw_name and not {*found.gr_mem} - {user.pw_name}
+    return False
 
 
 def _can_be_written(place: Path) -> bool:
     try:
-        place.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place):
             return True
     except OSError:
         return False
+
+
+@cache
+def readable_directories(module: str) -> list[Path]:
+    """Directories with compiled kernels of a module, by its last name, in places that are only read."""
+    name = f"{module}-{source_digest(module)}"
+    others = [place for place in _places() if place != cache_base()]
+    return [p / name for p in others if is_safe(p / name) and not _can_be_written(p)]
 
 
 @cache

@@ -1,25 +1,39 @@
-"""Compiled kernels on disk with a digest: what a crash or a bad disk spoiled is compiled again, never run."""
+"""Compiled kernels on disk with a digest: what a crash or a bad disk spoiled is compiled again, never run.
+
+A digest keeps no enemy away. A file that somebody else can write to is not looked at: it would be run.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import os
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
-from numba.core.caching import IndexDataCacheFile
+from fastadmm.kernels.cache import belongs
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
-__all__ = ["CheckedCacheFile", "check_digests"]
+__all__ = ["CheckedCacheFile", "check_digests", "subdirectory"]
 
 _SIZE = hashlib.sha256().digest_size
 
 
 class CheckedCacheFile(IndexDataCacheFile):
     """Numba's files of one kernel, each behind its SHA-256; a damaged one counts as absent."""
+
+    #: The same files in places that are only read.
+    _elsewhere: Sequence[CheckedCacheFile] = ()
+
+    def load(self, key: Any) -> Any:
+        """A compiled kernel, or None."""
+        own = super().load(key)
+        return own if own is not None else next((x for f in self._elsewhere if (x := f.load(key))), None)
 
     def save(self, key: Any, data: Any) -> None:
         """Keep a compiled kernel; without room for it, it is compiled in every process."""
@@ -46,8 +60,8 @@ class CheckedCacheFile(IndexDataCacheFile):
         raw = content.getvalue()
         temporary = f"{filepath}.tmp.{uuid.uuid4().hex[:16]}"
         try:
-            with open(temporary, "wb") as file:
-                file.write(hashlib.sha256(raw).digest() + raw)
+            with open(temporary, "wb", opener=_for_others_to_read) as file:
+                file.write(_digest(filepath, raw) + raw)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, filepath)
@@ -57,25 +71,53 @@ class CheckedCacheFile(IndexDataCacheFile):
             raise
 
 
+def _for_others_to_read(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)  # whatever the umask
+
+
 def _read(path: str) -> bytes:
-    """Content of a file, verified; an absent, unreadable or damaged one raises OSError, as Numba expects."""
+    """Content of a file, verified; what is absent, damaged or another's raises OSError, as Numba expects."""
     with open(path, "rb") as file:
+        if not belongs(os.fstat(file.fileno())):
+            raise OSError(f"{path}: others can write to it")
         digest, raw = file.read(_SIZE), file.read()
-    if hashlib.sha256(raw).digest() != digest:
+    if _digest(path, raw) != digest:
         raise OSError(f"{path}: its digest is another")
     return raw
 
 
-def check_digests(compiled: Any) -> None:
-    """Let a compiled function keep its machine code in checked files.
+def _digest(path: str, raw: bytes) -> bytes:
+    """Digest of a file's content and of its name, with the version of the sources that it was made from."""
+    name = os.path.basename(os.path.dirname(os.path.dirname(path))) + "/" + os.path.basename(path)
+    return hashlib.sha256(name.encode() + b"\0" + raw).digest()
+
+
+def subdirectory(function: Any) -> str:
+    """Name of the directory in which Numba keeps a function's files, below the one that it is given.
+
+    Parameters
+    ----------
+    function : function
+    """
+    return str(_CacheLocator.get_suitable_cache_subpath(inspect.getfile(function)))
+
+
+def check_digests(compiled: Any, elsewhere: Sequence[Path] = ()) -> None:
+    """Let a compiled function keep its machine code in checked files; without a cache nothing is done.
 
     Parameters
     ----------
     compiled : numba dispatcher
-        Made with ``cache=True``; nothing has been compiled yet.
+        Nothing has been compiled yet.
+    elsewhere : sequence of Path
+        Directories of such files that are only read.
     """
-    file = compiled._cache._cache_file
+    file = getattr(compiled._cache, "_cache_file", None)
+    if file is None:
+        return
     file.__class__ = CheckedCacheFile
     if compiled.py_func.__module__.startswith("fastadmm.kernels."):
         # Numba's stamp is a file's time, which every installation changes; the directory has a digest.
         file._source_stamp = None
+    base = file._index_name.removesuffix(".nbi")
+    file._elsewhere = [CheckedCacheFile(str(place), base, file._source_stamp) for place in elsewhere]

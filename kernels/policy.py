@@ -25,8 +25,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from fastadmm.kernels.cache import cache_directory
-from fastadmm.kernels.checked_cache import check_digests
+from fastadmm.kernels.cache import cache_directory, make_safe, readable_directories
+from fastadmm.kernels.checked_cache import check_digests, subdirectory
 from fastadmm.kernels.compilation import begun, done
 from numba import njit as _njit
 from numba.core import event
@@ -54,7 +54,10 @@ def parallel_kernel(function: _Function) -> _Function:
 
 
 def _compiled(function: _Function, parallel: bool = False) -> _Function:
-    directory = cache_directory(function.__module__.rpartition(".")[2])
+    module = function.__module__.rpartition(".")[2]
+    directory, below = cache_directory(module), subdirectory(function)
+    if directory is not None and not make_safe(directory / below):
+        directory = None
     with _CONFIGURATION:
         before = _SETTINGS.CACHE_DIR
         _SETTINGS.CACHE_DIR = str(directory or "")
@@ -68,8 +71,8 @@ def _compiled(function: _Function, parallel: bool = False) -> _Function:
             )(function)
         finally:
             _SETTINGS.CACHE_DIR = before
-    if directory is not None and not _SETTINGS.DISABLE_JIT:
-        check_digests(compiled)
+    if not _SETTINGS.DISABLE_JIT:
+        check_digests(compiled, [place / below for place in readable_directories(module)])
     return compiled
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from fastadmm.engine.free_cores import FREE_CORES
 from hypothesis import HealthCheck, settings
 
 from tiers import mark_repeats
+
+# Of fixtures that serve several tests.
+os.environ["FASTADMM_MEMORY"] = tempfile.mkdtemp(prefix="fastadmm-memory-")
 
 # Where a machine decides, the same examples every time, and no clock; at a desk, new ones each run.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +30,12 @@ os.fsync = os.fstat  # type: ignore[assignment]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before ``-m`` selects."""
     mark_repeats(config, items)
+
+
+@pytest.fixture(autouse=True)
+def _own_memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test remembers what parties of another one added up."""
+    monkeypatch.setenv("FASTADMM_MEMORY", str(tmp_path_factory.getbasetemp() / secrets.token_hex(8)))
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,9 @@ def values_of(name: str, rng: np.random.Generator, *, n_samples: int = N) -> dic
             shape = tuple(3 if n < 0 else n for n in rule.shape)
             values[key] = np.abs(rng.normal(size=shape)).astype(rule.dtype) + 1
         else:
-            values[key] = {"text": "word", "flag": True}.get(rule.kind, 2 if "count" in rule.kind else 0.25)
+            values[key] = {"text": "word", "names": "a,b", "flag": True}.get(
+                rule.kind, 2 if "count" in rule.kind else 0.25
+            )
     return values
 
 

@@ -11,6 +11,7 @@ import pytest
 from fastadmm.errors import InputError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve, approve_fingerprints
+from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.coordinator import RUN, FederatedRun
 from fastadmm.federation.socket import Server, Socket, serve
 from fastadmm.rounds.coordinator_step import new_run
@@ -19,6 +20,15 @@ from fastadmm.runs.folder import EXCHANGE, RunFolder
 from rounds_tools import NAMES
 
 CALLER = "coordinator"
+
+
+def confirmed(
+    approve: Callable[..., tuple[list[str], Path]], *what: Any, **how: Any
+) -> tuple[list[str], Path]:
+    """What an owner approves after having looked at it."""
+    lines, _ = approve(*what, **how)
+    assert len(lines) <= 24
+    return approve(*what, **how, confirm=shown_digest(lines))
 
 
 class Parties:
@@ -45,7 +55,8 @@ class Parties:
 
     def approve(self, run: Path) -> None:
         for name in self.names:
-            agent_approve(run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent")
+            own = run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent"
+            confirmed(agent_approve, *own)
 
     def compare_keys(self, run: Path, ask: Callable[[str, bytes, float], bytes] | None = None) -> None:
         """Every party refuses until it has been told the fingerprints that the others' owners see."""

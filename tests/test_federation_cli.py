@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from fastadmm.cli.app import main
 from fastadmm.federation import train as training
+from fastadmm.federation.consent import shown_digest
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord
@@ -72,7 +73,12 @@ def test_processes_that_are_killed(
         place = home / name
         approve = ("agent", "approve", out / "run.json", "--data", place / f"{name}.h5", "--state")
         assert run(*approve, place / "agent") == 0
-        assert "exact functions" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "exact numbers made from your columns" in said
+        assert not (place / "agent").exists()  # nothing is approved by looking
+        wrong = refused(capsys, *approve, place / "agent", "--confirm", "0" * 32)
+        assert "nothing is approved" in wrong
+        assert run(*approve, place / "agent", "--confirm", shown_digest(said.splitlines())) == 0
         assert "exists already" in refused(capsys, *approve, place / "agent")
     agents = {name: agent(home, name) for name in NAMES}
     try:
@@ -166,7 +172,7 @@ def test_an_agent_says_where_it_listens(
         def stop(self) -> None: ...
 
     separate(data_of(tmp_path), tmp_path)
-    monkeypatch.setattr("fastadmm.federation.socket.serve", lambda path, handler: Served())
+    monkeypatch.setattr("fastadmm.federation.socket.serve", lambda path, handler, known: Served())
     data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
     assert (
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0

@@ -189,8 +189,9 @@ LIMITS: list[tuple[dict[str, Any], str]] = [
     ({"exchanges": 2}, "exchanges"),
     ({"least_lambda": 1e-2}, "lambda"),
     ({"last_day": YESTERDAY}, "expired"),
-    ({"directions": 3}, "directions"),
+    ({"numbers": 300}, "directions"),
     ({"loss": "squared"}, "terms"),
+    ({"terms": f"sha256:{'0' * 64}"}, "terms"),
     ({"regularizer": "l1"}, "terms"),
     ({"family": "admm"}, "terms"),
     ({"data": f"sha256:{'0' * 64}"}, "terms"),
@@ -209,7 +210,7 @@ def test_limits_of_the_approval(parties: Parties, folder: RunFolder) -> None:
         edited(agent, run_id, **changes)
         with (
             federated(folder, parties.ask) as run,
-            pytest.raises(InputError, match=rf"party party-1: exchange [02]: refused \({code}\)"),
+            pytest.raises(InputError, match=rf"party party-1: exchange [012]: refused \({code}\)"),
         ):
             run.train()
         assert read_audit(agent.state / "audit.jsonl")[0][-1]["code"] == code
@@ -486,7 +487,7 @@ def test_what_one_caller_asks_pushes_out_its_own(tmp_path: Path) -> None:
         ask("somebody", number)
     assert (kept("coordinator"), kept("somebody")) == (1, 20)
     ask("somebody", 0)
-    with pytest.raises(InputError, match="several callers asked for 0000000000000000; name a file"):
+    with pytest.raises(InputError, match="2 different things were asked for 0000000000000000; approve"):
         asked_file(f"{0:016x}", tmp_path)
     for number in range(20):
         ask(f"caller {number}", number)

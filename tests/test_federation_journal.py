@@ -39,7 +39,8 @@ def test_a_journal_drops_what_a_kill_cut(room: int, tmp_path: Path) -> None:
     for size in range(0 if not room else ends[0], len(whole) + 1):
         path.write_bytes(content := whole[:size] + bytes(room))
         journal = Journal(path)
-        n = sum(content[:end] == whole[:end] for end in ends[1:])
+        # A record that is whole stays, even where its end of 8 bytes is missing.
+        n = sum(content[: end - 8] == whole[: end - 8] for end in ends[1:])
         assert list(journal.records()) == RECORDS[:n]
         journal.append([b"next"])
         assert list(journal.records()) == [*RECORDS[:n], [b"next"]]
@@ -47,18 +48,21 @@ def test_a_journal_drops_what_a_kill_cut(room: int, tmp_path: Path) -> None:
         assert path.stat().st_size == ends[n]
         journal.close()
     # A disk may keep the later pages of a record and lose the first.
-    path.write_bytes(whole[: ends[0]] + bytes(30) + whole[ends[0] + 30 : ends[2] - 1])
+    path.write_bytes(whole[: ends[0]] + bytes(30) + whole[ends[0] + 30 : ends[1] - 1])
     assert list(Journal(path).records()) == []
 
 
 def test_a_journal_names_where_it_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "j"
     whole, ends = written_journal(path)
-    for at in range(ends[2]):  # mark, checksum, size and content of all but the last
+    # Mark, checksum, size and content of all, the last one too; its end alone can be made again.
+    for at in range(ends[3] - 8):
         changed = bytearray(whole)
         changed[at] ^= 128
         path.write_bytes(changed)
         record = sum(end <= at for end in ends)
+        if record and at >= ends[record] - 8:
+            continue
         words = f"record {record}, at byte {ends[record - 1]}," if record else "its beginning, at byte 0,"
         with pytest.raises(FormatError, match=rf"{path}: {words} is damaged"):
             Journal(path)
@@ -69,8 +73,21 @@ def test_a_journal_names_where_it_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(whole)
     journal = Journal(path)
     path.write_bytes(bytes(changed))
-    with pytest.raises(FormatError, match="record 2, at byte"):
+    with pytest.raises(FormatError, match="record 3, at byte"):
         list(journal.records())
+
+
+def test_a_long_record_is_on_disk_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synchronised = tmp_path / "j", []
+    journal = Journal(path)
+    monkeypatch.setattr(
+        "fastadmm.federation.journal.synchronise_data", lambda file: synchronised.append(path.read_bytes())
+    )
+    journal.append([bytes(range(1, 256)) * 40])
+    first, second = synchronised
+    assert first.count(b"end1") == 0
+    assert first.count(bytes(range(1, 256))) == 40
+    assert second.count(b"end1") == 1
 
 
 def test_a_journals_room_is_used_again(tmp_path: Path) -> None:
@@ -85,11 +102,13 @@ def test_a_journals_room_is_used_again(tmp_path: Path) -> None:
     assert path.stat().st_size == size  # the old records are there still
     left = path.read_bytes()
     journal.close()
-    for content in (left, left[: ends[0]] + bytes(10) + left[ends[0] + 10 :]):
-        path.write_bytes(content)
-        again = Journal(path)
-        assert list(again.records()) == ([[b"other"]] if content is left else [])
-        again.close()
+    path.write_bytes(left)
+    again = Journal(path)
+    assert list(again.records()) == [[b"other"]]
+    again.close()
+    path.write_bytes(left[: ends[0]] + bytes(10) + left[ends[0] + 10 :])
+    with pytest.raises(FormatError, match="record 1, at byte"):
+        Journal(path)
     # Files of version 0.2: no head, and checksums that begin with nothing.
     old = b"".join(
         struct.pack("<4sIQ", b"rec1", zlib.crc32(content), len(content)) + content
@@ -103,3 +122,14 @@ def test_a_journals_room_is_used_again(tmp_path: Path) -> None:
     journal.append([b"new"])
     journal.close()
     assert list(Journal(path).records()) == [[b"new"]]
+    # Later ones had a head, and records without an end.
+    head = struct.pack("<4sI", b"jrn2", 7)
+    content = struct.pack("<QQ", 1, 3) + b"old"
+    record = struct.pack("<4sIQ", b"rec1", zlib.crc32(content, 7), len(content)) + content
+    path.write_bytes(head + zlib.crc32(head).to_bytes(4, "little") + record + record)
+    journal = Journal(path)
+    journal.append([b"new"])
+    journal.close()
+    assert list(Journal(path).records()) == [[b"old"], [b"old"], [b"new"]]
+    assert path.read_bytes().startswith(b"jrn3")
+    assert path.read_bytes().count(b"end1") == 3

@@ -40,7 +40,7 @@ from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_model, open_party_model
 
-from federation_tools import Parties, begin_run, federated
+from federation_tools import Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, PROVED, data_of, part_of, separate
 from run_tools import logged, result_of, write_problem
 
@@ -122,7 +122,7 @@ def test_a_kit_as_it_comes_is_not(stage: Stage, tmp_path: Path) -> None:
         (lambda kit: kit.certificate.unlink(), "server.crt: No such file or directory"),
         (lambda kit: kit.root.write_text("-"), "rootCA.pem: this is no certificate"),
         (lambda kit: kit.key.chmod(0o644), "server.key: others may read it"),
-        (lambda kit: (kit.local / "authorization.json").write_text("{"), "this is no JSON"),
+        (lambda kit: (kit.local / "authorization.json").write_text("{"), "not JSON"),
     ],
     ids=["rights", "classes", "tls", "host", "missing", "damaged", "mode", "json"],
 )  # fmt: skip
@@ -437,7 +437,7 @@ def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     task = json.loads((out / "task.json").read_text())["task"]
     for name in NAMES:
         state = parties.home(name) / "agent"
-        approve_task(asked_file(task, state), state, parties.home(name) / f"{name}.h5")
+        confirmed(approve_task, asked_file(task, state), state, parties.home(name) / f"{name}.h5")
     return ask_predictions(setup, carrier.ask, run, labels, out, None, print).score.tobytes()
 
 
@@ -546,7 +546,8 @@ def test_a_run_survives_every_kill_to_the_same_bits(
     run = Run(stage, tmp_path)
     begun(read_setup(tmp_path / "c.toml"), tmp_path / "run", print)
     for name in run.names:
-        agent_approve(tmp_path / "run" / "run.json", tmp_path / "d.parts" / f"{name}.h5", tmp_path / name)
+        own = tmp_path / "run" / "run.json", tmp_path / "d.parts" / f"{name}.h5", tmp_path / name
+        confirmed(agent_approve, *own)
         run.agent(name)
     run.coordinator()
     run.wait_for(5)

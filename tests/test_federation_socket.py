@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -263,3 +264,87 @@ def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
         asker.ask("", nvflare_app.LEAVE, 60)
         relay.result(60)
     assert not (tmp_path / "s").exists()
+
+
+def raw_question(caller: bytes, size: int) -> bytes:
+    """The beginning of one, without its bytes."""
+    return struct.pack("<dHHQ", 600.0, len(caller), 1, size) + caller + b"A"
+
+
+def ended(connection: socket.socket, seconds: float) -> bool:
+    """Whether the other end closes within this time."""
+    connection.settimeout(seconds)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@contextmanager
+def strangers(path: Path, questions: list[bytes]) -> Iterator[list[socket.socket]]:
+    connections = [socket.socket(socket.AF_UNIX) for _ in questions]
+    try:
+        for connection, question in zip(connections, questions, strict=True):
+            connection.connect(str(path))
+            connection.sendall(question)
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_unknown_callers_hold_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_SHORT", 1 << 10)
+    monkeypatch.setattr(transport, "_STRANGERS", 1 << 20)
+    server = serve(tmp_path / "s", echo, lambda caller, size: caller == "bank")
+    try:
+        # Too long for all strangers together; and two that fit one by one, not together.
+        with strangers(tmp_path / "s", [raw_question(b"evil", 2 << 20)]) as (far,):
+            assert ended(far, 5)
+        first, second = raw_question(b"evil", 700 << 10), raw_question(b"worse", 700 << 10)
+        with strangers(tmp_path / "s", [first]) as (held,):
+            assert not ended(held, 0.5)
+            with strangers(tmp_path / "s", [second]) as (refused,):
+                assert ended(refused, 5)
+            with asking(tmp_path / "s") as asker:
+                assert asker.ask("A", bytes(3 << 20), 60, "bank")[:5] == b"bank\0"
+                assert asker.ask("A", bytes(1 << 9), 60, "evil")[:5] == b"evil\0"
+        time.sleep(0.3)
+        with asking(tmp_path / "s") as asker:  # the room is there again
+            assert asker.ask("A", bytes(700 << 10), 60, "evil")[:5] == b"evil\0"
+    finally:
+        server.stop(0)
+
+
+def test_half_a_question_holds_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = raw_question(b"evi", 1000) + b"half"
+    # All places are taken, and more wait: the first to fall silent goes.
+    many = [half] * (transport._CONNECTIONS + 4)
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker, strangers(tmp_path / "s", many):
+        begin = time.monotonic()
+        assert asker.ask("A", b"x", 60) == b"\0A\0x"
+        assert time.monotonic() - begin < 20
+    monkeypatch.setattr(transport, "_BEGUN", 0.3)
+    with serving(tmp_path / "s"), strangers(tmp_path / "s", [half]) as (slow,):
+        for _ in range(5):  # drop by drop is no better
+            time.sleep(0.1)
+            with suppress(OSError):
+                slow.sendall(b".")
+        assert ended(slow, 5)
+
+
+def test_the_system_says_who_is_at_the_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert transport._may_ask(ours, 10**6)
+        monkeypatch.setattr(os, "geteuid", lambda: 10**6)
+        if os.getuid():
+            assert not transport._may_ask(ours, 10**6)
+            assert transport._may_ask(ours, os.getgid())
+        monkeypatch.setattr(transport, "_groups", lambda user: frozenset([10**6]))
+        assert transport._may_ask(ours, 10**6)
+    monkeypatch.setattr(transport, "_may_ask", lambda connection, group: False)
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker, pytest.raises(Lost):
+        asker.ask("A", b"x", 5)

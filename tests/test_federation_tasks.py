@@ -15,11 +15,12 @@ import pytest
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.asked import asked_file
 from fastadmm.federation.audit import read_audit
+from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.predict import ask_predictions
 from fastadmm.federation.schema import Refusal, digest_of, open_envelope
 from fastadmm.federation.setup import Setup
@@ -34,7 +35,7 @@ from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import create_partition
 from fastadmm.store.party_file import open_party
 
-from federation_tools import CALLER, Parties, begin_run, federated
+from federation_tools import CALLER, Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, data_of, separate
 from run_tools import run
 
@@ -120,7 +121,7 @@ class Party:
         return found.answer
 
     def approve(self, file: Path | None = None, **options: Any) -> None:
-        approve_task(asked_file(TASK, self.state), self.state, file or self.rows, **options)
+        confirmed(approve_task, asked_file(TASK, self.state), self.state, file or self.rows, **options)
 
     def edit(self, path: Path | None = None, **changes: Any) -> None:
         path = path or self.approval
@@ -137,9 +138,10 @@ def party(whole: Path, tmp_path: Path) -> Iterator[Party]:
 
 def test_predictions_are_limited(party: Party) -> None:
     assert party.ask(party.predict()) == "task"
-    assert f"{TASK}: 'coordinator' asks for scores of rows" in "\n".join(agent_status(party.state))
+    assert f"'coordinator' asks for scores of rows ({TASK})" in "\n".join(agent_status(party.state))
     party.approve()
     assert not [*(party.state / "asked").glob(f"{TASK}.*")]
+    party.edit(requests=4)
     other = party.predict(row_digest="sha256:" + "0" * 64)
     for task, caller, name, code in [
         (party.predict(n_samples=21), CALLER, NAME, "amount"),
@@ -172,16 +174,18 @@ def test_predictions_are_limited(party: Party) -> None:
     shutil.copy(party.folder / "other.parts" / f"{NAME}.h5", party.rows)
     assert party.ask(party.predict()) == "exchanges"
     assert [*(party.state / "asked").glob(f"{TASK}.*")]  # to be approved as well
-    party.edit(requests=2)
+    party.edit(requests=5)
     assert party.ask(party.predict()) == "amount"
-    party.edit(requests=2, rows=40)
+    party.edit(rows=40)
     assert len(party.ask(party.predict())["scores"]) == 20
-    assert "predictions: 2 of at most 2 answered, 40 of 40 rows" in "\n".join(agent_status(party.state))
+    assert "predictions: 5 of at most 5 answered or refused, 40 of 40 rows" in "\n".join(
+        agent_status(party.state)
+    )
     assert not [*(party.state / "asked").glob(f"{TASK}.*")]
     assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
-    approve_task(asked_file("f" * 16, party.state), party.state, party.rows, force=True)
+    confirmed(approve_task, asked_file("f" * 16, party.state), party.state, party.rows, force=True)
     agreed = open_task_approval(party.approval)
-    assert (agreed.requests, agreed.rows) == (3, 60)
+    assert (agreed.requests, agreed.rows) == (7, 60)
 
 
 def table_of(party: Party, first: int, n: int) -> Path:
@@ -203,7 +207,7 @@ def test_scores_count_as_many_as_leave(party: Party) -> None:
     party.ask(one)
     party.approve(table, id="id")
     assert party.ask(one) == "rows"
-    party.edit(rows=6)
+    party.edit(rows=6)  # what was refused counts as one of two questions
     assert len(party.ask(party.predict(n_samples=6, row_digest=digest))["scores"]) == 6
 
 
@@ -222,7 +226,7 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     party.restart()
     assert journal.stat().st_size == size
     party.agent.close()
-    monkeypatch.setattr("fastadmm.federation.party_tasks._LONG", 100)
+    monkeypatch.setattr("fastadmm.federation.task_book._LONG", 100)
     party.restart()
     assert journal.stat().st_size < size - 8 * 20
     assert party.agent.handle(CALLER, NAME, encode_task(new)) == kept
@@ -242,7 +246,7 @@ def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.Monke
         with pytest.raises(StorageError):
             party.agent.handle(CALLER, NAME, encode_task(party.predict()))
     assert len(party.ask(party.predict())["scores"]) == 20
-    assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
 
 
 def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +258,34 @@ def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pyte
             party.agent.handle(CALLER, NAME, encode_task(party.predict()))
     party.agent.close()
     party.restart()
-    assert "predictions: 1 of at most 1 answered" in "\n".join(agent_status(party.state))
+    assert "predictions: 1 of at most 2 answered" in "\n".join(agent_status(party.state))
     assert len(party.ask(party.predict())["scores"]) == 20
+
+
+def test_what_a_journal_lost_counts(party: Party) -> None:
+    party.ask(party.predict())
+    party.approve()
+    journal = party.state / "tasks.journal"
+    party.agent.close()
+    before = journal.read_bytes()
+    party.restart()
+    assert len(party.ask(party.predict())["scores"]) == 20
+    party.agent.close()
+    whole = journal.read_bytes()
+    for at in range(len(before), len(whole) - 8, 7):  # a changed record is no record that a kill cut
+        changed = bytearray(whole)
+        changed[at] ^= 16
+        journal.write_bytes(changed)
+        with pytest.raises(FormatError, match=r"tasks\.journal: record 1, at byte 12, is damaged"):
+            party.restart()
+    journal.write_bytes(before)  # cut off: the audit log has it
+    party.restart()
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
+    assert party.ask(party.predict()) == "ended"
+    party.agent.close()
+    journal.unlink()
+    party.restart()
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "amount"
 
 
 def test_the_end_of_a_run_comes_first(party: Party) -> None:
@@ -273,20 +303,28 @@ def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture
     about = json.loads((party.folder / "labels" / "run" / "run.json").read_text())["parties"][NAME]
     told = (party.state / party.run / "approval.toml").read_bytes()
     weak = about | {"regularization": about["regularization"] / 1000}
-    runs = {"a" * 16: weak, "b" * 16: about, "c" * 16: about | {"position": 0}, party.run: weak}
+    mixed = {"a" * 16: weak, "b" * 16: about, party.run: weak}
+    raw = np.frombuffer(json.dumps(mixed).encode(), dtype=np.uint8)
+    assert party.ask(Task("e" * 16, NAME, "join", {"runs": raw, "n_samples": 20})) == "task"
+    data = ("--data", party.folder / NAME / f"{NAME}.h5", "--rows", party.rows)
+    assert run("agent", "approve", "e" * 16, "--state", party.state, *data) == 4
+    assert "runs of different kinds" in capsys.readouterr().err
+    alone = about | {"position": 0, "parties": NAME}
+    runs = {"a" * 16: about, "b" * 16: alone, "c" * 16: about, party.run: weak}
     raw = np.frombuffer(json.dumps(runs).encode(), dtype=np.uint8)
     task = Task(TASK, NAME, "join", {"runs": raw, "n_samples": 20})
     for odd in ("[" * 500 + "0" + "]" * 500, "NaN", '{"x": 1}'):  # kept for the owner it would be far longer
         nested = np.frombuffer(f'{{"{"d" * 16}": {{"family": {odd}}}}}'.encode(), dtype=np.uint8)
         assert party.ask(replace(task, arguments={**task.arguments, "runs": nested})) == "values"
     assert party.ask(task, "a\nwith noise\x1b[8m") == "task"
-    data = ("--data", party.folder / NAME / f"{NAME}.h5", "--rows", party.rows)
     assert run("agent", "approve", TASK, "--state", party.state, *data) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "3 runs, " in lines[0]
-    assert "in 2 different ways" in lines[0]
-    assert sum("lambda 1e-06" in line for line in lines) == 1
+    assert f"{NAME} for 3 runs, " in lines[0]
+    assert sum("lambda 0.001" in line for line in lines) == 1
     assert not any(line.startswith("with noise") or "\x1b" in line for line in lines)
+    assert party.ask(task, "a\nwith noise\x1b[8m") == "task"
+    confirm = ("--confirm", shown_digest(lines))
+    assert run("agent", "approve", TASK, "--state", party.state, *data, *confirm) == 0
     assert (party.state / party.run / "approval.toml").read_bytes() == told  # what was approved stays
     assert party.ask(task) == {"n_runs": 4}
 
@@ -309,6 +347,7 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
     party = Party(tmp_path, **({} if mode == "sums" else {"ledger": tmp_path / NAME / "ledger.jsonl"}))
     party.ask(party.predict())
     party.approve()
+    party.edit(requests=9)
     if mode == "fusion":  # the weights are a release: other rows are the owner's to score
         data = tmp_path / NAME / f"{NAME}.h5"
         party.edit(file=str(data), rows=200, requests=9)
@@ -419,6 +458,7 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     assert party.ask(told(tmp_path, ["c5"])) == "task"
     assert party.ask(ask()) == "task"
     party.approve(tmp_path / "own.csv", id="id")
+    party.edit(party.state / "align.toml", requests=5)
     assert party.ask(told(tmp_path, ["c5"])) == "order"
     for task, code in [
         (ask(raw[:-3]), "damaged"),
@@ -445,7 +485,7 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     assert party.ask(told(tmp_path, ["c5"])) == "changed"
     assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
 
-    party.edit(party.state / "align.toml", requests=3, rows=45)
+    party.edit(party.state / "align.toml", requests=99, rows=45)
     damaged = told(tmp_path, ["c5", "c6"], "e" * 16)
     damaged.arguments["alignment"] = damaged.arguments["alignment"][:-9]
     party.ask(ask(task="e" * 16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 from contextlib import nullcontext
@@ -23,7 +24,7 @@ from fastadmm.federation.inferring import inference_words, party_infer
 from fastadmm.federation.schema import open_envelope
 from fastadmm.federation.status import agent_status
 from fastadmm.federation.task import encode_task, task_of
-from fastadmm.federation.task_approval import TaskApproval
+from fastadmm.federation.task_approval import TaskApproval, open_task_approval, write_task_approval
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer
@@ -32,7 +33,7 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.infer import infer_run
 from fastadmm.runs.train import start_run
 
-from federation_tools import Parties, begin_run, federated
+from federation_tools import Parties, begin_run, confirmed, federated
 from rounds_tools import NAMES, begin, data_of, separate, train
 from run_tools import run
 
@@ -307,6 +308,10 @@ def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path)
         return path
 
     party_infer(asked(0.5), own["data"], state, tmp_path / "first")
+    with pytest.raises(InputError, match="3 more asked for"):
+        party_infer(asked(0.25), own["data"], state, tmp_path / "x")
+    agreed = open_task_approval(state / "infer.toml")
+    write_task_approval(replace(agreed, rows=99, requests=99), force=True)
     with pytest.raises(InputError, match="about another penalty"):
         party_infer(asked(0.25), own["data"], state, tmp_path / "x")
     text = (state / "infer.toml").read_text()
@@ -343,10 +348,50 @@ def test_private_runs_and_sums_only_have_none(
     assert not (tmp_path / "x").exists()
 
 
+def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
+    ask = {"covariance": "model", "level": 0.95}
+    requests = coordinator_infer(by_files / "labels" / "run", tmp_path / "infer", [], **ask)
+    assert isinstance(requests, list)
+    own = party_files(by_files, NAMES[0])
+    state = tmp_path / "state"
+    shutil.copytree(own["state"], state)
+    for path in (*state.glob("infer*"), *state.glob("tasks*")):
+        path.unlink()
+    own["state"] = state
+    party_infer(requests[0], **own, out=None, approve=True)
+    agreed = open_task_approval(state / "infer.toml")
+    out = tmp_path / "out.msg"
+    for changes, words in (
+        ({"callers": ["nobody"]}, "callers 'nobody'"),
+        ({"rows": 1}, "infer.toml allows 1; nothing was computed"),
+        ({"last_day": datetime.date(2020, 1, 1)}, "the last day was 2020-01-01"),
+    ):
+        write_task_approval(replace(agreed, **changes), force=True)
+        with pytest.raises(InputError, match=words):
+            party_infer(requests[0], **own, out=out)
+    # What is refused counts: here the data are not what the model was trained on.
+    other = str(party_files(by_files, NAMES[1])["data"])
+    write_task_approval(replace(agreed, requests=2, file=other), force=True)
+    with pytest.raises(InputError, match="not what it was trained on"):
+        party_infer(requests[0], **own, out=out)
+    write_task_approval(replace(agreed, requests=2), force=True)
+    party_infer(requests[0], **own, out=out)
+    first = out.read_bytes()
+    party_infer(requests[0], **own, out=out, force=True)  # the same question again is free
+    assert out.read_bytes() == first
+    task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
+    (tmp_path / "again.msg").write_bytes(encode_task(replace(task, task="f" * 16)))
+    with pytest.raises(InputError, match="2 requests answered, 1 more asked for"):
+        party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    party_infer(tmp_path / "again.msg", **own, out=None, approve=True, force=True)
+    party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
+
+
 def test_an_owner_of_one_column_is_told_that_it_leaves() -> None:
     approval = TaskApproval(Path("infer.toml"), "a", ["b"], "a.h5", 2, 1, None)
-    said = [" ".join(inference_words(replace(approval, rows=d), "b", "r")) for d in (1, 2)]
-    assert ["your one column leaves" in text for text in said] == [True, False]
+    said = [" ".join(inference_words(approval, "b", "r", d)) for d in (1, 2)]
+    assert ["Your ONE column leaves" in text for text in said] == [True, False]
 
 
 def test_between_agents(
@@ -371,7 +416,7 @@ def test_between_agents(
         (asked,) = (state / "asked").glob("*.json")
         with pytest.raises(ConfigError, match="--data"):
             approve_task(asked, state, None)
-        lines, path = approve_task(asked, state, None, data=tmp_path / name / f"{name}.h5")
+        lines, path = confirmed(approve_task, asked, state, None, data=tmp_path / name / f"{name}.h5")
         assert path.name == "infer.toml"
         assert any("up to a rotation" in line for line in lines)
     commands = ("federate", "infer", "x.toml", folder.path, "-o", tmp_path / "out", "--covariance", "HC1")
@@ -386,8 +431,8 @@ def test_between_agents(
     tables = [pd.read_csv(tmp_path / name / "agent" / identifier / "inference.csv") for name in NAMES]
     assert_as_whole(tables, own, whole)
     status = "\n".join(agent_status(tmp_path / NAMES[0] / "agent"))
-    assert "standard errors: 2 of at most 2 answered, 3 of 3 vectors" in status
+    assert "standard errors: 2 of at most 4 answered or refused, 3 of 3 vectors" in status
     # Another task is another request, and beyond what was approved.
-    with pytest.raises(InputError, match=r"refused \(exchanges\)"):
+    with pytest.raises(InputError, match=r"refused \(amount\)"):
         ask_inference(parties.ask, folder.path, tmp_path / "more", **ask)
     parties.close()

@@ -104,7 +104,8 @@ def left(home: Path, out: Path) -> dict[str, str]:
         with h5py.File(run_directory / "model" / f"{name}.h5") as file:
             texts[f"{name}.h5"] = "\n".join(map(str, file.attrs.values()))
             assert set(file) <= {"weights", "var", "transform", "encoder"}
-        assert run("export", run_directory, "--party", name, "-o", out / f"{name}.json") == 0
+        export = ["export", run_directory, "--party", name, "-o", out / f"{name}.json"]
+        assert run(*export, "--allow-infinite-epsilon") == 0
         document = json.loads((out / f"{name}.json").read_text())
         del document["weights"]
         texts[f"{name}.json"] = json.dumps(document)
@@ -114,6 +115,7 @@ def left(home: Path, out: Path) -> dict[str, str]:
     logged = [settings_of(records.config), privacy_facts(records.privacy)]
     logged += [result_numbers(records.result, private=True), result_texts(records.result, private=True)]
     texts["log"] = json.dumps(logged)
+    texts["privacy.json"] = (run_directory / "privacy.json").read_text()
     return texts
 
 

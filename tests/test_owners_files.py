@@ -114,6 +114,44 @@ def test_overlap_is_refused_or_counted(tmp_path):
     assert data.kappa == 2
 
 
+def stored_in_other_ways(tmp_path, X, y):
+    """The same records: dense, sparse, as float32, with explicit zeros, -0 and indices in another order."""
+    np.savez(tmp_path / "dense.npz", X=X, y=y)
+    np.savez(tmp_path / "short.npz", X=np.where(X == 0.0, -0.0, X).astype(np.float32), y=y)
+    csr = sparse.csr_array(X)
+    for name, matrix in (("sparse", csr), ("full", with_zeros(X))):
+        arrays = {key: getattr(matrix, key) for key in ("data", "indices", "indptr")}
+        np.savez(tmp_path / f"{name}.npz", **arrays, shape=X.shape, y=y)
+    (tmp_path / "t.libsvm").write_text(
+        "".join(
+            f"{label:+d} " + " ".join(f"{j + 1}:{row[j]!r}" for j in np.flatnonzero(row)) + "\n"
+            for label, row in zip(y.tolist(), X.tolist(), strict=True)
+        )
+    )
+    return [tmp_path / name for name in ("dense.npz", "short.npz", "sparse.npz", "full.npz", "t.libsvm")]
+
+
+def with_zeros(X):
+    n, d = X.shape
+    backwards = np.tile(np.arange(d)[::-1], n)
+    return sparse.csr_array((X[:, ::-1].ravel(), backwards, np.arange(0, n * d + 1, d)), shape=X.shape)
+
+
+def test_a_record_is_the_same_however_it_is_stored(tmp_path):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(12, 5)) * (rng.random((12, 5)) < 0.6)
+    y = rng.integers(0, 2, 12)
+    y[:2] = 0, 1
+    paths = stored_in_other_ways(tmp_path, X, y)
+    options = {"reading": Reading(features=None), "overlap": "count"}
+    for other in paths[1:]:
+        with pytest.raises(InputError, match="12 records are with several owners"):
+            convert_owners([paths[0], other], tmp_path / "o")
+        assert convert_owners([paths[0], other], tmp_path / "o", force=True, **options).kappa == 2
+        with pytest.raises(InputError, match="every row of it is a row of an owner, so it is not public"):
+            convert_owners([paths[0]], tmp_path / "p", sizes=[6, 6], public=other, standardize=True)
+
+
 def test_scaling_and_components_come_from_the_public_file(tmp_path):
     rng = np.random.default_rng(3)
     for name, count in (("private", 30), ("public", 50)):
@@ -134,21 +172,34 @@ def test_scaling_and_components_come_from_the_public_file(tmp_path):
     assert data.owners[0].source_names == ["f1", "f2", "f3", "f4"]
 
 
-@pytest.mark.parametrize("lines", [41, 13])
-def test_rows_of_owners_are_no_public_file(tmp_path, lines):
+@pytest.mark.parametrize(
+    ("lines", "more", "flipped"),
+    [(41, 0, False), (13, 0, False), (41, 1, True), (13, 40, False), (41, 900, False)],
+)
+def test_rows_of_owners_are_no_public_file(tmp_path, lines, more, flipped):
     rng = np.random.default_rng(1)
     values = [*rng.normal(size=(2, 40)), rng.integers(0, 2, 40)]
     text = [f"{a},{b},{c}\n" for a, b, c in zip(*values, strict=True)]
     (tmp_path / "own.csv").write_text("x,z,y\n" + "".join(text))
-    (tmp_path / "copy.csv").write_text("x,z,y\n" + "".join(reversed(text[: lines - 1])))
+    copied = [f"{line[:-2]}{1 - int(line[-2])}\n" if flipped else line for line in text[: lines - 1]]
+    others = [f"{a},{b},0\n" for a, b in rng.normal(size=(more, 2))]
+    (tmp_path / "copy.csv").write_text("x,z,y\n" + "".join([*reversed(copied), *others]))
     options = {"sizes": [30, 10], "reading": Reading(label="y"), "standardize": True}
-    with pytest.raises(InputError, match="every row of it is a row of an owner, so it is not public"):
+    with pytest.raises(
+        InputError, match=r"(every row of it is a row of an owner|at most 10.0% may), so it is not public"
+    ):
         convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "copy.csv", **options)
     assert not (tmp_path / "o").exists()
     # Rows that no owner has are another matter.
     options |= {"sizes": [20], "drop_rest": True}
     (tmp_path / "rest.csv").write_text("x,z,y\n" + "".join(text[20:]))
-    assert convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "rest.csv", **options)
+    made = convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "rest.csv", **options)
+    assert made.public_share == 0.0
+    (tmp_path / "rest.csv").write_text("x,z,y\n" + "".join(text[19:]))
+    made = convert_owners(
+        [tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "rest.csv", force=True, **options
+    )
+    assert made.public_share == 1 / 20
 
 
 def test_options_that_do_not_go_together(table, tmp_path):

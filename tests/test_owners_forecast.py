@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from fastadmm.data_tools.owners import convert_owners
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import make_bound
 from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
@@ -259,6 +260,29 @@ def test_the_owners_rows_are_no_public_pilot(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "a pilot is read without noise" in error
     assert error.count("\n") == 1
+
+
+def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    X, more = rng.normal(size=(120, 4)), rng.normal(size=(150, 4))
+    for name, rows, storage in (
+        ("o", X, "dense"),
+        ("pilot", np.vstack([more, X]), "csr"),
+        ("fine", more, "csr"),
+    ):
+        np.savez(tmp_path / f"{name}.npz", X=rows, y=rows.sum(axis=1))
+        half = len(rows) // 2
+        convert_owners(
+            [tmp_path / f"{name}.npz"], tmp_path / name, sizes=[half, len(rows) - half], storage=storage
+        )
+    arguments = ["forecast", tmp_path / "o", "--epsilon", "1", "--bound", "features:4", "--target-bound", 4]
+    assert run(*arguments, "--pilot", tmp_path / "pilot") == 5
+    error = capsys.readouterr().err
+    assert (
+        "44.4% of its rows have the features of an owner's row, where at most 10.0% may, and a pilot" in error
+    )
+    assert error.count("\n") == 1
+    assert run(*arguments, "--pilot", tmp_path / "fine") == 0
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,22 @@ def sections() -> dict[str, str]:
 SECTIONS = sections()
 
 
+#: Modules elsewhere that sections name.
+OTHERS = [
+    "fastadmm.conversation.gate",
+    "fastadmm.rounds.opened",
+    "fastadmm.rounds.private_terms",
+    "fastadmm.rounds.refused",
+    "fastadmm.settings.privacy",
+    "fastadmm.reports.published",
+]
+
+
 def documented() -> dict[str, str]:
     """Docstrings of public functions, classes and methods of the package and its settings, by full name."""
     found = {}
     package = [info.name for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy.")]
-    for place in [*package, "fastadmm.settings.privacy", "fastadmm.reports.published"]:
+    for place in [*package, *OTHERS]:
         module = importlib.import_module(place)
         for name in getattr(module, "__all__", ()):
             member = inspect.unwrap(getattr(module, name))

@@ -17,6 +17,7 @@ from fastadmm.privacy.sensitivity import (
     replace_one_sensitivity,
     slack_sensitivity,
     solver_error,
+    solver_slack,
     weighted_sensitivity,
     weights_sensitivity,
     zero_out_sensitivity,
@@ -319,6 +320,15 @@ def test_certificate_of_an_inexact_answer_holds_and_is_tight():
         worst = max(worst, error / max(bound, 1e-7))
     assert worst > 0.97
     assert slack_sensitivity(replace_one_sensitivity(1, 1), 0.25).value == pytest.approx(2.5)
+
+
+def test_the_slack_is_public_and_covers_rounding():
+    settings = Privacy(mode="message", epsilon=1.0)
+    assert solver_slack(settings, 32.6, 32_561) == settings.slack  # a9a with default settings
+    size = 1e6 * 16.0 + 1e-4 * 8.0
+    rounding = 2.0**-53 * (1e6 + 4 * 4096) * size / 1e-2
+    assert solver_slack(settings, 1e-4, 1_000_000) == pytest.approx(rounding)
+    assert solver_slack(settings.with_(slack=1e-300), 1e-4, 1_000_000) == pytest.approx(rounding)
 
 
 @pytest.mark.parametrize("adjacency", ["replace_one", "zero_out", "column"])

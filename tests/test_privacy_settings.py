@@ -14,7 +14,8 @@ from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
 from fastadmm.privacy.accounting import gdp_of, zcdp_budget
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, state
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MODES, Privacy
+from fastadmm.settings.setting import settings_of
 
 SEEN = {"coordinator": "noisy messages"}
 
@@ -215,3 +216,40 @@ def test_processes_that_charge_at_once_share_one_budget(tmp_path):
     made = [int(process.communicate(timeout=60)[0]) for process in running]
     assert sum(made) == 20
     assert Ledger(tmp_path / "l").spent("data").epsilon(1e-5) <= 1.0 + 1e-9
+
+
+OF_OTHER_MODES = {
+    "fusion": {
+        "rounds": 2,
+        "ball": 3.0,
+        "target_clip": 2.0,
+        "message_clip": None,
+        "shrink": False,
+        "slack": 1e-5,
+    },
+    "message": {"model_share": 0.5, "model_epsilon_max": 0.7, "row_norm": 1.0, "label_party": "bank"},
+    "none": {"delta": 1e-6, "total_epsilon": 2.0, "public_scaling": True, "rounds": 2, "row_norm": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [(mode, name) for mode, all in OF_OTHER_MODES.items() for name in all]
+)
+def test_settings_of_another_mode_are_refused(mode, name, tmp_path):
+    """In Python, and from TOML; the default of another mode, which files of older versions hold, is none."""
+    value, given = OF_OTHER_MODES[mode][name], {} if mode == "none" else {"epsilon": 1.0}
+    with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' ") as error:
+        Privacy(mode=mode, **given, **{name: value})
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=f"^privacy: {name}: mode '{mode}' "):
+        Privacy.from_dict({"mode": mode, **given, name: "none" if value is None else value})
+    default = Privacy.__dataclass_fields__[name].default
+    Privacy(mode=mode, **given, **{name: default})
+    assert name not in Privacy(mode=mode, **given).to_dict()
+
+
+def test_every_setting_of_a_mode_says_so():
+    """A setting whose documentation names one mode belongs to it."""
+    for key, setting in settings_of(Privacy).items():
+        named = [mode for mode in MODES if f"(`{mode}`)" in setting.doc]
+        assert named == [setting.mode] * bool(setting.mode), key

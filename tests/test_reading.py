@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 from pathlib import Path
 
+import fastadmm
 import pytest
 from fastadmm.errors import ExitCode, FormatError, StorageError
 from fastadmm.files.reading import parse_json, parse_toml, read_bytes, read_json
@@ -20,6 +23,43 @@ DEEP = "[" * 100_000
 def test_json_that_nobody_writes_is_one_line(text: str | bytes) -> None:
     with pytest.raises(FormatError, match=r"^file: not (our )?JSON"):
         parse_json(text, "file")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[" * 65 + "]" * 65, "too deep"),
+        ('{"a":' * 65 + "1" + "}" * 65, "too deep"),
+        ('{"a": 1, "b": 2, "a": 3}', "key 'a' occurs twice"),
+        ("NaN", "NaN is no JSON number"),
+        ("[-Infinity]", "-Infinity is no JSON number"),
+        ("1e309", "1e309 is no finite number"),
+        ("9" * 309, "309 digits is no finite number"),
+        ('"\\ud800"', "surrogates"),
+        ('{"\\udfff": 1}', "surrogates"),
+    ],
+)
+def test_json_of_others_has_nothing_that_no_code_expects(text: str, says: str) -> None:
+    with pytest.raises(FormatError, match=rf"^file: not JSON: .*{says}"):
+        parse_json(text, "file", foreign=True)
+    if "occurs" not in says:
+        parse_json(text, "file")  # ours may have an infinite number
+
+
+def test_plain_json_of_others_is_what_it_says() -> None:
+    document = {"ä": [1, -2.5, "\U0001f600", None, True, {"x": [[]]}], "y": 10**300}
+    assert parse_json(json.dumps(document), "file", foreign=True) == document
+    assert parse_json("[" * 64 + "]" * 64, "file", foreign=True)
+
+
+#: Journals and pipes of this user's own processes.
+OWN = {"admin.py", "audit.py", "party_tasks.py", "session.py", "ledger_file.py", "reservations.py"}
+
+
+def test_json_is_decoded_in_one_place() -> None:
+    package = Path(fastadmm.__file__).parent
+    found = {p.name for p in package.rglob("*.py") if re.search(r"json\.loads?\(", p.read_text("utf-8"))}
+    assert found - OWN == {"reading.py"}
 
 
 @pytest.mark.parametrize("text", [f"a = {DIGITS}", f"a = {DEEP}", "a", b"\xff"])

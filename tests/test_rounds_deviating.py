@@ -16,6 +16,7 @@ from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Request, file_digest, write_request
 from fastadmm.rounds.party_step import party_approve, party_step
+from fastadmm.rounds.refusals import REFUSALS
 from fastadmm.store.party_file import open_party
 
 from run_tools import run, write_blocks
@@ -66,14 +67,23 @@ class Coordinator:
     def refused(
         self, text: str, *calls: tuple[str, dict[str, Any]], error: type[Exception] = InputError
     ) -> None:
-        """This is not answered, and leaves everything as it was."""
+        """This is not answered, and leaves everything as it was, but that it is counted."""
         before = {path: path.read_bytes() for path in self.state.rglob("*") if path.is_file()}
         out = self.home / "refused.h5"
         with pytest.raises(error, match=text) as caught:
             party_step(self.data, self.state, self.request(*calls), out, threads=1)
         assert "\n" not in str(caught.value)
         assert not out.exists()
-        assert {path: path.read_bytes() for path in self.state.rglob("*") if path.is_file()} == before
+        counted = self.state / REFUSALS  # a refusal counts, and that is all
+        before[counted] = before.get(counted, b"") + b"-" * self.counts(text)
+        assert {path: path.read_bytes() for path in self.state.rglob("*") if path.is_file()} == {
+            path: content for path, content in before.items() if content
+        }
+
+    @staticmethod
+    def counts(text: str) -> bool:
+        """Whether a refusal in these words is not of what is beyond all that counts."""
+        return not any(word in text for word in ("would be", "last day", "run's end"))
 
 
 def columns_read(coordinator: Coordinator, found: list[np.ndarray]) -> int:
@@ -179,7 +189,7 @@ def by_hand(coordinator: Coordinator) -> dict[str, Any]:
 
 def test_what_an_approval_does_not_allow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator(tmp_path)
-    coordinator.begin(exchanges=3, directions=2)
+    coordinator.begin(exchanges=7, numbers=100)
     w = np.ones(N)
     other = {**coordinator.settings, "regularization": 0.04}
     coordinator.refused("unknown here", ("start", other), error=FormatError)  # lambda, midway
@@ -191,11 +201,14 @@ def test_what_an_approval_does_not_allow_is_refused(tmp_path: Path, monkeypatch:
         "another penalty", ("set_metric", {"curvature": 2 * w}), ("step", {"w": w, "scaled_penalty": 1.0})
     )
     coordinator.step(w)
-    coordinator.refused("3 exchanges, and this would be number 4", ("dual_scale", {"u": w}))
+    coordinator.refused(
+        "7 exchanges, and this would be number 8, of which 4 were refused", ("dual_scale", {"u": w})
+    )
     # The owner may allow more, and set an end; what is out is given again on every day.
     kept = tmp_path / "state" / "approval.toml"
-    write_approval(replace(open_approval(kept), exchanges=9), force=True)
-    coordinator.refused("2 directions, and this would be number 3", ("step", {"w": w, "scaled_penalty": 1.0}))
+    write_approval(replace(open_approval(kept), exchanges=9, numbers=100), force=True)
+    beyond = "100 numbers about rows, and with this answer it would be 132"
+    coordinator.refused(beyond, ("step", {"w": w, "scaled_penalty": 1.0}))
     write_approval(replace(open_approval(kept), last_day=datetime.date(2031, 5, 6)), force=True)
     coordinator.ask(("dual_scale", {"u": w}))
     monkeypatch.setattr(approvals, "_today", lambda: datetime.date(2031, 5, 7))
@@ -228,7 +241,7 @@ def test_a_run_that_is_not_the_one_approved_does_not_begin(tmp_path: Path, chang
 
 def test_what_is_answered_for_several_classes_counts_once_for_each(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path, family="multinomial_admm", n_classes=3)
-    coordinator.begin(directions=6)
+    coordinator.begin(numbers=260)
 
     def step(classes: int, penalty: float = 1.0) -> tuple[str, dict[str, Any]]:
         return "step_classes", {"w": np.ones((classes, N)), "scaled_penalty": penalty}
@@ -239,11 +252,11 @@ def test_what_is_answered_for_several_classes_counts_once_for_each(tmp_path: Pat
     assert coordinator.ask(step(3))["message"].shape == (3, N)
     coordinator.refused("another penalty after round 1", step(3, 2.0))
     coordinator.ask(step(3))
-    coordinator.refused("6 directions, and this would be number 9", step(3))
+    coordinator.refused("260 numbers about rows, and with this answer it would be 372", step(3))
     # A target for each class: as many columns at once, which is why `party approve` says so.
-    words = "\n".join(in_plain_words(open_approval(tmp_path / "approval.toml"), open_party(coordinator.data)))
+    words = " ".join(in_plain_words(open_approval(tmp_path / "approval.toml"), open_party(coordinator.data)))
     assert "loss logistic with 3 classes" in words
-    assert "3 in two exchanges or more" in words
+    assert "3 in two questions or more" in " ".join(words.split())
 
 
 @pytest.mark.parametrize("family", ["multinomial_subspace", "multinomial_admm"])
@@ -319,16 +332,16 @@ def test_party_approve_says_what_is_asked(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ("exchanges = 1000", "exchanges = 0", "below 1"),
-        ("exchanges = 1000", "exchanges = true", "a whole number"),
-        ("exchanges = 1000", "exchange = 1000", "'exchange' is unknown"),
-        ("exchanges = 1000\n", "\n", "'exchanges' is missing"),
+        ("exchanges = 4820", "exchanges = 0", "below 1"),
+        ("exchanges = 4820", "exchanges = true", "a whole number"),
+        ("exchanges = 4820", "exchange = 1000", "'exchange' is unknown"),
+        ("exchanges = 4820\n", "\n", "'exchanges' is missing"),
         ("least_lambda = 0.01", "least_lambda = nan", "not a positive"),
         ("last_day = ", "last_day = 5 #", "a day"),
-        ('version = "1.0"', 'version = "2.0"', "version"),
+        ('version = "1.1"', 'version = "2.0"', "version"),
         ('format = "fastadmm-approval"', "", "format"),
-        ("exchanges = 1000", "exchanges = " + "9" * 6000, "digits"),
-        ("exchanges = 1000", "exchanges = " + "[" * 9000, "too deep"),
+        ("exchanges = 4820", "exchanges = " + "9" * 6000, "digits"),
+        ("exchanges = 4820", "exchanges = " + "[" * 9000, "too deep"),
     ],
 )
 def test_an_approval_that_is_not_understood_is_no_approval(
@@ -338,7 +351,7 @@ def test_an_approval_that_is_not_understood_is_no_approval(
     path = tmp_path / "approval.toml"
     party_approve(coordinator.request(("start", coordinator.settings)), coordinator.data, path)
     lines = path.read_text().replace(
-        "exchanges = 1000  # requests that are answered, at most", "exchanges = 1000"
+        "exchanges = 4820  # requests that are answered or refused, at most", "exchanges = 4820"
     )
     assert old in lines
     path.write_text(lines.replace(old, new))

@@ -195,7 +195,7 @@ def test_no_request_is_beyond_the_approval(world: Path, tmp_path: Path) -> None:
     request = requests_of(world)[0]
     home = world / NAMES[1]
     lines = party_approve(request, home / f"{NAMES[1]}.h5", home / "approval.toml")
-    assert any("epsilon 2 at delta 0.001" in line and "fusion" in line for line in lines)
+    assert "(mode fusion): epsilon 2 at delta 0.001 for this run" in " ".join(line.strip() for line in lines)
     text = (home / "approval.toml").read_text()
     assert 'family = "fusion"' in text
     for old, new, message in (

@@ -6,9 +6,12 @@ import csv
 import io
 import json
 import math
+import re
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,3 +252,69 @@ def test_default_credit(shared_data: Path, tmp_path: Path) -> None:
     assert not run("evaluate", tmp_path / "run", tmp_path / "w")
     document = json.loads((tmp_path / "run/evaluation.json").read_text())
     assert document["metrics"]["auc"] == pytest.approx(0.769, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parties": ["../card/guest", "host"]},
+        {"parties": ["/etc/passwd"]},
+        {"parties": 5},
+        {"parties": []},
+        {"parties": [["guest"]]},
+        {"base_points": "much"},
+    ],
+)
+def test_a_card_of_somebody_else_names_no_other_files(
+    home: Path, tmp_path: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(home / "card", tmp_path / "card")
+    document = json.loads((tmp_path / "card" / "card.json").read_text())
+    (tmp_path / "card" / "card.json").write_text(json.dumps(document | change))
+    code = run("scorecard", "apply", tmp_path / "card", home / "new-bank.csv", home / "new-shop.csv")
+    assert code == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_sql_ends_where_it_seems_to(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    kinds = ["plain", "a\\", "\\' OR 1=1 --", "it's", "x\\'"]
+    kind, y = rng.choice(kinds, 300), rng.integers(0, 2, 300)
+    rows = [f'{i},{y[i]},"{kind[i]}"\n' for i in range(300)]
+    (tmp_path / "t.csv").write_text("id,y,kind\n" + "".join(rows))
+    assert not run(
+        "convert", "--guest", tmp_path / "t.csv", "--id", "id", "--label", "y", "-o", tmp_path / "p"
+    )
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w")
+    assert not run("train", tmp_path / "w", "-q", "-o", tmp_path / "run")
+    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card", "--digits", 6)
+    (party,) = json.loads((tmp_path / "card" / "card.json").read_text())["parties"]
+    expression = (tmp_path / "card" / f"{party}.sql").read_text()
+    base = sqlite3.connect(":memory:")
+    base.execute("CREATE TABLE t (id INTEGER, kind TEXT)")
+    base.executemany("INSERT INTO t VALUES (?, ?)", list(enumerate(kind.tolist())))
+    found = dict(base.execute(f"SELECT id, {expression} FROM t").fetchall())
+    assert not run(
+        "scorecard", "apply", tmp_path / "card", tmp_path / "t.csv", "--id", "id", "-o", tmp_path / "s.csv"
+    )
+    with (tmp_path / "s.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            assert found[int(row["id"])] == pytest.approx(float(row[f"points_{party}"]), abs=1e-9)
+    # A database in which backslashes escape sees the same literals.
+    assert re.findall(r"'((?:[^']|'')*)'", expression) == re.findall(r"'((?:[^'\\]|''|\\.)*)'", expression)
+
+
+def test_a_name_that_ends_at_different_places_has_no_sql(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=200), rng.integers(0, 2, 200)
+    rows = [f"{i},{y[i]},{x[i]:.3f}\n" for i in range(200)]
+    (tmp_path / "t.csv").write_text("id,y,size\\\n" + "".join(rows))
+    source = tmp_path / "t.csv"
+    assert not run("convert", "--guest", source, "--id", "id", "--label", "y", "-o", tmp_path / "p")
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w")
+    assert not run("train", tmp_path / "w", "-q", "-o", tmp_path / "run")
+    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card")
+    (text,) = [path.read_text() for path in (tmp_path / "card").glob("*.sql")]
+    assert text.startswith("-- No expression: ")
+    assert text.count("\n") == 1
+    assert not run("scorecard", "apply", tmp_path / "card", source, "--id", "id", "-o", tmp_path / "s.csv")

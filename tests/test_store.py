@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -620,6 +621,7 @@ def test_no_permission(tmp_path: Path) -> None:
             lambda: create_partition("new.parts", task="regression").__enter__(),
             lambda: open_partition("a.parts"),
             lambda: open_party("a.parts/shop.h5"),
+            lambda: open_partition("b.parts"),
         ):
             try:
                 action()
@@ -630,6 +632,9 @@ def test_no_permission(tmp_path: Path) -> None:
     tmp_path.parent.parent.chmod(0o755)
     tmp_path.parent.chmod(0o755)
     build(tmp_path / "a.parts")
+    shutil.copytree(tmp_path / "a.parts", tmp_path / "b.parts")
+    for path in [tmp_path / "a.parts", *(tmp_path / "a.parts").iterdir()]:  # what its owner lets others read
+        path.chmod(0o755)
     (tmp_path / "a.parts" / "shop.h5").chmod(0)
     tmp_path.chmod(0o555)
     try:
@@ -647,6 +652,7 @@ def test_no_permission(tmp_path: Path) -> None:
     assert lines[0].startswith("new.parts: cannot write: Permission denied; you may not write here")
     assert lines[1].startswith("a.parts/shop.h5: cannot read: Permission denied")
     assert lines[2].startswith("a.parts/shop.h5: cannot read: Permission denied")
+    assert lines[3].startswith("b.parts: cannot read: Permission denied")
 
 
 # --- transform

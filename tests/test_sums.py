@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,25 @@ import pytest
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
+from fastadmm.conversation.gate import saturated
+from fastadmm.coordinator.final_proof import _sums as sums_proof
+from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
+from fastadmm.proof.feasible import Balanced
 from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
-from fastadmm.secrecy.grid import from_grid, from_whole, grid_step, to_grid, to_whole
+from fastadmm.secrecy.grid import (
+    LARGEST_WHOLE,
+    UNPROVED,
+    from_grid,
+    from_whole,
+    grid_limit,
+    grid_step,
+    to_grid,
+    to_whole,
+)
 from fastadmm.secrecy.keys import fingerprint, public_key
 from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript, add_up
 from fastadmm.solver.history import Status
@@ -143,7 +157,7 @@ def test_a_key_that_gives_no_secret_is_refused() -> None:
 def test_rounding_on_the_grid_is_within_its_bound(values: list[float], exponent: int) -> None:
     m, reach = len(values), 2.0**exponent
     step = grid_step(reach, m)
-    words = [to_grid(np.array([reach * v]), step, m, "x") for v in values]
+    words = [to_grid(np.array([reach * v]), step) for v in values]
     total = sum(words[1:], words[0])
     exact = sum(Fraction(reach * v) for v in values)
     found = Fraction(float(from_grid(total, step)[0]))
@@ -152,19 +166,20 @@ def test_rounding_on_the_grid_is_within_its_bound(values: list[float], exponent:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1.01, -1e300])
-def test_beyond_the_grid_is_refused_by_name(value: float) -> None:
-    with pytest.raises(InputError, match=r"^bank: message: .* is beyond the range of the grid"):
-        to_grid(np.array([0.0, value]), grid_step(1.0, 4), 4, "bank: message")
-    most = np.full(4, 1.0)
+def test_beyond_the_grid_counts_as_its_end(value: float) -> None:
     step = grid_step(1.0, 4)
-    total = sum(to_grid(most, step, 4, "x") for _ in range(4))
-    assert from_grid(total, step).tolist() == [4.0] * 4
+    limit = grid_limit(step, 4)
+    words = to_grid(saturated(np.array([0.0, value]), limit), step)
+    end = from_grid(words, step)[1]
+    assert end == (-limit if value < 0 else max(limit, min(value, limit)))
+    total = sum(to_grid(np.full(4, limit), step) for _ in range(4))
+    assert from_grid(total, step).tolist() == [4.0 * limit] * 4  # no sum of four wraps
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(NUMBER, min_size=1, max_size=6))
 def test_sums_of_scalars_are_exact(values: list[float]) -> None:
-    total = [sum(to_whole([v], "x")[0] for v in values) % 2**512]
+    total = [sum(to_whole([v])[0] for v in values) % 2**512]
     exact = sum(Fraction(v) for v in values)
     assert abs(Fraction(from_whole(total)[0]) - exact) <= abs(exact) * Fraction(2.0**-53) + Fraction(
         2.0**-250
@@ -172,9 +187,43 @@ def test_sums_of_scalars_are_exact(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 1e80])
-def test_scalars_beyond_the_range_are_refused(value: float) -> None:
-    with pytest.raises(InputError, match=r"^bank: .* is beyond the range of sums"):
-        to_whole([value], "bank")
+def test_scalars_beyond_the_range_count_as_its_end(value: float) -> None:
+    (end,) = saturated(np.array([value]), LARGEST_WHOLE).tolist()
+    assert from_whole(to_whole([end])) == [-LARGEST_WHOLE if value < 0 else LARGEST_WHOLE]
+    assert LARGEST_WHOLE > UNPROVED  # a certificate with it says that nothing is proved
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_features_whose_sums_would_saturate_are_refused_before_the_first_round(scheme: str) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 4)) * [1.0, 1e38, 1.0, 1.0]
+    problem = make_problem([X[:, :2], X[:, 2:]], np.arange(20) % 2, lam=1e-2)
+    with pytest.raises(InputError, match=r"^party-1: holds a value of .* too large"):
+        solve(problem, SolverOptions(scheme=scheme, secrecy="sums", max_rounds=2))
+
+
+def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
+    """Weights and the norms of their columns bound a message; beyond the range it may be cut."""
+    step = grid_step(4.0, 2)
+    limit = grid_limit(step, 2)
+
+    def share(weighed: float) -> Any:
+        def ask(name: str, step: float, **told: Any) -> Any:
+            return np.zeros(3), [0.5, 0.0, 0.0, weighed, 0.25]
+            yield
+
+        coordinator = SimpleNamespace(sums=SimpleNamespace(ask=ask))
+        method = SimpleNamespace(longest=1.0, final_arguments=lambda m: {}, coordinator=coordinator)
+        problem, found = SimpleNamespace(n_parties=2, penalties=[]), Balanced(np.zeros(3), 0.0)
+        talk = sums_proof(problem, method, found, False, 0)  # type: ignore[arg-type]
+        with pytest.raises(StopIteration) as ended:
+            next(talk)
+        return ended.value.value[1][0]
+
+    assert share(0.9 * limit).at_scale == pytest.approx(0.25)
+    assert share(1.1 * limit).at_scale == np.inf
+    Sums(2).check_range(0.9 * limit, step)
+    with pytest.raises(InputError, match="beyond the range of the grid"):
+        Sums(2).check_range(limit, step)
 
 
 # --- rounds -----------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def run(
         say=tell,
     )
     with closing(agent):
-        server = serve(socket, agent.handle)
+        server = serve(socket, agent.handle, agent.known)
         say(f"{agent.name} listens on {socket}; Ctrl-C ends it")
         try:
             server.wait()
@@ -115,6 +115,10 @@ def approve(
     force: Annotated[
         bool, typer.Option("--force", help="Replace an earlier approval of the same request.")
     ] = False,
+    confirm: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="Approve what was shown with this digest, and nothing else."),
+    ] = None,
     fingerprint: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,7 +127,7 @@ def approve(
         ),
     ] = None,
 ) -> None:
-    """Explain what is asked for, and approve it within limits."""
+    """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
     from fastadmm.errors import ConfigError
     from fastadmm.federation.approve import agent_approve, approve_fingerprints
     from fastadmm.federation.approve_task import approve_task, is_task
@@ -134,16 +138,20 @@ def approve(
         say(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
         return
     file = asked_file(what, state)
-    if is_task(file):
-        lines, path = approve_task(
-            file, state, rows, data=data, id=id, duplicates=duplicates.value, separator=separator, force=force
-        )
-    elif data is None:
-        raise ConfigError("--data: name the features that the run is to be trained on")
-    else:
-        lines, path = agent_approve(file, data, state, force)
-    for line in lines:
-        say(shown(line))  # whoever asks has chosen its own name
+    table = {"id": id, "duplicates": duplicates.value, "separator": separator}
+
+    def settle(digest: str | None) -> tuple[list[str], Path]:
+        if is_task(file):
+            return approve_task(file, state, rows, data=data, force=force, confirm=digest, **table)  # type: ignore[arg-type]
+        if data is None:
+            raise ConfigError("--data: name the features that the run is to be trained on")
+        return agent_approve(file, data, state, force, digest)
+
+    lines, path = settle(confirm)
+    if confirm is None:
+        for line in lines:
+            say(shown(line))
+        return
     say(f"approved in {path}; edit the limits there, or delete it to answer nothing")
 
 

@@ -85,6 +85,7 @@ def audit(
     import json
 
     from fastadmm.errors import ConfigError, ExitCode
+    from fastadmm.rounds.audited_hosts import audit_hosts
     from fastadmm.runs import audit as audits
 
     live = sys.stderr.isatty() and not as_json
@@ -97,14 +98,17 @@ def audit(
         rows = audits.audit_paper(paper, 1.0 if claim.epsilon is None else claim.epsilon, claim.delta, trials)
     elif run is not None:
         rows = audits.audit_run(run, trials, canaries, note)
+        claimed, mu = audits.claim_of(run)
     else:
         if canaries and claim.epsilon is not None:
             raise ConfigError("audit: --canaries needs a run, whose data it trains on")
-        claimed = claim.settings()
+        claimed, mu = claim.settings(), claim.mu
         if claimed.mode == "fusion":
             rows = audits.audit_fusion(claimed, None, trials, note)
         else:
             rows = audits.audit_settings(claimed, claim.mu, trials, None, note)
+    if paper is None:
+        rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}

@@ -35,6 +35,6 @@ def card(
     if out is None:
         say(text.removesuffix("\n"))
         return
-    with atomic_file(out, force=force) as temporary:
+    with atomic_file(out, force=force, shared=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
     say(f"model card in {out}")

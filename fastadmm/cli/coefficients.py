@@ -11,6 +11,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
+from fastadmm.files.escapes import csv_cell, printable, printable_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,6 @@ def coefficients(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
-    import json
 
     from fastadmm.errors import ConfigError
     from fastadmm.runs.coefficients import read_coefficients
@@ -60,9 +60,11 @@ def coefficients(
         from fastadmm.files.atomic import atomic_file
 
         with atomic_file(out, force=force) as temporary:
-            found.to_frame().to_csv(temporary, index=False)
+            found.to_frame().map(csv_cell).to_csv(temporary, index=False)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        import json
+
+        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
         return
     shown = found.largest(top)
     show(coefficient_table(shown))
@@ -95,18 +97,14 @@ def coefficient_table(found: Coefficients) -> Table:
     last = ""
     for row in found.rows():
         if row["party"] != last:
-            table.add_row(Text(_printable(row["party"]), style="bold"))
+            table.add_row(Text(printable(row["party"]), style="bold"))
             last = row["party"]
-        cells = [Text(("  " if row["party"] else "") + _printable(row["feature"]))]
-        cells += [Text(_printable(row["class"]))] if "class" in row else []
+        cells = [Text(("  " if row["party"] else "") + printable(row["feature"]))]
+        cells += [Text(printable(row["class"]))] if "class" in row else []
         cells += [Text(f"{row[key]:.4g}") for key in ("weight", "scaled_weight")]
         reference = row.get("reference")
         if found.ratio:
             cells.append(Text(f"{row['ratio'] if reference is None else row['ratio_to_reference']:.4g}"))
-        cells += [Text(_printable(reference or ""))] if "reference" in row else []
+        cells += [Text(printable(reference or ""))] if "reference" in row else []
         table.add_row(*cells)
     return table
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() else ascii(name)

@@ -11,6 +11,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
+from fastadmm.files.escapes import csv_rows, printable, printable_json
 
 
 @app.command()
@@ -30,6 +31,7 @@ def columns(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
+
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
@@ -56,26 +58,23 @@ def print_columns(
     force : bool
         Whether an existing file may be replaced.
     """
-    import json
     import math
 
     check_csv(out)
     if out is not None:
-        import csv
-
         from fastadmm.files.atomic import atomic_file
 
         with (
             atomic_file(out, force=force) as temporary,
             temporary.open("w", encoding="utf-8", newline="") as file,
         ):
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            csv_rows(file, [rows[0], *(row.values() for row in rows)])
     if as_json:
+        import json
+
         # Strict JSON has no infinity.
         strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
-        print(json.dumps({title: strict}, indent=2, ensure_ascii=False, allow_nan=False))
+        print(printable_json(json.dumps({title: strict}, indent=2, allow_nan=False, ensure_ascii=False)))
         return
     from rich.box import SIMPLE
     from rich.table import Table
@@ -99,4 +98,4 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    return text if text.isprintable() else ascii(text)
+    return printable(text)

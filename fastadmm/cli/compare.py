@@ -10,6 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
+from fastadmm.files.escapes import printable
 
 
 @app.command()
@@ -59,7 +60,7 @@ def _table(names: list[str], groups: Any) -> Any:
     table.add_column("run")
     for name in names:
         # A name in brackets must not be taken for markup.
-        table.add_column(Text(name if name.isprintable() else ascii(name)), justify="right", overflow="fold")
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
     for _, rows in groups:
         for label, texts in rows:
             if any(text != NONE for text in texts):

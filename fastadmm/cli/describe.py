@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import read_json, read_toml, require_regular
+from fastadmm.files.reading import json_of, read_json, read_toml, require_regular
 from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
 from fastadmm.store.elements import key_of, read_attribute
@@ -264,6 +263,7 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
         "n_features": data.owners[0].n_features,
         "task": data.task,
         "kappa": data.kappa,
+        "public_share": data.public_share,
         "sources": manifest.get("sources"),
         "owners": [_owner(owner, check) for owner in data.owners],
     }
@@ -293,8 +293,8 @@ def _last_round(path: Path) -> dict[str, Any] | None:
             lines = stream.read().split(b"\n")
     for line in reversed(lines):
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = json_of(line)
+        except ValueError:
             continue
         if isinstance(record, dict):
             return record

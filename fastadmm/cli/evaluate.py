@@ -10,6 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
+from fastadmm.files.escapes import printable
 
 
 @app.command()
@@ -49,8 +50,9 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(document, indent=2))
         return
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{document['data']} ({document['n_samples']} rows)")
+    table = Table(title=Text(printable(f"{document['data']} ({document['n_samples']} rows)")))
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, text in _metric_rows(document):
@@ -83,7 +85,7 @@ def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("lift of the top tenth", f"{ranking['groups'][0]['lift']:.4f}"))
     if "drift" in document:
         drift = document["drift"]
-        rows.append((f"PSI of scores since {_shown(drift['reference'])}", f"{drift['psi']:.4f}"))
+        rows.append((f"PSI of scores since {printable(drift['reference'])}", f"{drift['psi']:.4f}"))
     return rows
 
 
@@ -91,7 +93,7 @@ def _confusion_table(confusion: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    names = [_shown(name) for name in confusion["classes"]]
+    names = [printable(name) for name in confusion["classes"]]
     table = Table(title=f"rows by class (threshold {confusion['threshold']:g})")
     table.add_column("true")
     for name in names:
@@ -99,10 +101,6 @@ def _confusion_table(confusion: dict[str, Any]) -> Any:
     for name, row in zip(names, confusion["matrix"], strict=True):
         table.add_row(Text(name), *(f"{value:,.10g}" for value in row))
     return table
-
-
-def _shown(name: str) -> str:
-    return name if name.isprintable() else ascii(name)
 
 
 def _class_table(rows: list[dict[str, Any]]) -> Any:
@@ -117,5 +115,5 @@ def _class_table(rows: list[dict[str, Any]]) -> Any:
     for row in rows:
         cells = ["–" if row[name] is None else f"{row[name]:.6g}" for name in names]
         # A name in brackets must not be taken for markup.
-        table.add_row(Text(_shown(row["name"])), *cells)
+        table.add_row(Text(printable(row["name"])), *cells)
     return table

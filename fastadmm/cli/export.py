@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.terminal import say
 
 
@@ -29,14 +30,15 @@ def export(
             help="Export only this party's part (default: the whole model; all parties should agree)."
         ),
     ] = None,
+    allow_infinite_epsilon: InfiniteEpsilon = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Export one party's part (HDF5, JSON, skops) or the whole model (JSON, skops, ONNX)."""
     from fastadmm.runs.export import export_model, export_party
 
     if party is None:
-        export_model(model, out, force=force)
+        export_model(model, out, force=force, allow_infinite_epsilon=allow_infinite_epsilon)
         say(f"whole model in {out}")
     else:
-        export_party(model, party, out, force=force)
+        export_party(model, party, out, force=force, allow_infinite_epsilon=allow_infinite_epsilon)
         say(f"part of {party} in {out}")

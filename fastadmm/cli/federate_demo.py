@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.errors import StorageError
-from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.approve import agent_approve
 from fastadmm.federation.approve_task import approve_task, is_task
+from fastadmm.federation.audit import AUDIT
+from fastadmm.federation.consent import shown_digest
 from fastadmm.federation.matching import ALIGNMENTS
 from fastadmm.federation.predict import PREDICTIONS
 from fastadmm.federation.stage import ADMIN, SERVER, Stage
@@ -52,7 +54,7 @@ _SECONDS = 150.0
 def made(directory: Path) -> Path:
     """The directory, new."""
     with storage_errors(directory):
-        directory.mkdir(parents=True)
+        directory.mkdir(mode=0o700, parents=True)
     return directory.absolute()
 
 
@@ -212,15 +214,16 @@ class _Project:
             home, state = self.homes[name], self.state(name)
             (asked,) = (state / "asked").glob("*.json")
             if is_task(asked):
-                approve_task(asked, state, home / table, id="id")
+                approve = partial(approve_task, asked, state, home / table, id="id")
             else:
-                agent_approve(asked, home / "train.parts" / f"{name}.h5", state)
+                approve = partial(agent_approve, asked, home / "train.parts" / f"{name}.h5", state)
+            approve(confirm=shown_digest(approve()[0]))
         self.say("fastadmm agent approve: at each laboratory, what it was asked for; then the same again")
 
     def compared(self) -> tuple[bool, bool]:
         """Whether weights and predictions are those of one process that has all tables."""
         out, homes = self.directory / "one-process", self.homes
-        out.mkdir()
+        out.mkdir(mode=0o700)
         convert_tables(
             self.home / "train.csv",
             [homes[name] / "train.csv" for name in PARTIES],

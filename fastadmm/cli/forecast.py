@@ -96,9 +96,12 @@ def _number(value: float | None) -> str:
 
 def _show(document: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
+
+    from fastadmm.files.escapes import printable
 
     gap, best = document["gap"], document["best_rounds"]
-    table = Table(title=f"expected gap to the best model; pilot: {document['pilot']}")
+    table = Table(title=Text(printable(f"expected gap to the best model; pilot: {document['pilot']}")))
     for name in ("", "rounds", "optimisation", "noise", "statistical", "total"):
         table.add_column(name, justify="left" if not name else "right")
     rows = [("as asked", gap), ("best number of rounds", best)]

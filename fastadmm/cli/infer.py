@@ -9,6 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
+from fastadmm.files.escapes import csv_cell, printable, printable_json
 
 if TYPE_CHECKING:
     from fastadmm.inference.table import Inference
@@ -44,16 +45,17 @@ def infer(
         from fastadmm.files.atomic import atomic_file
 
         with atomic_file(out, force=force) as temporary:
-            found.to_frame().to_csv(temporary, index=False)
+            found.to_frame().map(csv_cell).to_csv(temporary, index=False)
     print_inference(found, as_json)
 
 
 def print_inference(found: Inference, as_json: bool) -> None:
     """Print tables of weights, tests and fit, or one JSON document."""
-    import json
 
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        import json
+
+        print(printable_json(json.dumps(found.to_dict(), indent=2, ensure_ascii=False)))
         return
     show(*_parts(found))
 
@@ -77,14 +79,13 @@ def _parts(found: Inference) -> list[Any]:
     table, last = found.columns, ""
     for k, (party, feature) in enumerate(zip(found.parties, found.features)):
         if party != last:
-            weights.add_row(Text(_shown(party), style="bold"))
+            weights.add_row(Text(printable(party), style="bold"))
             last = party
         cells = [f"{table[key][k]:.3g}" for key in ("weight", "standard_error")]
         cells += [f"{table['statistic'][k]:.2f}", _p(table["p_value"][k])]
         cells += [f"{table[key][k]:.3g}" for key in ("low", "high", *(["ratio"] if ratio else []))]
-        shown = (
-            _shown(feature) if found.classes is None else f"{_shown(feature)} [{_shown(found.classes[k])}]"
-        )
+        shown = printable(feature)
+        shown += "" if found.classes is None else f" [{printable(found.classes[k])}]"
         weights.add_row(Text(("  " if party else "") + shown), *cells)
     tests = Table(title="tests of weights being zero", box=SIMPLE)
     tests.add_column("test")
@@ -92,7 +93,7 @@ def _parts(found: Inference) -> list[Any]:
         tests.add_column(name, justify="right")
     for test in found.tests:
         df = ", ".join(f"{number:.4g}" for number in test.df)
-        tests.add_row(Text(_shown(test.name)), f"{test.statistic:.5g}", df, _p(test.p_value))
+        tests.add_row(Text(printable(test.name)), f"{test.statistic:.5g}", df, _p(test.p_value))
     fit = Table(title="fit", box=SIMPLE)
     fit.add_column("figure")
     fit.add_column("value", justify="right")
@@ -104,7 +105,3 @@ def _parts(found: Inference) -> list[Any]:
 
 def _p(value: float) -> str:
     return "<1e-16" if value < 1e-16 else f"{value:.2g}"
-
-
-def _shown(name: str) -> str:
-    return name if name.isprintable() else ascii(name)

@@ -10,6 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.tables import show
+from fastadmm.files.escapes import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +33,8 @@ def inspect(
         import json
 
         # default=str: TOML has dates. Strict JSON has no NaN: they become null.
-        print(json.dumps(_strict(found), indent=2, ensure_ascii=False, default=str, allow_nan=False))
+        options: Any = {"indent": 2, "default": str, "allow_nan": False, "ensure_ascii": False}
+        print(printable_json(json.dumps(_strict(found), **options)))
         return
     show(*_VIEWS[found["kind"]](found))
 
@@ -67,7 +69,7 @@ def _text(value: Any) -> str:
         return ", ".join(_text(item) for item in value)
     text = str(value)
     # Names come from the user's data: control characters must not reach the terminal.
-    return text if text.isprintable() else ascii(text)
+    return printable(text)
 
 
 def _size(count: int) -> str:
@@ -211,7 +213,7 @@ def _view_owner(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 
 def _view_owners(found: dict[str, Any]) -> Iterable[RenderableType]:
-    first, kappa = found["owners"][0], found["kappa"]
+    first, kappa, share = found["owners"][0], found["kappa"], found["public_share"]
     yield _facts(
         f"Owners of rows {found['path']}",
         [
@@ -221,6 +223,7 @@ def _view_owners(found: dict[str, Any]) -> Iterable[RenderableType]:
             ("classes", first.get("classes")),
             ("a record occurs with", "one owner" if kappa == 1 else f"up to {kappa} owners"),
             ("public scaling", first["recipe"] or "none"),
+            ("public rows equal to owners'", None if share is None else f"{share:.1%}"),
             ("source", found["sources"]),
         ],
     )

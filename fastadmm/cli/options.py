@@ -20,7 +20,26 @@ if TYPE_CHECKING:
 #: Names that other programs would read as what it is not.
 _NOT_CSV = (".parquet", ".json", ".jsonl", ".xlsx", ".xls", ".h5", ".npz", ".html", ".pdf", ".png", ".svg")
 
-__all__ = ["check_csv", "given", "given_options", "in_a_file", "is_number", "plain_values", "with_options"]
+__all__ = [
+    "InfiniteEpsilon",
+    "check_csv",
+    "given",
+    "given_options",
+    "in_a_file",
+    "is_number",
+    "plain_values",
+    "with_options",
+]
+
+
+#: For commands that give out what tells weights.
+InfiniteEpsilon = Annotated[
+    bool,
+    typer.Option(
+        "--allow-infinite-epsilon",
+        help="Give out exact weights of a private run, or what tells them: for these epsilon is infinite.",
+    ),
+]
 
 
 def with_options(

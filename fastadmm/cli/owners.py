@@ -155,6 +155,7 @@ def _show(data: Owners, as_json: bool) -> None:
         "task": data.task,
         "classes": data.classes,
         "kappa": data.kappa,
+        "public_share": data.public_share,
         "parts": [{"name": o.name, "n_samples": o.n_samples, "kind": o.kind} for o in data.owners],
     }
     if as_json:
@@ -166,6 +167,10 @@ def _show(data: Owners, as_json: bool) -> None:
         f"{data.path}: {data.n_samples} rows, {data.owners[0].n_features} features, {data.task}, "
         + ("no record with two owners" if data.kappa == 1 else f"records with up to {data.kappa} owners")
     ]
+    if data.public_share is not None:
+        lines.append(
+            f"  of the public file's rows or the owners', {data.public_share:.1%} are in both, at most"
+        )
     lines += [f"  {o.name}: {o.n_samples} rows, {o.kind}" for o in data.owners]
     say("\n".join(lines))
 

@@ -34,12 +34,13 @@ def approve(
         Path,
         typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="File of limits to write."),
     ],
+    ledger: Ledger = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Explain what a run asks for, and write a file of limits to edit."""
     from fastadmm.rounds.party_step import party_approve
 
-    for line in party_approve(request, data, out, force):
+    for line in party_approve(request, data, out, force, ledger):
         say(line)
     say(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
 
@@ -91,6 +92,10 @@ def step(
         validation=validation,
     )
     say(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
+    if done.agreed:
+        say("without --approval this is what was agreed to; edit approval.toml in the state to narrow it:")
+        for line in done.agreed:
+            say(line)
     if done.statement:
         say(done.statement)
     if done.keys:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import check_csv, given_options, with_options
+from fastadmm.cli.options import InfiniteEpsilon, check_csv, given_options, with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -113,13 +113,14 @@ def predict(
     ] = False,
     *,
     rows: _Rows,
+    allow_infinite_epsilon: InfiniteEpsilon = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
 
     from fastadmm.errors import ConfigError
     from fastadmm.runs.combine import partial_predict, partial_predict_table
-    from fastadmm.runs.predict import predict_partition, predict_tables
+    from fastadmm.runs.predict import notes_of, predict_partition, predict_tables
 
     if partial and out is None:
         raise ConfigError("--partial: name the contribution file with -o FILE.h5")
@@ -127,16 +128,19 @@ def predict(
         raise ConfigError("--partial: one party's file or table at a time")
     if not partial:
         check_csv(out)
+    choices = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
     if not are_tables(data):
         if wrong := given_options(rows):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:
             raise ConfigError(f"predict: one partition at a time, not {len(data)}")
         if partial and out is not None:
-            name, n_samples = partial_predict(model, data[0], out, force=force)
+            name, n_samples = partial_predict(model, data[0], out, **choices)
             say(f"contribution of {name} to {n_samples} rows in {out}")
         else:
-            write_csv(predict_partition(model, data[0]), out, force)
+            predictions = predict_partition(model, data[0])
+            write_csv(predictions, out, force)
+            _say_all(notes_of(predictions.model))
         return
     from fastadmm.data_tools.predict_tables import TableRows
 
@@ -151,13 +155,18 @@ def predict(
         duplicates=rows.duplicates or "refuse",
     )
     if partial and out is not None:
-        name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, force=force)
+        name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, **choices)
         say(f"contribution of {name} to {n_samples} rows in {out}")
     else:
         if rows.party is not None:
             raise ConfigError("--party: belongs to --partial")
         predictions, notes = predict_tables(model, data, options)
         write_csv(predictions, out, force)
+        notes = [*notes, *notes_of(predictions.model)]
+    _say_all(notes)
+
+
+def _say_all(notes: list[str]) -> None:
     for line in notes:
         say(f"fastadmm: {line}", error=True)
 

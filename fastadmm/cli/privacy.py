@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,10 @@ class _Budget:
     """Options for what a budget buys."""
 
     epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None
-    delta: Annotated[float, typer.Option(help="Failure probability of the guarantee.")] = 1e-5
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Failure probability of the guarantee. (default: the ledger's, or 1e-5)"),
+    ] = None
     rounds: Annotated[int | None, typer.Option(help="Number of messages of each party.")] = None
     noise: Annotated[
         float | None, typer.Option(help="Noise per round: standard deviation divided by sensitivity.")
@@ -75,6 +78,13 @@ def privacy(
     *,
     budget: _Budget,
     message: _Message,
+    set_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="EPSILON",
+            help="State, once, the most that a ledger allows of each account, at --delta; makes the ledger.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf)."),
@@ -86,6 +96,9 @@ def privacy(
 
     from fastadmm.errors import ConfigError
 
+    if set_limit is not None:
+        _set_limit(run, set_limit, budget.delta)
+    delta = 1e-5 if budget.delta is None else budget.delta
     if run is not None:
         if any(value is not None for value in (budget.epsilon, budget.rounds, budget.noise)):
             raise ConfigError("privacy: give either a run, or two of --epsilon, --rounds and --noise")
@@ -94,13 +107,13 @@ def privacy(
     from fastadmm.privacy.plan import plan_budget, plan_table
 
     plan = plan_budget(
-        budget.delta,
+        delta,
         epsilon=budget.epsilon,
         rounds=budget.rounds,
         multiplier=budget.noise,
         n_parties=budget.parties,
     )
-    sensitivity, theorem = message.sensitivity(plan.epsilon, budget.delta)
+    sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
     if plot is not None:
         from fastadmm.reports.privacy_plot import write_privacy_plot
 
@@ -112,13 +125,27 @@ def privacy(
         print(json.dumps({**plan.to_json(), **extra}, indent=2, allow_nan=False))
         return
     _print(
-        f"epsilon = {plan.epsilon:.6g} at delta = {budget.delta:g} for {plan.rounds} round(s) with noise "
+        f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
         f"{plan.multiplier:.6g} times the sensitivity",
         plan_table(plan, budget.parties, sensitivity, theorem),
     )
 
 
-def _show(path: Path, delta: float, as_json: bool) -> None:
+def _set_limit(path: Path | None, epsilon: float, delta: float | None) -> None:
+    """Let a ledger state its limit, at its own delta where none is given."""
+    from fastadmm.errors import ConfigError
+    from fastadmm.privacy.ledger import Ledger
+
+    if path is None or path.is_dir():
+        raise ConfigError(
+            "--set-limit: name the file of a ledger: fastadmm privacy LEDGER --set-limit EPSILON"
+        )
+    ledger = Ledger(path)
+    own = 1e-5 if ledger.limit is None else ledger.limit.delta
+    ledger.state_limit(epsilon, own if delta is None else delta)
+
+
+def _show(path: Path, delta: float | None, as_json: bool) -> None:
     """A run's or model's statement, with what its ledger says now; or all accounts of a ledger."""
     import json
 
@@ -128,13 +155,19 @@ def _show(path: Path, delta: float, as_json: bool) -> None:
         path.stat()
         is_ledger = not path.is_dir()
     if is_ledger:
-        from fastadmm.privacy.ledger_view import account_table, describe_accounts
+        from fastadmm.privacy.ledger import Ledger
+        from fastadmm.privacy.ledger_view import account_table, describe_accounts, limit_words
 
-        accounts = describe_accounts(path, delta)
+        ledger = Ledger(path)
+        own = 1e-5 if ledger.limit is None else ledger.limit.delta
+        delta = own if delta is None else delta
+        accounts = describe_accounts(ledger, delta)
         if as_json:
-            print(json.dumps({"accounts": accounts}, indent=2, allow_nan=False))
+            limit = None if ledger.limit is None else asdict(ledger.limit)
+            print(json.dumps({"limit": limit, "accounts": accounts}, indent=2, allow_nan=False))
         else:
-            _print(f"ledger {shown(path)}: {len(accounts)} account(s)", account_table(accounts, delta))
+            rows = [("limit", limit_words(ledger)), *account_table(accounts, delta)]
+            _print(f"ledger {shown(path)}: {len(accounts)} account(s)", rows)
         return
     statement = _statement(path)
     if as_json:

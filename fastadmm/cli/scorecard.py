@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import say
+from fastadmm.files.escapes import csv_rows, printable, printable_json
 
 group = typer.Typer(
     help="Make a scorecard: bins and weights of evidence, then points of a model trained on them.",
@@ -95,13 +97,20 @@ def points(
     pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
     good: Annotated[str | None, typer.Option(help="Class that earns points. (default: the first)")] = None,
     digits: Annotated[int, typer.Option(help="Decimals of points.", min=0, max=12)] = 0,
+    allow_infinite_epsilon: InfiniteEpsilon = False,
     force: _Force = False,
     as_json: _Json = False,
 ) -> None:
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
     from fastadmm.runs.points import Scaling, write_card
 
-    rows = write_card(model, out, Scaling(base, odds, pdo, good, digits), force=force)
+    rows = write_card(
+        model,
+        out,
+        Scaling(base, odds, pdo, good, digits),
+        force=force,
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
     _print("bins", shown, ("party", "column", "cells"), as_json)
 
@@ -137,7 +146,6 @@ def apply(
     force: _Force = False,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    import csv
     import sys
 
     from fastadmm.data_tools.predict_tables import TableRows
@@ -150,10 +158,10 @@ def apply(
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
+        csv_rows(sys.stdout, [header, *rows])
     else:
         with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])
+            csv_rows(file, [header, *rows])
         say(f"points of {len(rows)} rows in {out}")
     for line in notes:
         say(f"fastadmm: {line}", error=True)
@@ -178,10 +186,11 @@ def _cells(row: dict[str, Any]) -> str:
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
-    import json
 
     if as_json:
-        print(json.dumps({title: rows}, indent=2, ensure_ascii=False, allow_nan=False))
+        import json
+
+        print(printable_json(json.dumps({title: rows}, indent=2, allow_nan=False, ensure_ascii=False)))
         return
     from rich.box import SIMPLE
     from rich.table import Table
@@ -201,4 +210,4 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = "–" if value is None else str(value)
-    return text if text.isprintable() else ascii(text)
+    return printable(text)

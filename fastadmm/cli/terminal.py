@@ -8,6 +8,8 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
+from fastadmm.files.escapes import printable_lines
+
 __all__ = ["columns", "note", "redraws", "say", "styled", "wrapped"]
 
 #: What is copied as a whole, or read as one: it does not break.
@@ -103,7 +105,7 @@ def note(console: Any, text: str) -> None:
     text : str
     """
     live = console.is_terminal
-    lines = wrapped(text, console.width if live else None)
+    lines = wrapped(printable_lines(text), console.width if live else None)
     console.print(lines, style="dim" if live else None, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -121,5 +123,5 @@ def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = 
         To standard error.
     """
     stream = sys.stderr if error else sys.stdout
-    text = wrapped(text, columns(stream), hang)
+    text = wrapped(printable_lines(text), columns(stream), hang)
     print(styled(text, "2", stream) if dim else text, file=stream, flush=True)

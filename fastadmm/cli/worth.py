@@ -12,6 +12,7 @@ from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
 from fastadmm.cli.tables import show
 from fastadmm.cli.terminal import note, redraws, say
+from fastadmm.files.escapes import printable
 
 if TYPE_CHECKING:
     from fastadmm.worth.coalitions import Worth
@@ -176,7 +177,7 @@ def _show(worth: Any, written: list[Path]) -> None:
     for name in ("alone", "without it", "adds alone", *(("Shapley",) if shapley else ()), "adds last"):
         table.add_column(name, justify="right")
     for row in worth.table():
-        name = row["name"] if row["name"].isprintable() else ascii(row["name"])
+        name = printable(row["name"])
         cells = [f"{row['alone']:.5f}", f"{row['without']:.5f}", f"{row['adds_alone']:+.5f}"]
         cells += [f"{row['shapley']:+.5f}"] if shapley else []
         table.add_row(

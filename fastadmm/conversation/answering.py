@@ -74,6 +74,8 @@ class Answering(ABC):
     block: FeatureBlock
     engine: Engine
     reason: str
+    #: What the coordinator is told in place of ``kind`` and ``reason``, where these depend on the rows.
+    told: ClassVar[tuple[str, str] | None] = None
     #: Blocks of rows that are scored beside those of training, by the name that ``scores`` is given.
     other_rows: Mapping[str, FeatureBlock] = MappingProxyType({})
     #: Weights of the best round so far, where held-out rows choose it.

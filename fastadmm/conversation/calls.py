@@ -40,8 +40,8 @@ OTHER_VERSION = "install the version of fastadmm that the coordinator has"
 #: Beyond it a square overflows: no run that goes well comes near.
 _LARGEST = 1e150
 
-#: Longest text that passes.
-_LONGEST = 2000
+#: Longest text that passes, and longest list of names.
+_LONGEST, _LONGEST_NAMES = 2000, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,7 @@ CALLS: dict[str, CallRule] = {
             "n_classes": "positive count?",  # of multinomial families
             "release": "text?",  # version of the coordinator's program
             "table": "text?",  # digest of this table, as the coordinator has it
+            "parties": "names?",  # of all parties in their order, with commas between
         },
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
@@ -241,7 +242,7 @@ CALLS: dict[str, CallRule] = {
         ("fusion",),
         {"target": "rows", "classes": "rows"},
         {
-            "row_norm": "nonnegative",
+            "row_norm": "vector",
             "weights": "vector",
             "model": "vector",
             "count": "vector",
@@ -619,8 +620,9 @@ def _fault(value: Any, rule: Field) -> str:
     if rule.shape is not None:
         return _array_fault(value, rule)
     kind = rule.kind
-    if kind == "text":
-        good = isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
+    if kind in ("text", "names"):
+        most = _LONGEST if kind == "text" else _LONGEST_NAMES
+        good = isinstance(value, str) and len(value) <= most and value.isprintable()
         return "" if good else "is not a line of text"
     if kind == "flag":
         return "" if isinstance(value, (bool, np.bool_)) else "is not true or false"

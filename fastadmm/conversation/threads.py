@@ -55,7 +55,7 @@ class Threads:
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
         parties = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
-        return [(party.name, party.kind, party.reason) for party in parties]
+        return [(p.name, *(getattr(p, "told", None) or (p.kind, p.reason))) for p in parties]
 
     def _images(self, calls: Sequence[Call]) -> list[FeatureBlock]:
         """Have the images that answers begin with made in one pass; blocks that know theirs."""

@@ -23,7 +23,7 @@ from fastadmm.proof.claim import Proof
 from fastadmm.proof.feasible import Balanced, balanced
 from fastadmm.proof.prove import dual_of, judge, least_loss, value_at
 from fastadmm.proof.share import Share
-from fastadmm.secrecy.grid import UNPROVED, grid_step
+from fastadmm.secrecy.grid import UNPROVED, grid_limit, grid_step
 
 __all__ = ["prove_elsewhere"]
 
@@ -122,6 +122,8 @@ def _sums(
     told = {"u": found.u, "eps": float(found.eps), "scale": scale, "kept": kept, **method.final_arguments(0)}
     total, numbers = yield from method.coordinator.sums.ask("prove_masked", step, **told)
     penalty, inner, inner_error, weighed, part = numbers
+    if not weighed < grid_limit(step, m):
+        part = UNPROVED  # the weights with the norms of their columns bound every number of a message
     more, least = 1.0 + _RELATIVE, m * _EACH
     share = Share(
         max(penalty, 0.0) if penalty < UNPROVED else math.inf,

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
+from fastadmm.errors import InputError
 from fastadmm.parties.masked import MaskedParty
-from fastadmm.secrecy.grid import from_grid, from_whole, grid_step
+from fastadmm.secrecy.grid import from_grid, from_whole, grid_limit, grid_step
 from fastadmm.secrecy.keys import new_private_key
 from fastadmm.secrecy.masks import add_up
 
@@ -79,7 +80,28 @@ class Sums:
         """
         step = grid_step(_OTHER_ROWS * reach, self.n_parties)
         found, _ = yield from self.ask("masked_scores", step, rows=rows, **needed)
+        self.check_range(float(np.abs(found).max(initial=0.0)), step)
         return [found]
+
+    def check_range(self, size: float, step: float) -> None:
+        """Refuse a sum in which a party's number may be the end of the range that it was beyond.
+
+        Parameters
+        ----------
+        size : float
+            What every party's numbers are below; of sums, what one alone would show as.
+        step : float
+            Of the grid.
+
+        Raises
+        ------
+        InputError
+        """
+        if not size < (1.0 - 2.0**-40) * grid_limit(step, self.n_parties):
+            raise InputError(
+                "messages are beyond the range of the grid that masks are added on; rescale all parties' "
+                "columns (for example convert --standardize)"
+            )
 
     def ask(
         self, name: str, step: float | None = None, **arguments: Any

@@ -14,7 +14,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.federation.approve import run_description
 from fastadmm.federation.asked import keep_asked
-from fastadmm.federation.audit import AuditLog, moment
+from fastadmm.federation.audit import AUDIT, AuditLog, moment
 from fastadmm.federation.party_tasks import PartyTasks
 from fastadmm.federation.schema import (
     UNREAD,
@@ -23,23 +23,26 @@ from fastadmm.federation.schema import (
     Refusal,
     digest_of,
     encode_refusal,
+    most_bytes,
     open_envelope,
     request_of,
     run_identifier,
 )
 from fastadmm.federation.scoring import Home
 from fastadmm.federation.session import Session
+from fastadmm.federation.spent import remember_ledger
 from fastadmm.federation.task import KIND
+from fastadmm.federation.task_approval import open_task_approval
 from fastadmm.files.atomic import refuse_parent, storage_errors
 from fastadmm.rounds.approval import APPROVAL
+from fastadmm.rounds.approval_file import open_approval
+from fastadmm.rounds.opened import check_opened
+from fastadmm.rounds.refusals import counted_refusals
 from fastadmm.rounds.refused import code_of, refused
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
-__all__ = ["AUDIT", "Agent"]
-
-#: The audit log, in the agent's directory.
-AUDIT = "audit.jsonl"
+__all__ = ["Agent"]
 
 #: A request of so many bytes is read whoever asks: the first of a run is no longer.
 _SHORT = 2 << 20
@@ -73,7 +76,8 @@ class Agent:
     Raises
     ------
     FastadmmError
-        Another process works in the directory, or something in it is damaged.
+        Another process works in the directory, something in it or of the features is damaged, or a number
+        of theirs is too large.
     """
 
     def __init__(
@@ -102,10 +106,13 @@ class Agent:
             state.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)
+            remember_ledger(state, ledger)
             stack.callback(self._audit.close)
             self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
             stack.callback(self._tasks.close)
             self._engine = stack.enter_context(Engine(threads))
+            if self.data is not None:
+                check_opened(self.data, self._others, self._engine, streamed)
             self._open = stack.pop_all()
 
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
@@ -142,6 +149,8 @@ class Agent:
             try:
                 return self._answer(party, raw, entry)
             except Exception as error:
+                if "answer" in entry:  # which it could not be logged with
+                    entry.pop("counts", None)
                 for key in ("answer", "repeated", "spent"):
                     entry.pop(key, None)
                 # What nobody may ask is not read, however long it is.
@@ -152,6 +161,32 @@ class Agent:
                     self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
                 refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
                 return encode_refusal(refusal)
+
+    def known(self, caller: str, size: int) -> bool:
+        """Whether an approval names a caller, and questions of this size belong to it.
+
+        Parameters
+        ----------
+        caller : str
+        size : int
+            Bytes.
+        """
+        current = self._session
+        paths = [] if current is None else [current.directory / APPROVAL]
+        return any(self._allows(path, caller, size) for path in paths) or any(
+            self._allows(path, caller, size)
+            for path in (*self.state.glob("*.toml"), *self.state.glob("*/*.toml"))
+        )
+
+    def _allows(self, path: Path, caller: str, size: int) -> bool:
+        try:
+            if path.name != APPROVAL:
+                return caller in open_task_approval(path).callers
+            approval = open_approval(path)
+        except FastadmmError:
+            return False
+        n = 0 if self.data is None else self.data.n_samples
+        return caller in (approval.callers or [caller]) and size <= most_bytes(n, approval.n_classes or 1)
 
     def close(self) -> None:
         """Let go of everything; whoever asks meanwhile is answered first."""
@@ -173,9 +208,10 @@ class Agent:
         self._keep_asked(self.data, envelope, entry, place)
         session = self._of_run(self.data, entry["run"], place)
         session.check_caller(entry["caller"], len(raw), place)
-        asked = request_of(envelope, self.data.n_samples, place)
-        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
-        message = session.answer(asked, raw, entry, place)
+        with counted_refusals(session.directory):
+            asked = request_of(envelope, self.data.n_samples, place)
+            entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+            message = session.answer(asked, raw, entry, place)
         self._used = time.monotonic()
         return message
 

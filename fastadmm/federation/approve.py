@@ -9,18 +9,21 @@ from typing import Any
 
 from fastadmm.conversation.calls import SUMS, argument_fields, check_values
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.federation.asked import forget_asked
+from fastadmm.federation.consent import Consent
 from fastadmm.federation.schema import VERSION, run_identifier
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.federation.spent import spent_words
+from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, approve
 from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words
+from fastadmm.rounds.approval_words import in_plain_words, scores_words
 from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.memory import sums_before
+from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import open_party
 
-__all__ = ["agent_approve", "approve_fingerprints", "approve_run", "run_description"]
+__all__ = ["agent_approve", "approve_fingerprints", "consent_to_run", "run_description", "settled"]
 
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -48,8 +51,10 @@ def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -
     }
 
 
-def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tuple[list[str], Path]:
-    """Write the approval of a run, for the owner of the data to edit.
+def agent_approve(
+    run: Path, data: Path, state: Path, force: bool = False, confirm: str | None = None
+) -> tuple[list[str], Path]:
+    """Show what a run asks for, or approve what was shown.
 
     Parameters
     ----------
@@ -61,20 +66,44 @@ def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tu
         The agent's directory.
     force : bool
         Whether an approval of this run may be replaced.
+    confirm : str or None
+        Digest of what was shown, which is approved by it; None: it is shown, and nothing is approved.
 
     Returns
     -------
     list of str
-        What is asked, in plain words.
+        The screen: what is asked, in plain words, and the digest that confirms it.
     Path
-        The approval.
+        The approval, once it is confirmed.
 
     Raises
     ------
     FastadmmError
-        The file is none of a run, of other parties, or about other rows.
+        The file is none of a run, of other parties, or about other rows; or something else was shown.
     """
-    return approve_run(read_json(run), shown(run), data, state, force)
+    return settled(consent_to_run(read_json(run), shown(run), data, state), force, confirm)
+
+
+def settled(consent: Consent, force: bool, confirm: str | None) -> tuple[list[str], Path]:
+    """What is shown of a request, or its confirmation.
+
+    Parameters
+    ----------
+    consent : Consent
+    force, confirm
+        As of :func:`agent_approve`.
+
+    Returns
+    -------
+    list of str
+    Path
+        As of :func:`agent_approve`.
+    """
+    consent.check(force)
+    lines = consent.lines
+    if confirm is not None:
+        consent.confirm(confirm, force)
+    return lines, consent.path
 
 
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
@@ -115,8 +144,18 @@ def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Pat
     return path
 
 
-def approve_run(document: Any, place: str, data: Path, state: Path, force: bool) -> tuple[list[str], Path]:
-    """The same of a run's description that was read; ``place`` is what messages call it."""
+def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consent:
+    """What an owner of the data would agree to in a run.
+
+    Parameters
+    ----------
+    document : object
+        As :func:`run_description` makes it.
+    place : str
+        What messages call it.
+    data, state : Path
+        As above.
+    """
     party = open_party(data)
     if not isinstance(document, dict) or document.get("format") != "fastadmm-run":
         raise FormatError(f"{place}: not a run that 'fastadmm federate train' began")
@@ -130,16 +169,17 @@ def approve_run(document: Any, place: str, data: Path, state: Path, force: bool)
         raise InputError(f"{place}: of {', '.join(parties)}, but {shown(data)} is of {party.name}")
     check_values(terms, argument_fields("start", party.n_samples, place), f"{place}: {party.name}")
     identifier = run_identifier(document.get("run"), place)
-    directory = state / identifier
-    with storage_errors(directory):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     request = Request(identifier, party.name, 0, -1, [("start", terms)])
     approval = replace(
-        approve(request, party, place, directory / APPROVAL),
+        approve(request, party, place, state / identifier / APPROVAL),
         callers=[caller],
         protocol=VERSION,
         fastadmm=terms.get("release"),
     )
-    write_approval(approval, force=force)
-    forget_asked(state, identifier)
-    return [*in_plain_words(approval, party), f"it is asked by {caller}"], approval.path
+    delta = () if approval.protection is None else (approval.protection.delta,)
+    more = [*scores_words(terms), *spent_words(state, party, *delta)]
+    if approval.protection is None:
+        masked = terms["family"] in SUMS
+        more += sums_before(party, parties_of(terms, place) if masked else [party.name])
+    words = in_plain_words(approval, party, more)
+    return Consent(state, identifier, words, [approval], approval.path)

@@ -10,17 +10,19 @@ from typing import Any
 import h5py
 
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.federation.agent import AUDIT
-from fastadmm.federation.approve import approve_run, run_description
-from fastadmm.federation.asked import forget_asked
-from fastadmm.federation.audit import read_audit
+from fastadmm.federation.approve import consent_to_run, run_description, settled
+from fastadmm.federation.audit import AUDIT, read_audit
+from fastadmm.federation.consent import Consent
 from fastadmm.federation.inferring import draft_inference, inference_words
-from fastadmm.federation.party_tasks import used
 from fastadmm.federation.schema import run_identifier
-from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, TaskApproval, write_task_approval
+from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, TaskApproval
+from fastadmm.federation.task_book import used
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
-from fastadmm.rounds.approval import APPROVAL, DAYS
+from fastadmm.rounds.approval import APPROVAL, DAYS, terms_digest
+from fastadmm.rounds.approval_words import listed, screen
+from fastadmm.rounds.vocabulary import parties_of, quoted
+from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import open_party
 
 __all__ = ["approve_task", "is_task"]
@@ -42,8 +44,9 @@ def approve_task(
     duplicates: str = "refuse",
     separator: str | None = None,
     force: bool = False,
+    confirm: str | None = None,
 ) -> tuple[list[str], Path]:
-    """Write the approval of what was asked, for the owner of the data to edit.
+    """Show what was asked, or approve what was shown.
 
     Parameters
     ----------
@@ -63,26 +66,43 @@ def approve_task(
         Between its cells; None is recognised.
     force : bool
         Whether an older approval may be replaced; what was answered so far stays counted.
+    confirm : str or None
+        Digest of what was shown, which is approved by it; None: it is shown, and nothing is approved.
 
     Returns
     -------
     list of str
-        What is asked, in plain words.
+        The screen: what is asked, in plain words, and the digest that confirms it.
     Path
-        The approval.
+        The approval, once it is confirmed.
 
     Raises
     ------
     FastadmmError
-        The file is none, or options do not go together.
+        The file is none, or options do not go together; or something else was shown.
     """
-    document = read_json(path)
-    place = shown(path)
+    document, place = read_json(path), shown(path)
+    run_identifier(document.get("task"), place)
+    if document.get("kind") == "infer":
+        consent = _inference(document, place, state, data)
+    elif document.get("kind") == "worth":
+        consent = _runs(document, place, state, data, file)
+    else:
+        consent = _rows(document, place, state, file, id, duplicates, separator)
+    return settled(consent, force, confirm)
+
+
+def _rows(
+    document: dict[str, Any],
+    place: str,
+    state: Path,
+    file: Path | None,
+    id: str | None,
+    duplicates: str,
+    separator: str | None,
+) -> Consent:
+    """An alignment, or predictions."""
     kind = document.get("kind")
-    if kind == "infer":
-        return _approve_inference(document, place, state, data, force)
-    if kind == "worth":
-        return _approve_runs(document, place, state, data, file, force)
     count = document.get("n_ids" if kind == "align" else "n_samples")
     texts = [document.get(key) for key in ("task", "coordinator", "party")]
     if (
@@ -109,21 +129,17 @@ def approve_task(
         document["party"],
         [document["coordinator"]],
         str(file.absolute()),
-        spent["requests"] + 1,
+        spent["requests"] + 2,  # refused ones count
         spent["rows"] + count,
         datetime.date.today() + datetime.timedelta(days=DAYS),
         id,
         duplicates,
         separator,
     )
-    write_task_approval(approval, force=force)
-    forget_asked(state, document["task"])
-    return _words(approval, document), approval_file
+    return Consent(state, document["task"], _words(approval, document, spent), [approval], approval_file)
 
 
-def _approve_inference(
-    document: dict[str, Any], place: str, state: Path, data: Path | None, force: bool
-) -> tuple[list[str], Path]:
+def _inference(document: dict[str, Any], place: str, state: Path, data: Path | None) -> Consent:
     run = run_identifier(document.get("run"), place)
     party, caller = document.get("party"), document.get("coordinator")
     if not isinstance(party, str) or not isinstance(caller, str):
@@ -132,18 +148,16 @@ def _approve_inference(
         raise ConfigError("--data: name the features that the model was trained on")
     if not (state / run / APPROVAL).exists():
         raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
-    drafted = draft_inference(state / run / INFER, party, caller, open_party(data))
+    features = open_party(data)
+    drafted = draft_inference(state / run / INFER, party, caller, features)
     entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
     spent = used(entries, INFER, run)
-    more = {key: spent[key] + getattr(drafted, key) for key in ("requests", "rows")}
-    write_task_approval(replace(drafted, **more), force=force)
-    forget_asked(state, document["task"])
-    return inference_words(drafted, caller, run), drafted.path
+    more = {key: spent[key] + getattr(drafted, key) for key in spent}
+    words = inference_words(replace(drafted, **more), caller, run, features.n_features)
+    return Consent(state, document["task"], words, [replace(drafted, **more)], drafted.path)
 
 
-def _approve_runs(
-    document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None, force: bool
-) -> tuple[list[str], Path]:
+def _runs(document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None) -> Consent:
     """One approval for a set of runs, and for the scores of one set of rows by each of their models."""
     runs, count, caller = document.get("runs"), document.get("n_samples"), document.get("coordinator")
     if not isinstance(runs, dict) or not runs or type(count) is not int or not isinstance(caller, str):
@@ -152,39 +166,58 @@ def _approve_runs(
         raise ConfigError(
             "--data and --rows: name the features that the runs are trained on, and those of the test rows"
         )
-    words: dict[tuple[str, ...], list[str]] = {}
-    party = open_party(data).name
+    words: dict[str, list[str]] = {}
+    approvals: list[Any] = []
+    party, members = open_party(data).name, set[str]()
     for run, terms in runs.items():
         own = run_description(run_identifier(run, place), caller, {party: terms})
-        lines, path = approve_run(own, place, data, state, force)
-        words.setdefault(tuple(lines[1:]), lines)  # the first line names the run
+        consent = consent_to_run(own, place, data, state)
+        # Beside who takes part, all are alike: one screen is about all of them.
+        members |= set(parties_of(terms, place))
+        alike = {**terms, "position": 0, "parties": ""}
+        words.setdefault(terms_digest(alike), list(consent.words))
         until = datetime.date.today() + datetime.timedelta(days=DAYS)
-        limits = (str(file.absolute()), 1, count, until)
-        write_task_approval(TaskApproval(path.with_name(PREDICT), party, [caller], *limits), force=force)
-    forget_asked(state, document["task"])
-    first = f"{len(runs)} runs, of {party} with each set of the others, are approved; "
-    first += "all like this one:" if len(words) == 1 else f"in {len(words)} different ways:"
-    last = (
-        f"and {count} test rows are scored with each run's model. What leaves adds up: exact answers of "
-        f"{len(runs)} runs on the same features"
+        limits = (str(file.absolute()), 2, count, until)  # refused ones count
+        scores = TaskApproval(consent.path.with_name(PREDICT), party, [caller], *limits)
+        approvals += [*consent.approvals, scores]
+    if len(words) > 1:
+        text = "runs of different kinds in one request; ask for each kind by itself"
+        raise FormatError(f"{place}: {text}")
+    first = (
+        f"{quoted(caller)} asks {listed([party])} for {len(runs)} runs, with different sets of the others of "
+        f"{listed(sorted(members))}, and for scores of {count:,} test rows with each model. What leaves adds "
+        "up. Each run is like this one:"
     )
-    return [first, *(line for lines in words.values() for line in lines), last], state
+    (one,) = words.values()
+    return Consent(state, document["task"], [*screen([first]), *one], approvals, state)
 
 
-def _words(approval: TaskApproval, asked: dict[str, Any]) -> list[str]:
-    who = f"{asked['coordinator']} asks {approval.party}"
-    limits = f"limits: {approval.requests} requests, {approval.rows} rows in all, until {approval.last_day}"
+def _words(approval: TaskApproval, asked: dict[str, Any], spent: dict[str, int]) -> list[str]:
+    who = f"{quoted(asked['coordinator'])} asks {listed([approval.party])}"
+    limits = (
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} rows, of "
+        f"which {spent['requests']:,} and {spent['rows']:,} are used; until {approval.last_day}."
+    )
     if approval.path.name == ALIGN:
-        return [
-            f"{who} which of its {asked['n_ids']} ids are in {shown(Path(approval.file))} too",
-            "it learns these, and how many ids the table has; you learn those that all parties have",
-            "it may have put guessed ids among its own: each is answered, up to the limit",
+        return screen(
+            [
+                f"{who} which of its {asked['n_ids']:,} ids are in {quoted(approval.file, 200)} too.",
+                "It learns these, and how many ids the table has; you learn those that all parties have.",
+                "It may have put guessed ids among its own: each is answered, up to the limit.",
+                limits,
+            ]
+        )
+    part = approval.path.with_name(f"{approval.party}.h5")
+    exact = "A score is exact: the row's features times your weights"
+    if part.exists() and len(open_party_model(part)[0].feature_names) == 1:
+        exact = "You have ONE column: the scores are that column, up to a factor"
+    return screen(
+        [
+            f"{who} for the scores of {asked['n_samples']:,} rows of {quoted(approval.file, 200)} with the "
+            f"model of run {asked['run']}.",
+            f"{exact}, without noise (epsilon is infinite).",
+            "Whoever knows the features of some rows works out weights from their scores, as many as rows, "
+            "and with all weights a number on the features of every other row.",
             limits,
         ]
-    return [
-        f"{who} for the scores of {asked['n_samples']} rows with the model of run {asked['run']}",
-        "a score is exact: the row's features times your weights, without noise (epsilon is infinite)",
-        "whoever knows the features of some rows works out weights from their scores, as many as rows, and "
-        "with all weights a number on the features of every other row",
-        limits,
-    ]
+    )

@@ -1,4 +1,8 @@
-"""What was asked of a party and is not approved, kept for its owner to look at: no file has to be carried."""
+"""What was asked of a party and is not approved, kept for its owner to look at: no file has to be carried.
+
+Its identifier is a digest of all that was asked: other terms are another request, whatever run or task they
+name.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
+from fastadmm.rounds.vocabulary import quoted
 
 __all__ = ["asked_file", "asked_lines", "forget_asked", "keep_asked"]
 
@@ -34,12 +39,14 @@ def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
     document : dict
     """
     folder = state / _FOLDER
-    if len(json.dumps(document)) > _LONGEST:
+    text = json.dumps(document, sort_keys=True)
+    if len(text) > _LONGEST:
         return
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     with storage_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
         caller = hashlib.sha256(str(document.get("coordinator", "")).encode()).hexdigest()[:16]
-        write_json(folder / f"{identifier}.{caller}.json", document)
+        write_json(folder / f"{identifier}.{caller}.{digest}.json", document)
         # Who asks often pushes out what it asked itself, not what others did.
         kept = Counter[str]()
         for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
@@ -63,7 +70,8 @@ def asked_file(what: str, state: Path) -> Path:
     Parameters
     ----------
     what : str
-        Identifier of what was asked for, or the path of such a file.
+        Identifier of what was asked for, that of its run or task where nothing else was asked for it, or the
+        path of such a file.
     state : Path
         The agent's directory.
 
@@ -74,17 +82,22 @@ def asked_file(what: str, state: Path) -> Path:
     Raises
     ------
     InputError
-        Nothing with this identifier was asked for, or by several callers.
+        Nothing with this identifier was asked for, or different things for this run or task.
     """
-    if not re.fullmatch(r"[0-9a-f]{16}", what) or Path(what).exists():
+    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what) or Path(what).exists():
         return Path(what)
-    paths = sorted((state / _FOLDER).glob(f"{what}.*json"))
+    paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
     if not paths:
         raise InputError(f"{shown(state)}: nothing with identifier {what} was asked for; see 'agent status'")
     if len(paths) > 1:
-        names = " or ".join(map(shown, paths))
-        raise InputError(f"{shown(state)}: several callers asked for {what}; name a file: {names}")
+        names = " or ".join(_identifier(path) for path in paths[:3])
+        text = f"{len(paths)} different things were asked for {what}; approve one by its own identifier"
+        raise InputError(f"{shown(state)}: {text}: {names}; see 'agent status'")
     return paths[0]
+
+
+def _identifier(path: Path) -> str:
+    return path.name.split(".")[-2]
 
 
 def asked_lines(state: Path) -> list[str]:
@@ -113,7 +126,7 @@ def asked_lines(state: Path) -> list[str]:
             "infer": "for what standard errors need",
             "worth": "to train sets of runs",
         }.get(kind, "?")
-        by = str(document.get("coordinator", ""))[:80]
-        name = path.name.split(".")[0]
-        lines.append(f"{name}: {by!r} asks {what}; to approve it: fastadmm agent approve {name}")
+        name, about = _identifier(path), path.name.split(".")[0]
+        by = quoted(document.get("coordinator", "") if isinstance(document, dict) else "")
+        lines.append(f"{name}: {by} asks {what} ({about}); to look at it: fastadmm agent approve {name}")
     return lines

@@ -26,7 +26,10 @@ from fastadmm.federation.journal import synchronise_data
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.reading import read_bytes
 
-__all__ = ["AuditLog", "moment", "read_audit"]
+__all__ = ["AUDIT", "AuditLog", "moment", "read_audit"]
+
+#: The audit log, in the agent's directory.
+AUDIT = "audit.jsonl"
 
 _BEGIN = b'{"format": "fastadmm-audit", "version": "1.0"'
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
@@ -41,6 +44,9 @@ _LINES, _CALLS = 20, 8
 _OF_CALLER, _OF_DAY, _NAMES = 300, 1200, 8
 
 _MINUTE = 60.0
+
+#: What is kept in memory of a line about an answer.
+_KEPT = ("time", "run", "number", "task", "calls", "request", "answer", "counts")
 
 
 def moment() -> str:
@@ -65,6 +71,8 @@ class AuditLog:
     ----------
     digest : str
         Of the last line.
+    answers : list of dict
+        Lines of answers, without repetitions.
     answered : set of str
         Digests of the requests that were answered.
     """
@@ -80,11 +88,13 @@ class AuditLog:
             os.ftruncate(self._file, len(whole))
             os.lseek(self._file, 0, os.SEEK_END)
         self.digest, self.answered = "", set[str]()
+        self.answers: list[dict[str, Any]] = []
         self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
         self._day, self._today, self._full = "", Counter[str](), set[str]()
         if whole:
             entries, self.digest = _verified(whole, path)
-            self.answered = {entry["request"] for entry in entries if "answer" in entry}
+            for entry in entries:
+                self._take_in(entry)
         else:
             self._append(_BEGIN)
             self.sync()
@@ -105,8 +115,13 @@ class AuditLog:
             It could not be written; then nothing may be answered.
         """
         self._append(json.dumps(entry, allow_nan=False).encode()[:-1])
+        self._take_in(entry)
+
+    def _take_in(self, entry: dict[str, Any]) -> None:
         if "answer" in entry:
             self.answered.add(entry["request"])
+            if not entry.get("repeated"):
+                self.answers.append({key: entry[key] for key in _KEPT if key in entry})
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:
         """Append a line on what anybody may cause without end; count it where there are enough of them.

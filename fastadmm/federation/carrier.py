@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from fastadmm.federation.job import write_job
 from fastadmm.federation.kit import Kit
 from fastadmm.federation.nvflare_app import END, HELLO, LEAVE
 from fastadmm.federation.socket import Lost, Socket
+from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
 
 __all__ = ["Carrier"]
@@ -102,7 +102,7 @@ class Carrier:
 
     def _greeted(self) -> bool:
         try:
-            versions = json.loads(self._relay.ask("", HELLO, _HELLO_SECONDS))
+            versions = parse_json(self._relay.ask("", HELLO, _HELLO_SECONDS), "the server", foreign=True)
         except Lost:
             return False
         for party, site in self._sites.items():

@@ -16,8 +16,9 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, FastadmmError
 from fastadmm.federation.job import ALLOWED
-from fastadmm.federation.kit import INSTALL_HINT, Kit, read_json
+from fastadmm.federation.kit import INSTALL_HINT, Kit
 from fastadmm.federation.site import read_socket
+from fastadmm.files.reading import read_json
 
 __all__ = ["NVFLARE", "Finding", "check"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,24 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.federation.audit import moment
 from fastadmm.federation.schema import open_envelope
 from fastadmm.federation.scoring import approved_run, check_ledger, was_masked, was_private
 from fastadmm.federation.socket import LONGEST
 from fastadmm.federation.task import Answer, Task, encode_answer, task_of
 from fastadmm.federation.task_approval import INFER, TaskApproval, open_task_approval, write_task_approval
+from fastadmm.federation.task_book import TaskBook, used
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.escapes import csv_cell
 from fastadmm.files.reading import read_bytes
 from fastadmm.files.writing import write_json
 from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
 from fastadmm.rounds.approval import DAYS
+from fastadmm.rounds.approval_words import screen
 from fastadmm.rounds.refused import refused
+from fastadmm.rounds.vocabulary import quoted
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.coefficients import units_of
@@ -40,6 +46,9 @@ TABLE, RESULT = "inference.csv", "inference.json"
 
 #: What every request says of the run.
 _ABOUT = ("run", "model_id", "n_samples", "row_digest")
+
+#: Who asks by files, as approvals name it.
+_ASKER = "the coordinator"
 
 _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 
@@ -133,7 +142,7 @@ def _write(found: Inference, notes: list[str], directory: Path) -> Path:
     document = found.to_dict()
     write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
     with atomic_file(directory / TABLE, force=True) as temporary:
-        found.to_frame().to_csv(temporary, index=False)
+        found.to_frame().map(csv_cell).to_csv(temporary, index=False)
     return directory / TABLE
 
 
@@ -156,34 +165,44 @@ def draft_inference(path: Path, party: str, caller: str, data: PartyData) -> Tas
     TaskApproval
     """
     last_day = datetime.date.today() + datetime.timedelta(days=DAYS)
-    requests = len(batches(data.n_features, data.n_samples)) + 1
+    requests = 2 * (len(batches(data.n_features, data.n_samples)) + 1)  # refused ones count
     file = str(data.path.absolute())
     return TaskApproval(path, party, [caller], file, requests, data.n_features, last_day)
 
 
-def inference_words(approval: TaskApproval, caller: str, run: str) -> list[str]:
+def inference_words(approval: TaskApproval, caller: str, run: str, n_features: int) -> list[str]:
     """What is asked, for the owner of the data.
 
     Parameters
     ----------
     approval : TaskApproval
     caller, run : str
+    n_features : int
+        Columns of the party.
+
+    Returns
+    -------
+    list of str
+        Lines of a screen.
     """
     what = (
-        "your one column leaves, up to its sign and unit, and how sure its weight is"
-        if approval.rows == 1
-        else "no column, weight or standard error leaves by itself, but columns of few different values, "
+        "Your ONE column leaves, up to its sign and unit, and how sure its weight is"
+        if n_features == 1
+        else "No column, weight or standard error leaves by itself, but columns of few different values, "
         "such as categories, can be recognised"
     )
-    return [
-        f"{caller} asks {approval.party} for what standard errors need, with the model of run {run}",
-        f"{approval.rows} vectors of the training rows leave: your columns up to a rotation, without noise "
-        "(epsilon is infinite)",
-        "they tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
-        "your columns of as many rows as you have columns works out all others",
-        f"{what}; you learn your own standard errors",
-        f"limits: {approval.requests} requests, {approval.rows} vectors, until {approval.last_day}",
+    paragraphs = [
+        f"{quoted(caller)} asks {approval.party} for what standard errors need, with the model of run "
+        f"{quoted(run)[1:-1]}.",
+        f"{n_features:,} vectors of the training rows leave: your columns up to a rotation, without noise "
+        "(epsilon is infinite).",
+        "They tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
+        "your columns of as many rows as you have columns works out all others.",
+        f"{what}; you learn your own standard errors.",
+        f"Limits: {approval.requests:,} questions, refused ones counted, and {approval.rows:,} vectors, "
+        f"until {approval.last_day}.",
     ]
+    return screen(paragraphs)
 
 
 def party_infer(
@@ -227,22 +246,45 @@ def party_infer(
     agreed = state / INFER
     with run_lock(state):
         if approve:
-            approval = draft_inference(agreed, party.name, "the coordinator", party)
+            approval = draft_inference(agreed, party.name, _ASKER, party)
+            with closing(TaskBook(state)) as book:
+                spent = used(book.done, INFER, asked.arguments["run"])
+            more = {key: spent[key] + getattr(approval, key) for key in spent}
+            approval = replace(approval, **more)
             write_task_approval(approval, force=force)
             return [
-                *inference_words(approval, "the coordinator", asked.arguments["run"]),
+                *inference_words(approval, _ASKER, asked.arguments["run"], party.n_features),
                 f"approved in {agreed}; edit the limits there, or delete it to answer nothing",
             ]
         if not agreed.exists():
             raise ConfigError(f"{shown(agreed)}: not approved; look at the request with --approve first")
         approval = open_task_approval(agreed)
-        if approval.last_day is not None and datetime.date.today() > approval.last_day:
-            raise InputError(f"{place}: beyond {shown(agreed)}: the last day was {approval.last_day}")
+        if _ASKER not in approval.callers:
+            text = f"{place}: comes from {_ASKER!r}, but {shown(agreed)} has callers "
+            raise refused("caller", InputError(text + ", ".join(map(quoted, approval.callers))))
         if out is None:
             raise ConfigError("--out: name the file to write the answer to")
-        values, table = answer_inference(asked, approval, party.name, state, None, place)
-        message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
-        with atomic_file(out, force=force) as temporary:
-            temporary.write_bytes(message)
+        with closing(TaskBook(state)) as book:
+            message, table = _answered(asked, approval, party, state, book, place)
+            with atomic_file(out, force=force) as temporary:
+                temporary.write_bytes(message)
     lines = [f"request answered in {shown(out)}"]
     return lines if table is None else [*lines, f"own standard errors in {shown(table)}"]
+
+
+def _answered(
+    asked: Task, approval: TaskApproval, party: PartyData, state: Path, book: TaskBook, place: str
+) -> tuple[bytes, Path | None]:
+    """The message, the same as before where the request is, and the party's own table once there is one."""
+    known = book.stored(asked.digest, place)
+    if known is not None:
+        return known, None
+    entry = {"time": moment(), "task": asked.task, "calls": [asked.call], "request": asked.digest}
+    with book.counted_refusals(asked, approval, entry):
+        where = f"--data {shown(party.path)} --state {shown(state)}"
+        remedy = f"fastadmm party infer {place} {where} --approve --force"
+        counts = book.check_amount(asked, approval, place, remedy)
+        values, table = answer_inference(asked, approval, party.name, state, None, place)
+        message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
+    book.answered(entry, message, counts)
+    return message, table

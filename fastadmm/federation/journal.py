@@ -1,7 +1,9 @@
 """A file of records that only grows, and is put on disk before anybody relies on it.
 
 It begins with a mark, a number drawn at random and their checksum; each record's checksum begins with that
-number. Room for the next records is written ahead: putting a record on disk then changes neither the file's
+number. A record ends with a mark and the file's number too, which are written last: a record without its end
+was cut by a kill and never acted upon, and a record with its end that does not verify is damaged. Room for
+the next records is written ahead: putting a record on disk then changes neither the file's
 size nor its blocks, which file systems keep a log of, and which takes longer than the record itself. Another
 number makes the records before it none, and their room is used again.
 """
@@ -21,14 +23,22 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors, synchronis
 
 __all__ = ["Journal", "synchronise_data"]
 
-#: Mark, the file's number, and the checksum of both. Files of version 0.2 have no head, and the number 0.
+#: Mark, the file's number, and the checksum of both. Older files have another mark, or no head and the
+#: number 0, and records without an end.
 _HEAD = struct.Struct("<4sII")
-_HEAD_MARK = b"jrn2"
+_HEAD_MARK, _OLD_MARK = b"jrn3", b"jrn2"
+
+#: Mark and number at the end of a record.
+_END = struct.Struct("<4sI")
+_END_MARK = b"end1"
 
 #: Mark, checksum of what follows the prefix, size of it: number of parts, their sizes, and they themselves.
 _PREFIX = struct.Struct("<4sIQ")
 _MARK = b"rec1"
 _SIZE = struct.Struct("<Q")
+
+#: Bytes that a disk keeps or loses together.
+_PAGE = 4096
 
 #: Room written ahead: for so many records of the last one's size, and at least and at most so many bytes.
 _RECORDS, _LEAST, _MOST = 8, 1 << 16, 1 << 26
@@ -47,7 +57,7 @@ class Journal:
     Raises
     ------
     FormatError
-        The beginning is damaged, or a record after which others come.
+        The beginning is damaged, or a record that was written to its end.
     StorageError
         It cannot be read or written.
     """
@@ -66,16 +76,21 @@ class Journal:
                 self._places = [self._begin]
                 while (record := _record(self._file, self._places[-1], self._number)) is not None:
                     self._places.append(record[1])
-                if _whole_record_after(self._file, self._places[-1], self._number):
+                if _ended_after(self._file, self._places[-1], self._number):
                     raise self._damaged(len(self._places), self._places[-1])
             except BaseException:
                 os.close(self._file)
                 raise
             #: Bytes of the file, with the room for more records.
             self._size = os.fstat(self._file).st_size
-            if not self._begin and not len(self):
+            if _old(self._file):
+                self.rewrite(list(self.records()))
+            elif not self._begin and not len(self):
                 self.restart()
-            elif self._size > self._places[-1]:
+            else:
+                if len(self):
+                    # A kill may have come just before.
+                    _write(self._file, _END.pack(_END_MARK, self._number), self._places[-1] - _END.size)
                 self._cut(self._places[-1])
 
     def __len__(self) -> int:
@@ -112,6 +127,11 @@ class Journal:
                 for part in (_PREFIX.pack(_MARK, checksum, n_bytes), *content):
                     _write(self._file, part, at)
                     at += len(part)
+                if at // _PAGE > self._places[-1] // _PAGE:
+                    # A power cut may keep some pages and lose others: the end is true of all of them.
+                    synchronise_data(self._file)
+                _write(self._file, _END.pack(_END_MARK, self._number), at)
+                at += _END.size
                 if at > self._size:
                     self._size = self._room(at)
                 synchronise_data(self._file)
@@ -202,15 +222,21 @@ def _write(file: int, raw: bytes, at: int) -> None:
 def _head(file: int, path: Path) -> tuple[int, int]:
     """Where the first record begins, and the file's number; zeros where there is no head (yet)."""
     raw = _read(file, _HEAD.size, 0)
-    if len(raw) == _HEAD.size and raw == _head_bytes(_HEAD.unpack(raw)[1]):
-        return _HEAD.size, _HEAD.unpack(raw)[1]
+    for mark in (_HEAD_MARK, _OLD_MARK):
+        if len(raw) == _HEAD.size and raw == _head_bytes(_HEAD.unpack(raw)[1], mark):
+            return _HEAD.size, _HEAD.unpack(raw)[1]
     if raw[:4] != _MARK and os.fstat(file).st_size > _HEAD.size:
         raise FormatError(f"{shown(path)}: its beginning, at byte 0, is damaged; restore the file")
     return 0, 0
 
 
-def _head_bytes(number: int) -> bytes:
-    mark = _HEAD.pack(_HEAD_MARK, number, 0)[:-4]
+def _old(file: int) -> bool:
+    """Whether records have no end: a file of an older release, with records."""
+    return _read(file, 4, 0) in (_OLD_MARK, _MARK)
+
+
+def _head_bytes(number: int, kind: bytes = _HEAD_MARK) -> bytes:
+    mark = _HEAD.pack(kind, number, 0)[:-4]
     return mark + zlib.crc32(mark).to_bytes(4, "little")
 
 
@@ -224,14 +250,20 @@ def _record(file: int, at: int, number: int) -> tuple[list[bytes], int] | None:
     if mark != _MARK or end > os.fstat(file).st_size:
         return None
     content = _read(file, n_bytes, at + _PREFIX.size)
-    return (_parts(content), end) if zlib.crc32(content, number) == checksum else None
+    if zlib.crc32(content, number) != checksum:
+        return None
+    # What verifies is whole, even where a kill came before its end was written.
+    return _parts(content), end if _old(file) else end + _END.size
 
 
-def _whole_record_after(file: int, at: int, number: int) -> bool:
-    """Whether a whole record begins after a place: then what stands there was one too."""
+def _ended_after(file: int, at: int, number: int) -> bool:
+    """Whether a record ends after a place: then what stands there was one that was written to its end."""
     if os.fstat(file).st_size <= at:
         return False
+    old = _old(file)
     with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
+        if not old:
+            return content.find(_END.pack(_END_MARK, number), at) >= 0
         while (at := content.find(_MARK, at + 1)) >= 0:
             if _record(file, at, number) is not None:
                 return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.federation.job import ALLOWED
 from fastadmm.federation.site import SETTINGS, write_socket
+from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 
 __all__ = ["DEFAULT_SOCKETS", "INSTALL_HINT", "RIGHTS", "Kit", "harden", "open_kit"]
@@ -108,16 +108,6 @@ def open_kit(path: str | Path) -> Kit:
     raise InputError(
         f"{path}: no NVFlare kit, which has startup/fed_server.json, fed_client.json or fed_admin.json"
     )
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file, with errors of one line."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise FormatError(f"{path}: this is no JSON") from None
 
 
 def harden(kit: Kit, socket: Path | None = None) -> list[str]:

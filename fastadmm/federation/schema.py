@@ -22,6 +22,7 @@ import numpy as np
 
 from fastadmm.conversation.calls import CALLS, Asked, argument_fields, check_answer, check_values
 from fastadmm.errors import FormatError
+from fastadmm.files.reading import json_of
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.refused import CODES
 from fastadmm.store.party_file import check_party_name
@@ -377,9 +378,9 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
     if any(raw[_PREFIX.size + n_head : begin]):
         raise ProtocolError(f"{place}: not spelled as this protocol spells it")
     try:
-        head = json.loads(text.decode("ascii"))
+        head = json_of(text.decode("ascii"), foreign=True)
         good = isinstance(head, dict) and _canonical(head) == text
-    except (ValueError, RecursionError, OverflowError):  # ValueError also for ASCII, NaN and long numbers
+    except (ValueError, OverflowError):  # ValueError also for ASCII, NaN and long numbers
         raise ProtocolError(f"{place}: the head is not JSON, or has a number that is not finite") from None
     if not good:
         raise ProtocolError(f"{place}: not spelled as this protocol spells it")

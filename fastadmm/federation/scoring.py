@@ -126,7 +126,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
                 f"{party.n_samples}, or they are others or in another order (row digests)"
             )
             raise refused("rows", InputError(text))
-        return summand_of_file(part, party)
+        return summand_of_file(part, party, allow_infinite_epsilon=approval.allow_infinite_epsilon)
     from fastadmm.data_tools.predict_tables import TableRows
 
     rows = TableRows(
@@ -135,7 +135,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
         separator=approval.separator,
         duplicates=approval.duplicates,
     )
-    return summand_of_table(part, None, path, rows)
+    return summand_of_table(part, None, path, rows, allow_infinite_epsilon=approval.allow_infinite_epsilon)
 
 
 def _alignment(folder: Path, digest: str, place: str) -> Path:

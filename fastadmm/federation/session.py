@@ -30,11 +30,20 @@ from fastadmm.federation.schema import (
     table_digest,
 )
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.rounds.approval import APPROVAL, Answered, Approval, check_request, first_terms
+from fastadmm.rounds.approval import (
+    APPROVAL,
+    Answered,
+    Approval,
+    check_request,
+    first_terms,
+    with_answer,
+)
 from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.host import Host, write_fingerprints
+from fastadmm.rounds.memory import answer_once, join_sum
 from fastadmm.rounds.party_state import STATE, PartyState
+from fastadmm.rounds.refusals import check_refusals, refusals
 from fastadmm.rounds.refused import refused
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.party_file import PartyData
@@ -213,17 +222,27 @@ class Session:
             entry |= {"answer": last.digest, "repeated": True}
             self.audit.add_bounded(entry)
             return last.message
+        check_refusals(self.directory, place)
         self._check_order(asked, place)
+        logged = self._check_lost(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
         before = Answered() if last is None else last.answered
-        after = check_request(approval, asked, self.terms, before, self.data, place)
+        refused_so_far = refusals(self.directory)
+        after = check_request(approval, asked, self.terms, before, self.data, place, refused_so_far)
         self._check_keys(asked, approval, place)
+        if last is None:
+            join_sum(self.data, self.run, asked.calls[0][1], approval, place)
         try:
             with self.engine.limited():
                 host = self._awake(approval, place)
-                message = self._message(host, asked, place)
+                answer = host.answer(asked, place)
+                after = with_answer(before, after, answer)
+                answer_once(asked, host.transcript, answer, place)
+                message = self._message(asked, answer, place)
             digest = digest_of(message)
+            if logged not in ("", digest):
+                raise self._otherwise()
             entry |= {"answer": digest, "repeated": False, **self._spent(host)}
             meta = {"answered": vars(after), "entry": entry}
             # Before the answer counts as given: a kill later would leave neither.
@@ -236,7 +255,8 @@ class Session:
             entry.pop("answer", None)
             raise
         self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
-        self.audit.add(entry)
+        if not logged:
+            self.audit.add(entry)
         if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
             self._keep(host)
         return message
@@ -269,13 +289,38 @@ class Session:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", InputError(text))
 
+    def _check_lost(self, asked: Request, place: str) -> str:
+        """Digest of the answer that the audit log has and the journal has lost; empty for a new request.
+
+        What was answered counts, whichever file says it: it is answered again, to the same bits, or not.
+        """
+        last = -1 if self._last is None else self._last.number
+        lost = {one["number"]: one for one in self.audit.answers if one["run"] == self.run}
+        lost = {number: one for number, one in lost.items() if number > last}
+        if not lost:
+            return ""
+        first = lost[min(lost)]
+        if asked.digest != first["request"]:
+            text = (
+                f"{place}: {shown(self.journal.path)} has lost the answer to request {first['number']}, that "
+                f"{shown(self.audit.path)} has; restore it, or let the coordinator ask that again"
+            )
+            raise refused("changed", InputError(text))
+        return str(first["answer"])
+
+    def _otherwise(self) -> FormatError:
+        return FormatError(
+            f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
+            "the version of fastadmm and on the kind of machine that the run began with"
+        )
+
     def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
         """Refuse keys that came through the coordinator until the owner has compared them."""
         for name, arguments in asked.calls:
             if name == "introduce":
                 found = [fingerprint(key) for key in keys_of(arguments["keys"])]
                 own = self.terms["position"]
-                write_fingerprints(self.directory, found, own)
+                write_fingerprints(self.directory, found, self.terms)
                 compared = {plain(text) for text in approval.fingerprints or ()}
                 missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
                 if missing:
@@ -318,16 +363,13 @@ class Session:
         if self._snapshot is not None:
             host.resume(self._snapshot.settings, self._snapshot.tree, place)
         for _, raw, message in self._later():
-            if self._message(host, self._request(raw), place) != message:
-                raise FormatError(
-                    f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
-                    "the version of fastadmm and on the kind of machine that the run began with"
-                )
+            asked = self._request(raw)
+            if self._message(asked, host.answer(asked, place), place) != message:
+                raise self._otherwise()
         self.host = host
         return host
 
-    def _message(self, host: Host, asked: Request, place: str) -> bytes:
-        answer = host.answer(asked, place)
+    def _message(self, asked: Request, answer: dict[str, Any], place: str) -> bytes:
         check_answer(asked.calls[-1], answer, self.data.n_samples, place)
         return encode_message(Message(asked.run, asked.party, asked.number, asked.digest, answer))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.files.reading import read_json
 
 __all__ = ["SETTINGS", "read_socket", "write_socket"]
 
@@ -37,11 +38,11 @@ def read_socket(local: str | Path) -> Path:
     """
     path = Path(local, SETTINGS)
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}; write it with: fastadmm federate harden KIT") from None
-    except ValueError:
-        raise ConfigError(f"{path}: this is no JSON") from None
+        settings = read_json(path, foreign=True)
+    except StorageError as error:
+        raise StorageError(f"{error}; write it with: fastadmm federate harden KIT") from None
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
     socket = settings.get("socket") if isinstance(settings, dict) else None
     if not isinstance(socket, str) or not Path(socket).is_absolute() or settings.keys() != {"socket"}:
         raise ConfigError(f'{path}: must be {{"socket": "/absolute/path"}} and nothing else')

@@ -1,6 +1,8 @@
 """Bytes to bytes between two processes of one machine, on a Unix socket.
 
-Whoever may write to the socket's file may ask; that is the file system's to decide. The two sides need not
+Whoever may write to the socket's file may ask: its owner, root, and its group, which the system is asked for
+where it knows who is at the other end. What a caller may send is asked for before it is read, and a question
+comes in one go: half of one does not hold a place. The two sides need not
 know what the bytes mean: what carries them between organisations imports this module and nothing else of
 fastadmm.
 
@@ -12,24 +14,29 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import socket
 import stat
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from fcntl import LOCK_EX, flock
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
 
-__all__ = ["LONGEST", "Handler", "Lost", "Server", "Socket", "seconds_left", "serve"]
+__all__ = ["LONGEST", "Handler", "Known", "Lost", "Server", "Socket", "seconds_left", "serve"]
 
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
+
+#: Whether a caller is known, and a question of so many bytes is one that it may ask.
+Known = Callable[[str, int], bool]
 
 #: Most bytes of a question or an answer.
 LONGEST = 2**31 - 1
@@ -43,10 +50,16 @@ _CONNECTIONS = 64
 #: Seconds that questions under way have when the server stops.
 _GRACE = 2.0
 
-#: Seconds after which a connection that asks nothing, or stops in the middle of a question, makes room.
+#: Seconds after which a connection that asks nothing makes room.
 _QUIET = 60.0
 
-#: Seconds that a connection which asks nothing is left alone though others wait.
+#: A question that has begun is there after so many seconds, and one more for each so many bytes.
+_BEGUN, _PACE = 10.0, 4 << 20
+
+#: Bytes of a question that is read whoever asks; and of all longer ones of unknown callers together.
+_SHORT, _STRANGERS = 2 << 20, 64 << 20
+
+#: Seconds that a connection which sends nothing is left alone though others wait.
 _POLITE = 1.0
 
 #: Bytes that are sent at once with their sizes, and that there is room for before any of them has come.
@@ -153,8 +166,13 @@ class Socket:
                 pass  # nobody is at its other end any more; perhaps at the end of a new one
         connection = socket.socket(socket.AF_UNIX)
         try:
-            _hurry(connection, until)
-            connection.connect(str(self.path))
+            while True:
+                _hurry(connection, until)
+                try:
+                    connection.connect(str(self.path))
+                    break
+                except BlockingIOError:  # more wait there than the system keeps in a queue
+                    time.sleep(0.05)
         except BaseException:
             connection.close()
             raise
@@ -189,17 +207,20 @@ class Server:
     listener : socket.socket
         Listening.
     path : Path
-    handler : callable
+    handler, known
+        As of :func:`serve`.
     """
 
-    def __init__(self, listener: socket.socket, path: Path, handler: Handler) -> None:
-        self.path, self._listener, self._handler = path, listener, handler
+    def __init__(self, listener: socket.socket, path: Path, handler: Handler, known: Known | None) -> None:
+        self.path, self._listener, self._handler, self._known = path, listener, handler, known
+        self._strangers = 0
         # Another process may replace the file.
         self._identity = _identity(path)
+        self._group = path.lstat().st_gid
         self._room = threading.BoundedSemaphore(_CONNECTIONS)
         self._lock = threading.Condition()
         self._connections: dict[socket.socket, bool] = {}
-        # Since when connections ask nothing; the longest first.
+        # Since when connections send nothing that is waited for; the longest first.
         self._quiet: dict[socket.socket, float] = {}
         self._ended = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -237,6 +258,10 @@ class Server:
                 self._room.release()
                 self._ended.wait(0.1)
                 continue
+            if not _may_ask(connection, self._group):
+                connection.close()
+                self._room.release()
+                continue
             with self._lock:
                 self._connections[connection] = False
             try:
@@ -246,7 +271,7 @@ class Server:
                 self._ended.wait(0.1)
 
     def _make_room(self) -> None:
-        """End the connection that has been quiet for longest; its asker opens another when it asks again."""
+        """End the connection that has sent nothing for longest; whoever asks again opens another."""
         with self._lock:
             connection, since = next(iter(self._quiet.items()), (None, math.inf))
             if connection is not None and time.monotonic() - since > _POLITE:
@@ -271,33 +296,58 @@ class Server:
 
     def _answer(self, connection: socket.socket) -> bool:
         """Answer one question; whether another may follow."""
-        since = time.monotonic()
+        with ExitStack() as room:
+            try:
+                self._heard(connection)
+                head = _receive(connection, _QUESTION.size, time.monotonic() + _QUIET)
+                seconds, *sizes, size = _QUESTION.unpack(head)
+                if not seconds > 0 or size > LONGEST:
+                    return False
+                begin = time.monotonic()
+                until = begin + _BEGUN + size / _PACE
+                names = [_receive(connection, n, until) for n in sizes]
+                caller, party = (name.decode(errors="replace") for name in names)
+                if not room.enter_context(self._room_for(caller, size)):
+                    return False
+                raw = _receive(connection, size, until, lambda: self._heard(connection))
+            finally:
+                with self._lock:
+                    self._quiet.pop(connection, None)
+            with self._lock:
+                if self._ended.is_set():
+                    return False
+                self._connections[connection] = True
+            try:
+                _until.set(begin + seconds)
+                status, answer = self._handled(caller, party, raw)
+                until = time.monotonic() + _BEGUN + len(answer) / _PACE
+                _send(connection, [_ANSWER.pack(status, len(answer)), answer], until)
+            finally:
+                with self._lock:
+                    self._connections[connection] = False
+                    self._lock.notify_all()
+            return not self._ended.is_set()
+
+    def _heard(self, connection: socket.socket) -> None:
+        """Something came, or is waited for from now on."""
         with self._lock:
-            self._quiet[connection] = since
+            self._quiet.pop(connection, None)
+            self._quiet[connection] = time.monotonic()
+
+    @contextmanager
+    def _room_for(self, caller: str, size: int) -> Iterator[bool]:
+        """Whether a question of this size is read: of a known caller, a short one, or few of strangers."""
+        if size <= _SHORT or self._known is None or self._known(caller, size):
+            yield True
+            return
+        with self._lock:
+            there_is = self._strangers + size <= _STRANGERS
+            self._strangers += size if there_is else 0
         try:
-            head = _receive(connection, _QUESTION.size, since + _QUIET)
+            yield there_is
         finally:
             with self._lock:
-                self._quiet.pop(connection, None)
-        seconds, *sizes, size = _QUESTION.unpack(head)
-        if not seconds > 0 or size > LONGEST:
-            return False
-        begin = time.monotonic()
-        *names, raw = (_receive(connection, n, begin + _QUIET) for n in (*sizes, size))
-        caller, party = (name.decode(errors="replace") for name in names)
-        with self._lock:
-            if self._ended.is_set():
-                return False
-            self._connections[connection] = True
-        try:
-            _until.set(begin + seconds)
-            status, answer = self._handled(caller, party, raw)
-            _send(connection, [_ANSWER.pack(status, len(answer)), answer], time.monotonic() + _QUIET)
-        finally:
-            with self._lock:
-                self._connections[connection] = False
-                self._lock.notify_all()
-        return not self._ended.is_set()
+                self._strangers -= size if there_is else 0
 
     def _handled(self, caller: str, party: str, raw: bytes) -> tuple[int, bytes]:
         try:
@@ -315,7 +365,7 @@ class Server:
         return _ANSWERED, answer
 
 
-def serve(path: str | Path, handler: Handler) -> Server:
+def serve(path: str | Path, handler: Handler, known: Known | None = None) -> Server:
     """Answer what is asked at a socket, on threads of this process.
 
     The file is readable and writable for its owner and its group. A file that a dead process left is
@@ -328,6 +378,9 @@ def serve(path: str | Path, handler: Handler) -> Server:
     handler : callable
         Called with the caller, the party and the question's bytes, on several threads at the same time.
         What it raises reaches its asker as :class:`Lost`, without its text.
+    known : callable, optional
+        Called with the caller and the size before a long question is read: whether that caller may ask it.
+        Long questions of others are few at a time. None: all are read.
 
     Returns
     -------
@@ -354,7 +407,7 @@ def serve(path: str | Path, handler: Handler) -> Server:
                 listener.listen(_CONNECTIONS)
                 made.chmod(0o660)
                 os.link(made, path)
-                return Server(listener, path, handler)
+                return Server(listener, path, handler, known)
             except BaseException:
                 listener.close()
                 raise
@@ -382,8 +435,10 @@ def _send(connection: socket.socket, parts: list[bytes], until: float) -> None:
         connection.sendall(rest[_PIECE:])
 
 
-def _receive(connection: socket.socket, size: int, until: float) -> bytes:
-    """Exactly so many bytes."""
+def _receive(
+    connection: socket.socket, size: int, until: float, heard: Callable[[], None] | None = None
+) -> bytes:
+    """Exactly so many bytes; ``heard`` is called with every piece of them."""
     # Room for what has been promised is made as it comes in.
     content, have = bytearray(min(size, _PIECE)), 0
     while have < size:
@@ -394,7 +449,28 @@ def _receive(connection: socket.socket, size: int, until: float) -> bytes:
         if not n:
             raise ConnectionResetError
         have += n
+        if heard is not None:
+            heard()
     return bytes(content)
+
+
+def _may_ask(connection: socket.socket, group: int) -> bool:
+    """Whether the other end belongs to this user, to root, or to a member of the socket's group."""
+    kind = getattr(socket, "SO_PEERCRED", None)
+    if kind is None:
+        return True  # the file's mode alone decides
+    _, user, own = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i")))
+    return user in (0, os.geteuid()) or own == group or group in _groups(user)
+
+
+@cache
+def _groups(user: int) -> frozenset[int]:
+    """Groups that the system's files name a user in."""
+    try:
+        entry = pwd.getpwuid(user)
+        return frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    except (KeyError, OSError):
+        return frozenset()
 
 
 def _end(connection: socket.socket) -> None:

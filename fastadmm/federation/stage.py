@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.federation.kit import INSTALL_HINT, Kit, harden, open_kit
+from fastadmm.files.modes import make_private
 
 __all__ = ["ADMIN", "SERVER", "Stage"]
 
@@ -90,8 +91,8 @@ class Stage:
         StorageError
             If it cannot provision.
         """
-        (self.directory / "run").mkdir(parents=True)
-        (self.directory / "logs").mkdir()
+        make_private(self.directory / "run")
+        make_private(self.directory / "logs")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

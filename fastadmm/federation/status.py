@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import StorageError
-from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.asked import asked_lines
-from fastadmm.federation.audit import read_audit
+from fastadmm.federation.audit import AUDIT, read_audit
 from fastadmm.federation.matching import ALIGNMENTS
-from fastadmm.federation.party_tasks import used
 from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, open_task_approval
+from fastadmm.federation.task_book import used
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.rounds.approval import APPROVAL
@@ -86,7 +85,7 @@ def _of_task(path: Path, what: str, entries: list[dict[str, Any]], run: str) -> 
     approval, spent = open_task_approval(path), used(entries, path.name, run)
     rows = "vectors" if path.name == INFER else "rows"
     return (
-        f"{what}: {spent['requests']} of at most {approval.requests} answered, {spent['rows']} of "
+        f"{what}: {spent['requests']} of at most {approval.requests} answered or refused, {spent['rows']} of "
         f"{approval.rows} {rows}, approved until {approval.last_day or 'no last day'}"
     )
 

@@ -7,7 +7,6 @@ identifier of its own: the same question in another task is another request.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from fastadmm.federation.schema import (
     refusal_of,
     run_identifier,
 )
+from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
 
 __all__ = ["KIND", "Answer", "Task", "answer_of_task", "encode_answer", "encode_task", "runs_of", "task_of"]
@@ -248,8 +248,8 @@ def runs_of(task: Task, place: str) -> dict[str, dict[str, Any]]:
     if len(raw) > _MOST_RUNS:
         raise ProtocolError(f"{place}: 'runs' has more than {_MOST_RUNS} bytes", "values")
     try:
-        runs = json.loads(raw)
-    except (ValueError, RecursionError):
+        runs = json_of(raw, foreign=True)
+    except ValueError:
         runs = None
     if not isinstance(runs, dict) or not runs or not all(map(_is_plain, runs.values())):
         raise ProtocolError(f"{place}: 'runs' is no table of runs", "values")

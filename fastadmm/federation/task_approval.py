@@ -13,7 +13,15 @@ from fastadmm.files.reading import read_toml
 from fastadmm.rounds.approval_file import check_kinds
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["ALIGN", "INFER", "PREDICT", "TaskApproval", "open_task_approval", "write_task_approval"]
+__all__ = [
+    "ALIGN",
+    "INFER",
+    "PREDICT",
+    "TaskApproval",
+    "open_task_approval",
+    "task_approval_text",
+    "write_task_approval",
+]
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
 ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
@@ -123,6 +131,17 @@ def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
     force : bool
         Whether an existing file may be replaced.
     """
+    with atomic_file(approval.path, force=force) as temporary:
+        temporary.write_text(task_approval_text(approval), encoding="utf-8")
+
+
+def task_approval_text(approval: TaskApproval) -> str:
+    """The file's content.
+
+    Parameters
+    ----------
+    approval : TaskApproval
+    """
     import tomli_w
 
     notes = {**_NOTES, **_OF_KIND[approval.path.name]}
@@ -137,8 +156,7 @@ def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
     for key, value in values.items():
         text = tomli_w.dumps({key: value}, multiline_strings=False).rstrip("\n").replace("\n", " ")
         lines.append(f"{text}  # {notes[key]}" if key in notes else text)
-    with atomic_file(approval.path, force=force) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "\n".join(lines) + "\n"
 
 
 def open_task_approval(path: Path) -> TaskApproval:

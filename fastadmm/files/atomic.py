@@ -21,7 +21,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastadmm.errors import FastadmmError, StorageError
+from fastadmm.files.escapes import printable
 from fastadmm.files.exchange import exchange
+from fastadmm.files.modes import begin_directory, begin_file, finish_directory, set_mode
 
 __all__ = [
     "atomic_directory",
@@ -41,8 +43,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 def shown(path: str | os.PathLike[str]) -> str:
     """Return the path as one printable line (a file name may hold a line break)."""
-    text = os.fspath(path)
-    return text if text.isprintable() else ascii(text)
+    return printable(os.fspath(path))
 
 
 def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "write") -> StorageError:
@@ -196,7 +197,7 @@ def _remove(path: Path) -> None:
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator[Path]:
+def atomic_file(path: str | os.PathLike[str], *, force: bool = True, shared: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write; rename it to `path` when the block succeeds.
 
     Parameters
@@ -205,11 +206,13 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator
         Final name.
     force : bool
         Whether an existing file may be replaced.
+    shared : bool
+        Whether it is made for others: see :mod:`fastadmm.files.modes`.
 
     Yields
     ------
     pathlib.Path
-        A name, not yet existing, in the same directory.
+        An empty file in the same directory.
 
     Raises
     ------
@@ -224,7 +227,9 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator
         remove_leftovers(target.parent, target.name)
         temporary = temporary_beside(target)
         try:
+            mode = begin_file(temporary, target, shared=shared)
             yield temporary
+            set_mode(temporary, mode)
             synchronise(temporary)
             _refuse_existing(path, target, force)
             os.replace(temporary, target)
@@ -246,6 +251,7 @@ def atomic_directory(
     force: bool = False,
     marker: str | None = None,
     only: tuple[str, ...] | None = None,
+    shared: bool = False,
 ) -> Iterator[Path]:
     """Yield a temporary sibling directory to fill; rename it to `path` when the block succeeds.
 
@@ -259,6 +265,8 @@ def atomic_directory(
         A file that shows the old directory to be one of ours; without it nothing is replaced.
     only : tuple of str or None
         Patterns (:mod:`fnmatch`) of all names that the old directory may hold.
+    shared : bool
+        Whether it is made for others: see :mod:`fastadmm.files.modes`.
 
     Yields
     ------
@@ -275,9 +283,10 @@ def atomic_directory(
         _refuse_directory(path, target, force, marker, only)
         remove_leftovers(target.parent, target.name)
         temporary = temporary_beside(target)
-        temporary.mkdir()
+        begin_directory(temporary, shared=shared)
         try:
             yield temporary
+            finish_directory(temporary, target, shared=shared)
             for entry in sorted(temporary.rglob("*"), reverse=True):
                 synchronise(entry)
             synchronise(temporary)

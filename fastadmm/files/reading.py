@@ -8,6 +8,7 @@ is one line that names the file.
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import tomllib
@@ -17,10 +18,13 @@ from typing import Any
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["parse_json", "parse_toml", "read_bytes", "read_json", "read_toml", "require_regular"]
+__all__ = ["json_of", "parse_json", "parse_toml", "read_bytes", "read_json", "read_toml", "require_regular"]
 
 #: Files that are read as a whole are settings and records: far below this.
 _MOST = 1 << 30
+
+#: JSON takes some thirty times its size in memory.
+_MOST_FOREIGN = 1 << 26
 
 
 def require_regular(path: str | os.PathLike[str]) -> int:
@@ -72,8 +76,83 @@ def read_bytes(path: str | os.PathLike[str], most: int = _MOST) -> bytes:
         return Path(path).read_bytes()
 
 
-def parse_json(text: str | bytes, place: str) -> Any:
-    """A JSON document.
+def json_of(text: str | bytes, *, foreign: bool = False) -> Any:
+    """A JSON document; the one place that decodes any.
+
+    Parameters
+    ----------
+    text : str or bytes
+        UTF-8.
+    foreign : bool
+        Whether it comes from somebody else: then it also has no NaN, no number beyond the range of floats, no
+        text that UTF-8 cannot spell, and at most 64 brackets within brackets.
+
+    Raises
+    ------
+    ValueError
+        Not JSON, not UTF-8, nested too deeply, with one key twice, or with a number that is too long.
+    """
+    hooks: dict[str, Any] = {"object_pairs_hook": _table}
+    if foreign:
+        hooks |= {"parse_int": _whole, "parse_float": _finite, "parse_constant": _no_constant}
+    try:
+        document = json.loads(text if isinstance(text, str) else text.decode("utf-8"), **hooks)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if foreign:
+        _check_texts_and_depth(document)
+    return document
+
+
+_DEEPEST, _TOO_DEEP = 64, "brackets within brackets, too deep"
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in table if names.count(name) > 1)!a} occurs twice")
+    return table
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 308:
+        raise ValueError(f"a whole number of {len(digits)} digits is no finite number")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is no finite number")
+    return number
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is no JSON number: send null for a missing value")
+
+
+def _check_texts_and_depth(document: Any) -> None:
+    """Refuse what no later code expects, without recursion."""
+    level: list[Any] = [document]
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and not value.isascii():
+                value.encode("utf-8")
+        level = below
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def parse_json(text: str | bytes, place: str, *, foreign: bool = False) -> Any:
+    """A JSON document, or one line that says why there is none.
 
     Parameters
     ----------
@@ -81,28 +160,30 @@ def parse_json(text: str | bytes, place: str) -> Any:
         UTF-8.
     place : str
         What messages begin with: the file.
+    foreign : bool
+        As of :func:`json_of`.
 
     Raises
     ------
     FormatError
-        Not JSON, not UTF-8, nested too deeply, or with a number that is too long.
+        See :func:`json_of`.
     """
     try:
-        return json.loads(text if isinstance(text, str) else text.decode("utf-8"))
-    except RecursionError:
-        raise FormatError(f"{place}: not our JSON: brackets within brackets, too deep") from None
-    except ValueError as error:  # also UnicodeDecodeError, and int() of too many digits
+        return json_of(text, foreign=foreign)
+    except ValueError as error:  # also UnicodeError, and int() of too many digits
         raise FormatError(f"{place}: not JSON: {_reason(error)}") from None
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """The JSON document in a file; see :func:`parse_json`.
+def read_json(path: str | os.PathLike[str], *, foreign: bool = False) -> Any:
+    """The JSON document in a file; see :func:`json_of`.
 
     Parameters
     ----------
     path : path
+    foreign : bool
+        As of :func:`json_of`.
     """
-    return parse_json(read_bytes(path), shown(path))
+    return parse_json(read_bytes(path, _MOST_FOREIGN if foreign else _MOST), shown(path), foreign=foreign)
 
 
 def parse_toml(text: str | bytes, place: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from scipy import linalg
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError
+from fastadmm.files.reading import json_of
 from fastadmm.inference.estimate import COVARIANCES, Estimate, Factor, Fit, Test
 from fastadmm.inference.likelihood import family_of
 from fastadmm.inference.table import Inference, tabulate
@@ -169,7 +170,7 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 def _told(about: str) -> tuple[dict[str, Any], str]:
     """The inverse: what an estimate holds beside weights, and the covariance."""
     try:
-        told = json.loads(about)
+        told = json_of(about, foreign=True)
         family, kind, overall = family_of(parse_loss(told["loss"])), told["covariance"], told["overall"]
         figures: dict[str, Any] = {
             key: nan if value is None else float(value) for key, value in told["fit"].items()
@@ -186,5 +187,5 @@ def _told(about: str) -> tuple[dict[str, Any], str]:
         if family is None or kind not in COVARIANCES or not fit.n - fit.df > 0.0:
             raise ValueError
         return {"family": family, "fit": fit, "overall": test, "shrunk": bool(told["shrunk"])}, kind
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, FastadmmError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, FastadmmError):
         raise FormatError("call 'learn': 'about' is no description of a fit") from None

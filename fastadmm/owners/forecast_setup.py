@@ -17,6 +17,7 @@ from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
 from fastadmm.owners.setup import default_step
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.store.collection import Owners, open_owners
+from fastadmm.store.record_digests import record_digests, shared_rows
 
 __all__ = ["make_forecast", "parse_members"]
 
@@ -138,11 +139,11 @@ def make_forecast(
         target_bound=chosen.target_bound,
     )
     if opened is not None and pilot is not None and public is not None:
-        shared = {o.content_digest for o in opened.owners} & {o.content_digest for o in public.owners}
-        if shared:
+        _, reason = shared_rows(_digests(public), _digests(opened))
+        if reason:
             raise ConfigError(
-                f"pilot: {shown(str(pilot))} holds rows of {shown(str(data))}, and a pilot is read without "
-                "noise; give public rows, or --private-pilot NAME:EPS"
+                f"pilot: {shown(str(pilot))} holds rows of {shown(str(data))}: {reason}, and a pilot is read "
+                "without noise; give public rows, or --private-pilot NAME:EPS"
             )
     if opened is not None and public is not None:
         first, other = opened.owners[0].feature_names, public.owners[0].feature_names
@@ -163,6 +164,11 @@ def make_forecast(
         chosen.weights,
         kappa,
     )
+
+
+def _digests(owners: Owners) -> list[bytes]:
+    """Of all records' features."""
+    return [digest for owner in owners.owners for _, X in owner.iter_rows() for digest in record_digests(X)]
 
 
 def _pilot(

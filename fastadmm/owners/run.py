@@ -23,7 +23,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.reading import json_of, read_bytes, read_json
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.owners.account import LEDGER, RunAccount
 from fastadmm.owners.answers import Answers
@@ -134,7 +134,7 @@ def start_owner_run(
         _write_settings(new, out, settings, data, identifier, objective)
         new.write_environment(engine.n_threads)
         new.write_json("statement.json", describe_setup(setup, objective=objective))
-        (new.path / "answers").mkdir()
+        (new.path / "answers").mkdir(mode=0o700)
 
     try:
         with folder.begin(fill, force=force):
@@ -275,8 +275,9 @@ def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
         text = read_bytes(path).decode("utf-8", errors="replace")
         for line in text.splitlines():
             try:
-                kept[json.loads(line)["round"]] = json.loads(line)
-            except (ValueError, KeyError, TypeError, RecursionError):
+                record = json_of(line)
+                kept[record["round"]] = record
+            except (ValueError, KeyError, TypeError):
                 continue
     with atomic_file(path) as temporary:
         lines = [json.dumps(kept.get(record["round"], record)) + "\n" for record in replayed]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.conversation.gate import LARGEST, GatedParty, check_features, saturated
 from fastadmm.errors import InputError
-from fastadmm.secrecy.grid import UNPROVED, to_grid, to_whole
+from fastadmm.secrecy.grid import LARGEST_WHOLE, UNPROVED, grid_limit, to_grid, to_whole
 from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, keys_of, public_key
 from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript
 
@@ -19,7 +20,7 @@ __all__ = ["MaskedParty"]
 _WORDS = KEY_BYTES // 8
 
 
-class MaskedParty(Answering):
+class MaskedParty(GatedParty):
     """A party whose answers are masked.
 
     A request with an argument ``exchange`` is answered once, in order: the next number and no other. Its
@@ -35,25 +36,37 @@ class MaskedParty(Answering):
         Public keys of all parties, after :meth:`introduce`.
     answered : int
         Number of the last masked answer.
+    remembers : tuple of str
+        Attributes with arrays that later answers depend on.
+    members : int or None
+        Number of parties of the run; None where it is not said.
     """
 
     tells_mean = False
+    told = "masked", "the coordinator sees sums only"
+    remembers: ClassVar[tuple[str, ...]] = ()
     position = 0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        check_features(self.block, self.name, self.engine)
         self.private = b""
         self.keys: list[bytes] = []
         self.answered = 0
+        self.members: int | None = None
         self.transcript = Transcript()
         self._masks: PairwiseMasks | None = None
 
     def _begin(self, terms: Mapping[str, Any]) -> Self:
         """Take in the key and the place that a run begins with."""
+        if not 1.0 / LARGEST <= terms["regularization"] <= LARGEST:
+            raise Unanswerable(f"argument 'regularization' is not from {1.0 / LARGEST:.3g} to {LARGEST:.3g}")
         self.position, self.private = int(terms["position"]), terms["private_key"]
         # Told another lambda or other rows, parties make masks that do not cancel.
         shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
         self.transcript.add("start", shared)
+        if "parties" in terms:
+            self.members = len(terms["parties"].split(","))
         return self
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +77,17 @@ class MaskedParty(Answering):
             )
         if name != "show_key":
             self.transcript.add(name, arguments)
-        return super().answer(name, arguments)
+        answer = super().answer(name, arguments)
+        # What a request has blown up must not be what a later one fails by.
+        kept = {key: getattr(self, key) for key in self.remembers}
+        if any(saturated(own, LARGEST) is not own for own in kept.values()):
+            self.remember({key: saturated(own, LARGEST) for key, own in kept.items()})
+        return answer
+
+    def remember(self, kept: Mapping[str, np.ndarray]) -> None:
+        """Go on from other values of what it remembers."""
+        for key, own in kept.items():
+            setattr(self, key, own)
 
     def show_key(self) -> dict[str, Any]:
         """The public part of its key for this run."""
@@ -83,6 +106,8 @@ class MaskedParty(Answering):
         if self.keys or not self.private:
             raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
         told = keys_of(keys)
+        if self.members is not None and len(told) != self.members:
+            raise Unanswerable(f"call 'introduce': {len(told)} keys in a run of {self.members} parties")
         if len(keys) % _WORDS or len(told) < 2 or len(set(told)) < len(told):
             raise Unanswerable("call 'introduce': not one key for each of at least two parties")
         if self.position >= len(told) or told[self.position] != public_key(self.private):
@@ -100,7 +125,7 @@ class MaskedParty(Answering):
         self.keys = keys
 
     def sealed(self, rows: np.ndarray, step: float, numbers: Sequence[float]) -> dict[str, Any]:
-        """A masked answer.
+        """A masked answer; what is out of range counts as the end of the range.
 
         Parameters
         ----------
@@ -119,7 +144,9 @@ class MaskedParty(Answering):
         m = len(self.keys)
         if math.frexp(step)[0] != 0.5:
             raise Unanswerable(f"step {step!r} of the grid is no power of two")
-        meant = Masked(to_grid(rows, step, m, f"{self.name}: message"), to_whole(numbers, self.name))
+        rows = saturated(rows, grid_limit(step, m))
+        whole = saturated(np.array(numbers, dtype=np.float64), LARGEST_WHOLE)
+        meant = Masked(to_grid(rows, step), to_whole(whole.tolist()))
         self.answered += 1
         return self._masks.hide(meant, self.transcript.digest).packed()
 

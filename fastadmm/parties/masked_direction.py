@@ -14,6 +14,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable
+from fastadmm.conversation.gate import LARGEST, saturated
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.masked import MaskedParty
@@ -31,6 +32,7 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
     """
 
     family = "subspace_sums"
+    remembers = ("directions",)
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
@@ -66,7 +68,7 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
         residual = self.residual(gradient, coefficients)
         known = len(self.directions)
         for direction, unit in zip((-residual, self._newton_direction(residual)), units):
-            direction = unit * direction
+            direction = saturated(unit * direction, LARGEST)
             size = float(np.linalg.norm(direction))
             # Any direction is one, so a long one may be shortened: the range of its message is then known.
             fresh = direction / size if size > 1.0 else direction

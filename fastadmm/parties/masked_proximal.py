@@ -40,6 +40,7 @@ class MaskedProximalParty(MaskedParty, Party):
     """
 
     family = "admm_sums"
+    remembers = ("points", "before", "moves", "ends", "weights", "dual")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -225,8 +226,11 @@ class MaskedProximalParty(MaskedParty, Party):
             raise ValueError("before")
         if len(moves) != len(ends):
             raise ValueError("ends")
-        self.points, self.before, self.moves, self.ends = points.copy(), before, moves, ends
-        self._image, self._images = None, [self.block.product(move, self.engine) for move in moves]
+        self.remember({"points": points.copy(), "before": before, "moves": moves, "ends": ends})
+
+    def remember(self, kept: Mapping[str, Array]) -> None:
+        super().remember(kept)
+        self._image, self._images = None, [self.block.product(move, self.engine) for move in self.moves]
 
     def export(self) -> dict[str, Array]:
         return {**super().export(), **self.memory(), **self.export_secrecy()}

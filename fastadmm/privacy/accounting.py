@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -130,7 +131,8 @@ def compose_gdp(mus: Iterable[float]) -> float:
     return math.hypot(*mus)
 
 
-def _pure_losses(pure: Sequence[float]) -> tuple[dict[float, float], float]:
+@lru_cache(maxsize=8)
+def _pure_losses(pure: tuple[float, ...]) -> tuple[dict[float, float], float]:
     """Distribution of the summed loss of dominating randomised responses; what did not fit is a plain sum."""
     losses, left = {0.0: 1.0}, 0.0
     for epsilon in sorted(pure, reverse=True):
@@ -172,7 +174,7 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
     """
     if not pure:
         return math.exp(log_delta_of(mu, epsilon))
-    losses, left = _pure_losses(pure)
+    losses, left = _pure_losses(tuple(pure))
     epsilon -= left
     # A loss at epsilon itself is no excess: without this, rounding of a sum would show as delta.
     total = 0.0

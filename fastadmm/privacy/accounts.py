@@ -31,6 +31,7 @@ __all__ = [
     "feature_account",
     "label_account",
     "record_account",
+    "row_sample",
     "rows_digest",
 ]
 
@@ -41,6 +42,9 @@ ARRAYS = "arrays of an estimator"
 FEATURES, LABELS, RECORDS = "features", "labels", "records"
 
 _UINT = np.uint64
+
+#: Rows of a sample.
+_SAMPLE = 2048
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,22 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
     hashes = _mix(keys)
     sums = np.array([hashes.sum(), _mix(hashes).sum()], dtype="<u8")
     return hashlib.sha256(b"rows\n%d\n" % len(keys) + sums.tobytes()).hexdigest()[:32]
+
+
+def row_sample(ids: np.ndarray | Sequence[Any] | int) -> list[int]:
+    """The least of all rows' numbers: two tables that share a good part of their rows share some of them.
+
+    Parameters
+    ----------
+    ids : array of shape (N,), or int
+        As in :func:`rows_digest`.
+
+    Returns
+    -------
+    list of int
+        At most 2,048; all rows of a table that has no more.
+    """
+    return [int(number) for number in np.sort(_mix(_row_keys(ids)))[:_SAMPLE]]
 
 
 def columns_digest(pieces: Iterable[tuple[int, Any]], ids: np.ndarray | Sequence[Any] | int) -> str:

@@ -92,4 +92,4 @@ def other_fits(ledger: Ledger, solver: Any) -> str:
     ledger : Ledger
     solver : MessageSolver or FusionSolver
     """
-    return other_runs(ledger, [_FEATURES], solver.settings)
+    return other_runs(ledger, [_FEATURES], solver.settings, _LABELS)

@@ -434,7 +434,7 @@ class FusionSolver(Run):
             parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
-        tuning = other_runs(self.ledger, self.accounts, s)
+        tuning = other_runs(self.ledger, self.accounts, s, self.label_account)
         s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         proved = not self.unproved and s.sampler != "insecure_test"
         weights = _WEIGHTS if proved else UNPROVED_WEIGHTS

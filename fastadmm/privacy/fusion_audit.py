@@ -1,10 +1,10 @@
-r"""The audit of ``mode="fusion"``: its own code on the worst neighbours, its noise, symbols and labels.
+r"""The audit of ``mode="fusion"``: its own code on the worst neighbours, its noise and its symbols.
 
-The worst neighbours of a party: all rows are zero but one record's, which turns from a long row into its
-opposite (so that rows have to be shortened), or, where the row norm is found with noise, into the opposite
-row of the smallest norm (so that nearly every count differs as well). Theorems hold for every past, so the
-audit chooses the noisy values: they drive the local model to where one record moves gradient, moments and
-symbol farthest.
+The worst neighbours of a party: one record turns from a long row into its opposite (so that rows have to be
+shortened), or, where the row norm is found with noise, into the opposite row of the smallest norm (so that
+nearly every count differs as well). The other rows are zero, or any: then everything that may leave beside
+the mechanism moves. Theorems hold for every past, so the audit chooses the noisy values: they drive the local
+model to where one record moves gradient, moments and symbol farthest.
 """
 
 from __future__ import annotations
@@ -16,33 +16,38 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion, fusion_party, label_response
-from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.audit_paths import Agents
 from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.fusion_party import FusionMessage
-from fastadmm.privacy.levels import MAX_EPSILON
-from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED
-from fastadmm.privacy.noise import Calibration
+from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, many_rows
+from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import (
     Check,
-    drawn_in_a_child,
-    frequency_check,
+    distances_check,
     law_check,
     link_check,
     mean_check,
+    parts_check,
+    patterns_check,
     reuse_check,
     size_check,
-    uniform_check,
+    tails_check,
 )
 from fastadmm.privacy.public_labels import PublicLabels
-from fastadmm.privacy.transcript import Comparison, Recorder, Replay, Scripted, compare_transcripts
+from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
+from fastadmm.privacy.source_audit import audit_source, parts_of
+from fastadmm.privacy.symbol_audit import symbol_checks
+from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, on_grid, replayed
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["audit_fusion_code", "audit_labels", "recorded_cost"]
+__all__ = ["audit_fusion_code", "recorded_cost"]
 
 Array = np.ndarray
 
@@ -52,14 +57,53 @@ _ROWS, _SHAPE = 2_000, (200, 999)
 #: Shares of sigma by which the chosen past pushes every gradient.
 _PUSHES = (0.3, 1.0, 3.0, 10.0)
 
-#: What a party calls, looked up when it is called, as the party does.
+#: What a party calls, looked up when it is called, as the party does; and the run's solver.
 _PARTY: Any = fusion_party
-
-#: The record that is replaced.
-_RECORD = 4
+_FUSION: Any = fusion
 
 #: Sizes of the records' rows: the longer one has to be shortened.
 _LONG, _SHORT = 1e6, 2.0**-8
+
+_STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(rows))}
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Neighbours, and how their party holds and answers them.
+
+    Attributes
+    ----------
+    name : str
+    first, second : float
+        Length of the record's row in each, with its sign.
+    rows, columns : int
+    place : int
+        Of the record; from the end where negative.
+    stored, path : str
+    threads : int
+    pushes : tuple of float
+        Of the past; none takes the noise as it is drawn.
+    others : float
+        Size of the other rows.
+    label : int
+        The record's class.
+    moments : float
+        What the past adds to the moments, in units of sigma.
+    """
+
+    name: str
+    first: float
+    second: float
+    rows: int = _ROWS
+    columns: int = 1
+    place: int = 4
+    stored: str = "sparse"
+    path: str = "solver"
+    threads: int = 1
+    pushes: tuple[float, ...] = _PUSHES
+    others: float = 0.0
+    label: int = 1
+    moments: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +114,7 @@ class _Cost:
     compared: Comparison
     symbol: float
     epsilon: float
-    public: bool
+    differ: str
 
 
 def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
@@ -83,7 +127,8 @@ def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
     budget : FusionBudget
         What each release was given.
     """
-    cost = epsilon_of(budget.gdp, settings.delta, (budget.symbol,))
+    gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
+    cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
     found = f"epsilon = {cost:.4g} at delta {settings.delta:g}, claim {settings.epsilon:.4g}"
     refuted = cost > settings.epsilon * (1.0 + ROUNDING)
     return Check("cost of the releases on record, exact", found, refuted, cost)
@@ -109,162 +154,197 @@ def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None
     engine = Engine(1)
     with engine.limited():
         note("replaying messages on neighbours")
-        costs = [_replay(settings, *pair) for pair in _pairs(settings)]
+        costs = [_replay(settings, case) for case in _cases(settings)]
         worst = max(costs, key=lambda cost: cost.epsilon)
         note("drawing noise and symbols")
         noise = _drawn_noise(settings, trials)
+
+        def message(rows: Array, labels: PublicLabels, script: Any, threads: int) -> tuple[Any, Tap]:
+            made, tap = _message(settings, DenseBlock(rows), labels, Tap(script), threads=threads)
+            return FusionMessage.from_arrays(made), tap
+
+        symbols = symbol_checks(message, settings, _budget(settings).symbol, trials)
+        source = _solver(settings, [DenseBlock(np.zeros((2, 1)))])
+        source.close()
         return [
             _cost(worst, settings),
             _public(costs),
             *_noise_checks(noise, worst, settings),
-            *_symbol_checks(settings, trials, engine),
+            *symbols,
+            *audit_source(source.noise_source, "messages"),
         ]
 
 
-def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
-    """Are randomised labels random enough? None without randomised labels.
-
-    Parameters
-    ----------
-    settings : Privacy
-    trials : int
-        Labels, at least.
-    publish : callable
-        The mode's :func:`fastadmm.privacy.public_labels.publish_labels`.
-    """
-    from fastadmm.privacy.accounts import LABELS, Account
-    from fastadmm.privacy.ledger import Ledger
-    from fastadmm.privacy.public_labels import label_payment
-    from fastadmm.privacy.stored import Store
-
-    claim = settings.label_epsilon
-    if claim is None:
-        return []
-    # Enough labels for soft targets whose mean is surely between 0 and 1.
-    n = max(trials, math.ceil(50.0 / math.tanh(claim / 2.0) ** 2))
-    y = (np.arange(n) % 2).astype(np.float64)
-    paid = label_payment(settings, Ledger(), "audit", Account("labels", "label holder", LABELS))
-    labels = publish(y, settings, Store(), paid, Engine(1))
-    true = 1.0 / (1.0 + math.exp(-claim))
-    return [
-        frequency_check(
-            int((labels.classes == y)[y == k].sum()),
-            int((y == k).sum()),
-            true,
-            f"randomised labels of class {k}",
-            lambda p: math.log(p / (1.0 - p)) if p < 1.0 else math.inf,
-            claim,
-        )
-        for k in (0, 1)
-    ]
+def _labels(settings: Privacy, case: _Case, n: int) -> PublicLabels:
+    """Public labels of which the replaced record alone is of its class."""
+    classes = np.full(n, 1.0 - case.label)
+    classes[case.place] = float(case.label)
+    return _public_labels(settings, classes)
 
 
-def _labels(settings: Privacy, n: int) -> PublicLabels:
-    """Public labels of which the replaced record alone is of class 1."""
-    classes = np.zeros(n)
-    classes[_RECORD] = 1.0
+def _public_labels(settings: Privacy, classes: Array) -> PublicLabels:
     if settings.label_epsilon is None:
         return PublicLabels(classes, classes)
     return PublicLabels(classes, label_response.soft_targets(classes, settings.label_epsilon))
 
 
-def _solver(settings: Privacy, blocks: list[Array]) -> Any:
+def _solver(settings: Privacy, blocks: list[Any], threads: int = 1, driver: Any = None) -> Any:
     """A run of a label holder and one or more other parties."""
-    n = len(blocks[0])
+    n = blocks[0].shape[0]
     y = (np.arange(n) % 2).astype(np.float64)
     problem = make_problem([np.ones((n, 1)), *blocks], y, lam=1.0)
-    return fusion.FusionSolver(problem, SolverOptions(n_threads=1), settings)
+    return _FUSION.FusionSolver(problem, SolverOptions(n_threads=threads), settings, driver=driver)
 
 
-def _received(solver: Any, m: int, labels: PublicLabels) -> Any:
-    """What party m answers, as the label holder reads it."""
-    return FusionMessage.from_arrays(solver.parties[m].fuse(labels.target, labels.classes))
-
-
-def _message(settings: Privacy, block: Array, labels: PublicLabels, source: Any) -> tuple[Any, Recorder]:
-    """A party's message by the code of a run, with a source of the audit's in place of its own."""
-    solver, recorder = _solver(settings, [block]), Recorder(source)
-    solver.noise_source = lambda m: recorder
+def _answers(
+    settings: Privacy, blocks: list[Any], labels: PublicLabels, path: str = "solver", threads: int = 1
+) -> list[Any]:
+    """What the parties answer."""
+    public = {"target": labels.target, "classes": labels.classes}
+    if path == "agent":
+        names = ["label holder", *(f"party {m}" for m in range(1, 1 + len(blocks)))]
+        agents = Agents(settings, [None, *blocks], names, Engine(threads))
+        agents.open(_solver(settings, blocks, threads, agents).terms())
+        return [party.answer("fuse", public) for party in agents.parties.values()]
+    solver = _solver(settings, blocks, threads)
     try:
-        return _received(solver, 1, labels), recorder
+        return [party.answer("fuse", public) for party in solver.parties.values()]
     finally:
         solver.close()
 
 
-def _pairs(settings: Privacy) -> list[tuple[str, float, float]]:
-    """Name, and row of the record (of one column) in each of two neighbours."""
+def _message(
+    settings: Privacy, block: Any, labels: PublicLabels, tap: Tap, path: str = "solver", threads: int = 1
+) -> tuple[Any, Tap]:
+    """A party's message by the code of a run, and what was drawn for it."""
+    with tap:
+        return _answers(settings, [block], labels, path, threads)[0], tap
+
+
+def _cases(settings: Privacy) -> list[_Case]:
+    """Neighbours in one column and in several, by storage, path, class, place and number of rows."""
     norm = settings.row_norm
     if norm is not None:
-        return [("opposite rows longer than the row norm", _LONG * norm, -_LONG * norm)]
-    return [
-        ("opposite rows, both long", _LONG, -_LONG),
-        ("opposite rows, one of them long", _LONG, -_SHORT),
+        pairs = [("opposite rows longer than the row norm", _LONG * norm, -_LONG * norm)]
+    else:
+        pairs = [
+            ("opposite rows, both long", _LONG, -_LONG),
+            ("opposite rows, one of them long", _LONG, -_SHORT),
+        ]
+    cases = [_Case(*pair) for pair in pairs]
+    one, last = pairs[0], pairs[-1]
+    few, many = (3.0,), many_rows(40_000, settings.delta)
+    short = _SHORT if norm is None else norm
+    little, longer = (1.9 * short, -1.9 * short), (3.9 * short, -3.9 * short)
+    cases += [
+        _Case(*last, columns=6, stored="dense", path="agent"),
+        _Case(*last, columns=5, place=-1, threads=2, label=0),
+        _Case(*one, columns=2, place=0, path="agent", stored="dense", pushes=few),
+        _Case(*last, rows=many, columns=2, place=-1, threads=2, stored="dense", pushes=few),
+        _Case(*last, rows=6_007, columns=2, path="agent", pushes=few),
+        _Case(*last, rows=40, columns=700, pushes=few),
+        _Case(*last, rows=9, columns=1, pushes=few),
+        _Case("opposite rows, a little long", *little, rows=400, columns=2, pushes=few),
+        _Case("opposite rows, four times as long", *longer, rows=400, columns=2, stored="dense", pushes=few),
+        _Case(*last, rows=301, columns=4, stored="dense", others=1.0, pushes=()),
+        _Case(*one, rows=300, columns=6, path="agent", others=30.0, pushes=(), label=0),
+        _Case(*one, rows=500, columns=1, stored="dense", others=1e-3, pushes=(1.0,)),
+        _Case(*last, rows=200, columns=2, stored="dense", others=2.0, pushes=(0.0, 0.1), moments=-9.0),
+        _Case(*last, rows=200, columns=2, others=2.0, pushes=(0.0, 0.1), moments=9.0, label=0),
     ]
+    return [case for case in cases if case.rows <= many_rows(case.rows, settings.delta)]
 
 
-def _replay(settings: Privacy, name: str, first: float, second: float) -> _Cost:
+def _direction(case: _Case) -> Array:
+    """Of the record's row; of as many columns as moments have numbers there is no case."""
+    direction = np.random.default_rng(6).normal(size=case.columns) if case.columns > 1 else np.ones(1)
+    found: Array = direction / np.linalg.norm(direction)
+    return found
+
+
+def _neighbours(case: _Case) -> tuple[Array, Array]:
+    """Both data sets: the record lies along a direction in which every column has a share."""
+    rng, direction = np.random.default_rng(5), _direction(case)
+    others = case.others * rng.normal(size=(case.rows, case.columns))
+    found = []
+    for length in (case.first, case.second):
+        rows = others.copy()
+        rows[case.place] = length * direction
+        found.append(rows)
+    return found[0], found[1]
+
+
+def _replay(settings: Privacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
-    n = int(min(_ROWS, 0.8 / settings.delta))
-    n = max(n, _RECORD + 1)
-    labels = _labels(settings, n)
-    blocks = []
-    for value in (first, second):
-        rows = np.zeros((n, 1))
-        rows[_RECORD, 0] = value
-        blocks.append(rows)
+    labels = _labels(settings, case, case.rows)
+    how: dict[str, Any] = {"path": case.path, "threads": case.threads}
+    first, second = map(_STORED[case.stored], _neighbours(case))
     made = []
-    for push in _PUSHES:
-        one, record = _message(settings, blocks[0], labels, Scripted(_past(push)))
-        other, replayed = _message(settings, blocks[1], labels, Replay(record))
-        made.append((compare_transcripts(record, replayed), _same_but_one(one, other), one.channel))
+    for push in case.pushes or (None,):
+        one, record = _message(
+            settings, first, labels, Tap(None if push is None else _past(case, push)), **how
+        )
+        other, again = _message(settings, second, labels, replayed(record), **how)
+        compared = compare_transcripts(record, again)
+        differ = _more_than_one(one, other, case.place) or (
+            "" if compared.public else "size or noise of releases"
+        )
+        if compared.beyond > 1.0 + ROUNDING:
+            differ = f"a release that moves {compared.beyond:.3g} times as far as declared"
+        made.append((compared, differ, FusionMessage.from_arrays(one).channel))
     worst, _, channel = max(made, key=lambda each: each[0].gdp)
     symbol = _symbol_epsilon(channel)
-    public = all(same and compared.public for compared, same, _ in made)
-    return _Cost(name, worst, symbol, epsilon_of(worst.gdp, settings.delta, (symbol,)), public)
+    cost = epsilon_spent(worst.gdp, settings.delta, (symbol,))
+    where = f"{case.name}, {case.rows} rows of {case.columns} columns"
+    return _Cost(where, worst, symbol, cost, next((text for _, text, _ in made if text), ""))
 
 
-def _past(push: float) -> Callable[[int, Array, Calibration], Array]:
+def _past(case: _Case, push: float) -> Callable[[int, Array, Calibration], Any]:
     """Noisy values that lead to the smallest row norm and to a large, saturated local model.
 
-    Counts (one number) come out as zero but for the first, gradients (of one column and the constant) push
-    the weight up and the intercept far down, moments are as they are.
+    Counts (one number) come out as zero but for the first, gradients push the weights along the record and
+    the intercept far to the other class, moments (four numbers) are moved as the case says.
     """
+    along = np.append(-_direction(case), 8.0 if case.label else -8.0)
+    moved = np.full(4, case.moments)
 
-    def script(call: int, exact: Array, level: Calibration) -> Array:
+    def script(call: int, exact: Array, level: Calibration) -> Any:
         if len(exact) == 1:
-            return exact if call == 0 else np.zeros(1)
-        if len(exact) == 2:
-            return exact + push * level.sigma * np.array([-1.0, 8.0])
-        return exact
+            return on_grid(exact if call == 0 else np.zeros(1), level)
+        if len(exact) != len(along):
+            return on_grid(exact + level.sigma * moved[: len(exact)], level)
+        return on_grid(exact + push * level.sigma * along, level)
 
     return script
 
 
-def _symbol_epsilon(channel: Any, n: int = 1_000_000) -> float:
-    """Largest log-likelihood ratio of a symbol, by the channel's own code on evenly spaced randomness."""
-    engine = Engine(1)
+def _symbol_epsilon(channel: Any, n: int = 200_000) -> float:
+    """What a channel declares or, if that is more, the largest log-likelihood ratio of a symbol at either end
+    of its range, by its own code on evenly spaced randomness."""
+    engine, source = Engine(1), NoiseSource()
     counts = []
-    for end in (-1.0, 1.0):
-        levels = channel.release(np.full(n, end * 1e9), Scripted(lambda *_: np.zeros(0)), 0, engine)
+    for number, end in enumerate((-1.0, 1.0)):
+        with Tap(None, lambda call, size: (np.arange(size) + 0.5) / size):
+            levels = channel.release(np.full(n, end * 1e9), source, number, engine)
         counts.append(np.bincount(levels, minlength=channel.n_levels).astype(np.float64))
     # Each frequency is a probability, but for one more or one fewer at each end of an interval.
     low, high = counts
     ratios = np.maximum((low - 2.0) / (high + 2.0), (high - 2.0) / (low + 2.0))
-    return math.log(max(float(ratios.max()), 1.0))
+    return max(float(channel.epsilon), math.log(max(float(ratios.max()), 1.0)))
 
 
-def _same_but_one(one: Any, other: Any) -> bool:
-    """Whether two messages agree in all but the record's own symbol."""
-    others = np.arange(len(one.levels)) != _RECORD
-    return (
-        one.row_norm == other.row_norm
-        and np.array_equal(one.model.weights, other.model.weights)
-        and one.model.intercept == other.model.intercept
-        and np.array_equal(one.moments.mean, other.moments.mean)
-        and np.array_equal(one.moments.square, other.moments.square)
-        and one.channel == other.channel
-        and np.array_equal(one.levels[others], other.levels[others])
-    )
+def _more_than_one(one: dict[str, Any], other: dict[str, Any], place: int) -> str:
+    """In what two messages differ beside the record's own symbol; empty for nothing."""
+    first, second = dict(one), dict(other)
+    keys = [*first, *(key for key in second if key not in first)]
+    for arrays in (first, second):
+        arrays["levels"] = np.delete(arrays["levels"], place)
+    different = [
+        key
+        for key in keys
+        if key not in first or key not in second or not np.array_equal(first[key], second[key])
+    ]
+    return f"{different[0]!r} of the message" if different else ""
 
 
 def _cost(worst: _Cost, settings: Privacy) -> Check:
@@ -285,7 +365,7 @@ def _cost(worst: _Cost, settings: Privacy) -> Check:
 
 def _public(costs: list[_Cost]) -> Check:
     found = "given what was sent before, all but the record's own symbol is the same"
-    differ = [cost.name for cost in costs if not cost.public]
+    differ = [f"{cost.differ}, {cost.name}" for cost in costs if cost.differ]
     if differ:
         found = f"more than the noisy values depends on the record: {differ[0]}"
     return Check("what is public, on neighbours", found, bool(differ))
@@ -293,79 +373,54 @@ def _public(costs: list[_Cost]) -> Check:
 
 @dataclass(frozen=True)
 class _Noise:
-    """Noise by kind of release; of parties and steps in pairs; uniforms."""
+    """Releases by kind; of parties and steps in pairs."""
 
-    kinds: dict[str, Array]
+    kinds: dict[str, list[Any]]
     parties: list[tuple[Array, Array]]
     steps: list[tuple[Array, Array]]
-    uniforms: Array
-    forked: bool
     on_grid: bool
 
 
 def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
-    """Noise of whole messages of two parties, of many moments and counts, and of a forked process."""
+    """Noise of whole messages of three parties by both paths, and of many moments and counts."""
     rng = np.random.default_rng(0)
-    n, d = min(_SHAPE[0], int(0.8 / settings.delta)), _SHAPE[1]
-    labels = _labels(settings, n)
-    gradients: list[Array] = []
+    n, d = many_rows(_SHAPE[0], settings.delta), _SHAPE[1]
+    labels = _public_labels(settings, (np.arange(n) % 3 == 0).astype(np.float64))
+    gradients: list[Any] = []
     parties: list[tuple[Array, Array]] = []
     steps: list[tuple[Array, Array]] = []
-    uniforms: list[Array] = []
-    on_grid = True
-    while sum(map(len, gradients)) < trials:
-        solver = _solver(settings, [rng.normal(size=(n, d)) for _ in range(2)])
-        recorders: list[Recorder] = []
-        own = solver.noise_source
-
-        def recorded(m: int, own: Any = own, recorders: list[Recorder] = recorders) -> Recorder:
-            recorders.append(Recorder(own(m)))
-            return recorders[-1]
-
-        solver.noise_source = recorded
-        for m in (1, 2):
-            _received(solver, m, labels)
-        solver.close()
-        on_grid = on_grid and all(r.on_grid for recorder in recorders for r in recorder.releases)
-        both = [[r.noise for r in recorder.releases if len(r.exact) == d + 1] for recorder in recorders]
-        for noises in both:
-            gradients += noises
-            steps += itertools.pairwise(noises)
-        parties += zip(*both)
-        uniforms += [drawn for recorder in recorders for drawn in recorder.uniforms]
-        if not any(both):
+    right = True
+    turn = 0
+    while sum(len(r.exact) for r in gradients) < trials:
+        blocks = [DenseBlock(rng.normal(size=(n, d))) for _ in range(3)]
+        with Tap() as tap:
+            _answers(settings, blocks, labels, ("solver", "agent")[turn % 2], threads=1 + turn % 2)
+        turn += 1
+        right = right and all(r.on_grid for r in tap.releases)
+        each = [[r for r in tap.releases if r.party == m and len(r.exact) == d + 1] for m in (1, 2, 3)]
+        for found in each:
+            gradients += found
+            steps += [(a.noise, b.noise) for a, b in itertools.pairwise(found)]
+        for one, other in itertools.pairwise(each):
+            parties += [(a.noise, b.noise) for a, b in zip(one, other)]
+        if not any(each):
             break
     few = max(trials // 8, 1_000)
-    kinds = {"gradients": np.concatenate([*gradients, np.zeros(0)])}
-    kinds["moments"] = _many(settings, few // 4, _moments)
+    kinds = {"gradients": gradients, "moments": _many(settings, few // 4, _moments)}
     if settings.row_norm is None:
         kinds["counts of long rows"] = _many(settings, few // 9, _norm)
-    level, source, engine = Calibration(1.0, 2.0**-28, 1.0), _source(settings), Engine(1)
-
-    def drawn() -> Array:
-        values: Array = source.release(np.zeros(512), level, 1_000_000, engine).values
-        return values
-
-    source.release(np.zeros(1), level, 0, engine)  # the source has its key when the process forks
-    of_child = drawn_in_a_child(drawn)
-    kinds["a forked process"] = drawn() if of_child is None else np.concatenate([of_child, drawn()])
-    numbers = np.concatenate([*uniforms, np.zeros(0)])
-    return _Noise(kinds, parties, steps, numbers, of_child is not None, on_grid)
+    return _Noise(kinds, parties, steps, right)
 
 
-def _source(settings: Privacy) -> Any:
-    solver = _solver(settings, [np.zeros((2, 1))])
+def _many(settings: Privacy, times: int, release: Callable[..., None]) -> list[Any]:
+    """One kind of release, made many times."""
+    solver, engine = _solver(settings, [DenseBlock(np.zeros((2, 1)))]), Engine(1)
     solver.close()
-    return solver.noise_source(1)
-
-
-def _many(settings: Privacy, times: int, release: Callable[..., None]) -> Array:
-    """Noise of one kind of release, made many times."""
-    recorder, engine = Recorder(_source(settings)), Engine(1)
-    budget = _budget(settings)
-    for k in range(times):
-        release(budget, recorder, 16 * k, engine)
-    return np.concatenate([*(made.noise for made in recorder.releases), np.zeros(0)])
+    source = solver.noise_source(1)
+    with Tap() as tap:
+        for k in range(times):
+            release(solver.budget, source, 16 * k, engine)
+    return tap.releases
 
 
 def _moments(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None:
@@ -379,7 +434,7 @@ def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None
 
 def _budget(settings: Privacy) -> FusionBudget:
     """The split that a run makes."""
-    solver = _solver(settings, [np.zeros((2, 1))])
+    solver = _solver(settings, [DenseBlock(np.zeros((2, 1)))])
     solver.close()
     budget: FusionBudget = solver.budget
     return budget
@@ -387,49 +442,34 @@ def _budget(settings: Privacy) -> FusionBudget:
 
 def _noise_checks(noise: _Noise, worst: _Cost, settings: Privacy) -> list[Check]:
     def cost(share: float) -> float:
-        return epsilon_of(worst.compared.gdp / share, settings.delta, (worst.symbol,))
+        return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
 
-    silent = [name for name, values in noise.kinds.items() if not len(values)]
+    silent = [name for name, releases in noise.kinds.items() if not releases]
     if silent:
         return [Check("size of the noise", f"no noise was drawn for {silent[0]}", True, math.inf)]
     if not noise.on_grid:
         found = "digits below the grid of the noise are those of the exact values"
         return [Check("grid of the noise", found, True, math.inf)]
-    every = np.concatenate(list(noise.kinds.values()))
-    where = "steps, releases, parties" + (
-        ", a forked process" if noise.forked else "; no fork on this system"
-    )
-    checks = [
-        size_check(values, name, cost if name == "gradients" else None)
-        for name, values in noise.kinds.items()
-        if name != "a forked process"
+    noises, exact = [], []
+    names: list[str] = []
+    checks = []
+    for kind, releases in noise.kinds.items():
+        drawn = [r.noise for r in releases]
+        checks.append(size_check(np.concatenate(drawn), kind, cost if kind == "gradients" else None))
+        noises += drawn
+        exact += [r.exact for r in releases]
+        same = 16 if kind != "gradients" else 1_000
+        names += [f"{kind}, release {r.round % same} of party {r.party}" for r in releases]
+    every = np.concatenate(noises)
+    return [
+        *checks,
+        parts_check(parts_of(noises, exact, names), cost),
+        mean_check(every),
+        law_check(every),
+        tails_check(every),
+        reuse_check(every, "steps, releases, parties, runs"),
+        link_check(noise.parties, "parties"),
+        link_check(noise.steps, "steps"),
+        distances_check(noises),
+        patterns_check(noises, exact),
     ]
-    checks += [mean_check(every), law_check(every), reuse_check(every, where)]
-    checks.append(link_check(noise.parties, "parties"))
-    checks.append(link_check(noise.steps, "steps"))
-    return checks
-
-
-def _symbol_checks(settings: Privacy, trials: int, engine: Engine) -> list[Check]:
-    """Symbols of scores at either end of the range against the law that the claim allows."""
-    source = _source(settings)
-    message, recorder = _message(settings, np.zeros((40, 1)), _labels(settings, 40), source)
-    channel, claimed = message.channel, min(_budget(settings).symbol, MAX_EPSILON)
-    n, k = max(trials, 1_000), channel.n_levels
-    ends = np.where(np.arange(n) % 2 == 0, -1e9, 1e9)
-    levels = channel.release(ends, recorder, 1_000_000, engine)
-    true = np.where(ends < 0.0, 0, k - 1)
-    gain = math.exp(claimed)
-
-    def epsilon_at(p: float) -> float:
-        return math.log(p * (k - 1) / (1.0 - p)) if p < 1.0 else math.inf
-
-    frequency = frequency_check(
-        int((levels == true).sum()),
-        n,
-        gain / (gain + k - 1),
-        "frequency of the symbols",
-        epsilon_at,
-        claimed,
-    )
-    return [frequency, uniform_check(np.concatenate(recorder.uniforms), "of the symbols")]

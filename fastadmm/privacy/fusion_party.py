@@ -15,7 +15,6 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import InputError
 from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.descent import STEPS, LocalModel, private_descent
 from fastadmm.privacy.levels import Channel, choose_channel
@@ -61,7 +60,7 @@ class FusionMessage:
     def to_arrays(self) -> dict[str, Any]:
         """What is stored and sent."""
         return {
-            "row_norm": float(self.row_norm),
+            "row_norm": np.array([self.row_norm]),  # of one size, whatever it is
             "weights": self.model.weights,
             "model": np.array([getattr(self.model, name) for name in _MODEL]),
             "count": self.moments.count,
@@ -87,13 +86,15 @@ class FusionMessage:
         """
         (intercept, sigma, sensitivity), (origin, noise) = found["model"], found["moments"]
         epsilon, n_levels, center, clip = (float(v) for v in found["channel"])
-        levels = found["levels"]
+        levels, (row_norm,) = found["levels"], np.atleast_1d(found["row_norm"])
         if any(len(found[key]) != 2 for key in ("count", "mean", "square")) or not found["count"].sum() > 0:
             raise ValueError("moments are of two classes")
+        if not row_norm >= 0.0:
+            raise ValueError("the row norm is below zero")
         if not (n_levels >= 2 and clip > 0 and epsilon > 0 and levels.max(initial=0) < n_levels):
             raise ValueError("symbols are not those of the channel")
         return cls(
-            float(found["row_norm"]),
+            float(row_norm),
             LocalModel(found["weights"], float(intercept), float(sigma), float(sensitivity)),
             ScoreMoments(found["count"], found["mean"], found["square"], float(origin), float(noise)),
             Channel(epsilon, int(n_levels), center, clip),
@@ -127,27 +128,17 @@ def make_message(
     row_norm : float, optional
         A public R; by default it is found and charged.
 
-    Raises
-    ------
-    InputError
-        If a row's norm overflows.
-
     Notes
     -----
     Guarantee: ``docs/fusion.md#f5-the-budget``.
     """
     norms = row_norms(block, engine)
-    if not np.isfinite(norms).all():
-        row = int(np.flatnonzero(~np.isfinite(norms))[0])
-        raise InputError(f"row {row}: its norm overflows; rescale the features")
     if row_norm is None:
         row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
     first = NORM_QUERIES
     model = private_descent(block, norms, row_norm, target, budget.model, noise, first, engine)
     # The same for every record of the same features: nothing else of the data enters.
     score = block.product(model.weights, engine) + model.intercept
-    if not np.isfinite(score).all():
-        raise InputError("scores overflow; rescale the features")
     moments = release_moments(
         score, public_class, model.intercept, budget.moments, noise, first + STEPS, engine
     )

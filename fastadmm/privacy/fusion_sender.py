@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.answering import Unanswerable, checked
+from fastadmm.conversation.gate import GatedParty, check_features
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.budget import FusionBudget, split_budget
@@ -97,7 +98,7 @@ def fusion_guarantee(
     )
 
 
-class FusionParty(Answering):
+class FusionParty(GatedParty):
     """Holder of a feature block that sends one message: drawn once, charged, stored, and only then sent.
 
     Parameters
@@ -111,12 +112,18 @@ class FusionParty(Answering):
     ----------
     weights : ndarray of shape (d,)
         The released local model; zero before.
+
+    Raises
+    ------
+    InputError
+        Features are too large, as :func:`fastadmm.conversation.gate.check_features` says.
     """
 
     family = "fusion"
     clips_rows = False
 
     def __init__(self, name: str, block: FeatureBlock, books: Books, engine: Engine) -> None:
+        check_features(block, name, engine)
         self.name, self.block, self.books, self.engine = name, block, books, engine
         self.budget = fusion_budget(books.settings)
         self.kind, self.reason = "local model and symbols", split_in_words(self.budget)

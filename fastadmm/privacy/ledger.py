@@ -11,6 +11,9 @@ One ledger may serve several runs on the same data, for example when tuning: the
   name and a new charge. Two copies of a run that continue separately pay for two draws. A kill between any
   two steps neither loses a charge nor makes one for nothing.
 * **Charges are the same only if their costs are.** At a different cost it is a different release.
+* **A ledger counts at its own delta**, that of its first charge unless its owner has stated another, and
+  never allows more than the epsilon that its owner stated, once: :meth:`Ledger.state_limit`. What a run is
+  allowed is checked besides, at the smaller delta of the two.
 * **A run reserves its whole budget before it draws anything**, :meth:`Ledger.reserve`, so that two runs
   that share a ledger do not stop each other half way. A reservation ends with its process: what the process
   used was charged, and the rest was never used.
@@ -20,184 +23,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import PrivacyBudgetError
+from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Account
-from fastadmm.privacy.ledger_file import LedgerFile, Line
+from fastadmm.privacy.charges import TOLERANCE, Book, Charge, Spent, added
+from fastadmm.privacy.ledger_file import LedgerFile, Limit, Line
 from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.settings.privacy import Privacy
 
 __all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
-
-#: Two budgets that differ by rounding are the same, and so are two costs.
-_TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What one release costs.
-
-    Attributes
-    ----------
-    run : str
-        Identifier of the run.
-    rows : str
-        Which rows it is about; with ``party``, ``role`` and ``columns`` it names the account.
-    party : str
-    release : str
-        What is released.
-    gdp : float
-        mu of a Gaussian release, 0 for none.
-    pure : float
-        Epsilon of a pure mechanism, 0 for none.
-    rho : float
-        zCDP of a discrete Gaussian release, 0 for none.
-    role : {"features", "labels", "records"}
-    columns : str
-        Digest of the values, see :class:`~fastadmm.privacy.accounts.Account`; empty if not known.
-    draw : str
-        Name of the draw, see the module's rules; empty for releases of older versions.
-    """
-
-    run: str
-    rows: str
-    party: str
-    release: str
-    gdp: float = 0.0
-    pure: float = 0.0
-    rho: float = 0.0
-    role: str = FEATURES
-    columns: str = ""
-    draw: str = ""
-
-    @classmethod
-    def to(
-        cls,
-        account: Account,
-        run: str,
-        release: str,
-        *,
-        gdp: float = 0.0,
-        pure: float = 0.0,
-        rho: float = 0.0,
-        draw: str = "",
-    ) -> Charge:
-        """A charge to an account.
-
-        Parameters
-        ----------
-        account : Account
-        run, release : str
-        gdp, pure, rho : float
-        draw : str
-            As in the class.
-        """
-        a = account
-        return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
-
-    @property
-    def account(self) -> Account:
-        """What it is made to."""
-        return Account(self.rows, self.party, self.role, self.columns)
-
-    @property
-    def plan(self) -> tuple[str, str, str, str]:
-        """Identifies the release in its run, whichever draw it is."""
-        return self.run, self.role, self.party, self.release
-
-    def same(self, other: Charge) -> bool:
-        """Whether it is the very same charge: one release, one draw, one account, one cost."""
-        costs = zip((self.gdp, self.pure, self.rho), (other.gdp, other.pure, other.rho))
-        return (
-            (self.plan, self.draw) == (other.plan, other.draw)
-            and self.account.same(other.account)
-            and all(math.isclose(a, b, rel_tol=_TOLERANCE) for a, b in costs)
-        )
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What has been charged to one account.
-
-    Attributes
-    ----------
-    gdp : float
-        mu of all Gaussian releases together.
-    pure : tuple of float
-    rho : float
-        zCDP of all discrete Gaussian releases together.
-    releases : int
-    runs : int
-    """
-
-    gdp: float
-    pure: tuple[float, ...]
-    rho: float
-    releases: int
-    runs: int
-
-    @property
-    def total_gdp(self) -> float:
-        """mu of Gaussian releases, those of discrete noise counted as continuous ones of the same rho."""
-        return math.hypot(self.gdp, math.sqrt(2.0 * self.rho))
-
-    def epsilon(self, delta: float) -> float:
-        """Epsilon of everything together at ``delta``; exact unless discrete noise is among it."""
-        if self.rho > 0.0:
-            return zcdp_epsilon(self.rho + zcdp_of([self.gdp]), delta) + math.fsum(self.pure)
-        return epsilon_of(self.gdp, delta, self.pure)
-
-
-def _sum(charges: Sequence[Charge]) -> Spent:
-    return Spent(
-        compose_gdp(c.gdp for c in charges),
-        tuple(c.pure for c in charges if c.pure > 0.0),
-        math.fsum(c.rho for c in charges),
-        len(charges),
-        len({c.run for c in charges}),
-    )
-
-
-def _together(accounts: Iterable[Account], account: Account) -> set[Account]:
-    """The accounts that are one with an account, by names and columns that tie them together."""
-    left, found, edge = set(accounts), set[Account](), [account]
-    while edge:
-        here = edge.pop()
-        near = {other for other in left if other.same(here)}
-        left -= near
-        found |= near
-        # Old charges do not say their rows: they count, but do not tie other rows together.
-        edge += [other for other in near if other.rows]
-    return found
-
-
-class _Book:
-    """Charges by account and by release, in the order in which they came."""
-
-    def __init__(self, charges: Iterable[Charge] = ()) -> None:
-        self.charges: list[Charge] = []
-        self.accounts: dict[Account, list[Charge]] = {}
-        self.plans: dict[tuple[str, str, str, str], list[Charge]] = {}
-        self.add(charges)
-
-    def add(self, charges: Iterable[Charge]) -> None:
-        for charge in charges:
-            self.charges.append(charge)
-            self.accounts.setdefault(charge.account, []).append(charge)
-            self.plans.setdefault(charge.plan, []).append(charge)
-
-    def of(self, account: Account, *more: _Book) -> list[Charge]:
-        """All charges to an account, those of other books among them."""
-        books = (self, *more)
-        found = _together((a for book in books for a in book.accounts), account)
-        return [c for book in books for a, charges in book.accounts.items() if a in found for c in charges]
 
 
 class Ledger:
@@ -221,11 +61,12 @@ class Ledger:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._book = _Book()
+        self._book = Book()
         self._lines: list[Line] | None = None
         self._planned: list[Charge] = []
         self._reservation: Reservation | None = None
         self._file: LedgerFile | None = None
+        self._limit: Limit | None = None
         if path is not None:
             self._file = LedgerFile(path)
             with storage_errors(path, "read"):
@@ -237,8 +78,9 @@ class Ledger:
     def _refresh(self, lines: list[Line]) -> None:
         """Take in what the file holds; see :meth:`LedgerFile.locked`."""
         if lines is not self._lines:
-            self._lines, self._book = lines, _Book()
+            self._lines, self._book = lines, Book()
         self._book.add(_charge_of(line) for line in lines[len(self._book.charges) :])
+        self._limit = self._file.limit if self._file is not None else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
         return self  # a copy would be an account of its own: two could spend the whole budget each
@@ -247,6 +89,58 @@ class Ledger:
         if self.path is None:
             raise TypeError("a ledger in memory cannot be shared with another process; give it a file")
         return Ledger, (self.path,)
+
+    @property
+    def limit(self) -> Limit | None:
+        """What the ledger states of itself; None before its first charge."""
+        return self._limit
+
+    def state_limit(self, epsilon: float, delta: float) -> None:
+        """State, once, what may be spent of each account; makes the file if there is none.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            No run, approval or other setting allows more afterwards; everything is counted at `delta`.
+
+        Raises
+        ------
+        ConfigError
+            If the ledger states another limit already, or these are not positive and finite.
+        PrivacyBudgetError
+            If more has been spent.
+        """
+        if not (0.0 < epsilon < math.inf and 0.0 < delta < 1.0):
+            raise ConfigError(
+                f"a ledger's limit: epsilon {epsilon!r} and delta {delta!r} must be positive, delta below 1"
+            )
+        wanted = Limit(float(epsilon), float(delta))
+        if self._file is None or self.path is None:
+            self._check_limit(wanted, epsilon)
+            self._limit = wanted
+            return
+        self._file.create(delta)
+        with self._file.locked() as (file, lines):
+            self._refresh(lines)
+            if self._limit != wanted:
+                self._check_limit(wanted, epsilon)
+                self._file.append(file, [], wanted)
+                self._refresh(lines)
+
+    def _check_limit(self, wanted: Limit, epsilon: float) -> None:
+        place = "privacy ledger" if self.path is None else shown(self.path)
+        if self._limit is not None and self._limit.epsilon is not None and self._limit != wanted:
+            raise ConfigError(
+                f"{place}: states its limit already, epsilon {self._limit.epsilon:g} at delta "
+                f"{self._limit.delta:g}, and states it once; use another ledger for data that share no person"
+            )
+        for account in self._book.accounts:
+            spent = self.spent(account).epsilon(wanted.delta)
+            if not spent <= epsilon * (1.0 + TOLERANCE):
+                raise PrivacyBudgetError(
+                    f"{place}: {account.party}: epsilon {rounded_up(spent)} at delta {wanted.delta:g} has "
+                    f"been spent, more than {epsilon:g}"
+                )
 
     @property
     def charges(self) -> list[Charge]:
@@ -275,7 +169,7 @@ class Ledger:
             found = [c for c in self._book.charges if c.rows == data and c.role == FEATURES]
         else:
             found = self._book.of(data)
-        return _sum([c for c in found if run in (None, c.run)])
+        return added([c for c in found if run in (None, c.run)])
 
     def accounts(self) -> list[list[Charge]]:
         """All charges, those of one account together; the oldest account first."""
@@ -334,10 +228,12 @@ class Ledger:
             self._check(new, self._left(new), epsilon, delta)
             self._planned = self._left(new)
             self._book.add(new)
+            if new and delta > 0.0:
+                self._limit = self._limit or Limit(None, delta)
             return bool(new)
         if not self.path.exists():
             self._check(self._new(charges), [], epsilon, delta)  # what is refused makes no file
-        self._file.create()
+        self._file.create(delta or None)
         with self._file.locked() as (file, lines):
             self._refresh(lines)
             new = self._new(charges)
@@ -398,13 +294,13 @@ class Ledger:
             return
         if not self.path.exists():
             self._check(charges, self._planned, epsilon, delta)
-        self._file.create()
+        self._file.create(delta or None)
         with self._file.locked() as (_, lines):
             self._refresh(lines)
             self._check(charges, [*self._planned, *self._others()], epsilon, delta)
             if charges:
                 self._reservation = self._reservation or Reservation(self.path)
-                self._reservation.write(len(lines), [asdict(charge) for charge in planned])
+                self._reservation.write(len(self._book.charges), [asdict(charge) for charge in planned])
                 self._planned = planned
 
     def free(self) -> None:
@@ -435,22 +331,32 @@ class Ledger:
         for c in new:
             if not all(0.0 <= cost < math.inf for cost in (c.gdp, c.pure, c.rho)):
                 raise PrivacyBudgetError(f"privacy ledger: {c.party}, {c.release}: its cost is not finite")
-        held, coming = _Book(reserved), _Book(new)
-        for account, charges in coming.accounts.items():
-            if not any(c.gdp or c.pure or c.rho for c in charges):
+        held, coming = Book(reserved), Book(new)
+        limit = self._limit or Limit(None, delta)
+        bounds = [(epsilon, min(delta, limit.delta), "")]
+        if limit.epsilon is not None:
+            bounds.append((limit.epsilon, limit.delta, ", which the ledger states"))
+        for account, total in coming.accounts.items():
+            if not any(c.gdp or c.pure or c.rho for c in total.charges):
                 continue  # a note of a release that was charged beforehand
-            after = _sum(self._book.of(account, held, coming)).epsilon(delta)
-            if after <= epsilon * (1.0 + _TOLERANCE):
-                continue
-            before, aside = self.spent(account), len(held.of(account))
-            name = shown(self.path) if self.path is not None else "privacy ledger"
-            spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
-            more = f", {aside} more are set aside by runs under way" if aside else ""
-            raise PrivacyBudgetError(
-                f"{name}: {account.party}: {spent} {before.epsilon(delta):.4g}{more}; "
-                f"with '{charges[0].release}' it would be {after:.4g} of {epsilon:.4g} "
-                f"at delta {delta:g}; nothing was sent"
-            )
+            for most, at, whose in bounds:
+                if self._book.exceeds(most, at, account, held, coming):
+                    self._refuse(account, total.charges[0].release, (most, at, whose), held, coming)
+
+    def _refuse(
+        self, account: Account, release: str, bound: tuple[float, float, str], held: Book, coming: Book
+    ) -> None:
+        most, delta, whose = bound
+        before, aside = self.spent(account), len(held.of(account))
+        after = added(self._book.of(account, held, coming)).epsilon(delta)
+        name = shown(self.path) if self.path is not None else "privacy ledger"
+        spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
+        more = f", {aside} more are set aside by runs under way" if aside else ""
+        raise PrivacyBudgetError(
+            f"{name}: {account.party}: {spent} {before.epsilon(delta):.4g}{more}; "
+            f"with '{release}' it would be {after:.4g} of {most:.4g} at delta {delta:g}{whose}; "
+            "nothing was sent"
+        )
 
 
 def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]) -> list[Charge]:
@@ -499,7 +405,9 @@ def refuse_to_forget(path: Path) -> None:
         )
 
 
-def other_runs(ledger: Ledger, data: Sequence[Account | str], settings: Privacy) -> str:
+def other_runs(
+    ledger: Ledger, data: Sequence[Account | str], settings: Privacy, labels: Account | None = None
+) -> str:
     """What a ledger has charged to the same data in other runs, in words; empty for none.
 
     Parameters
@@ -508,12 +416,20 @@ def other_runs(ledger: Ledger, data: Sequence[Account | str], settings: Privacy)
     data : sequence of Account or str
         Each party's account.
     settings : Privacy
+    labels : Account, optional
+        Of the labels, where they are protected.
     """
-    shared = [spent for spent in map(ledger.spent, data) if spent.runs > 1]
-    if not shared:
+    spent = [found for found in map(ledger.spent, data) if found.runs > 1]
+    told = [found for found in [ledger.spent(labels)] if found.runs > 1] if labels is not None else []
+    if not (spent or told):
         return ""
-    runs, epsilon = max(s.runs for s in shared), max(s.epsilon(settings.delta) for s in shared)
-    return (
-        f"{runs - 1} other run(s) in this ledger; all together epsilon {rounded_up(epsilon)} at delta "
-        f"{settings.delta!r}, of {settings.budget!r} allowed"
-    )
+    parts, limit = [], ledger.limit
+    if spent:
+        delta = settings.delta if limit is None else limit.delta
+        allowed = min(settings.budget, math.inf if limit is None or limit.epsilon is None else limit.epsilon)
+        epsilon = rounded_up(max(found.epsilon(delta) for found in spent))
+        parts.append(f"epsilon {epsilon} at delta {delta!r}, of {allowed!r} allowed")
+    if told:
+        parts.append(f"label epsilon {rounded_up(math.fsum(told[0].pure))}")
+    runs = max(found.runs for found in (*spent, *told))
+    return f"{runs - 1} other run(s) in this ledger; all together {', '.join(parts)}"

@@ -12,8 +12,12 @@ after each charge the older of the two is written anew, in place. So:
 * killed while lines are written: the last has no end. It was never acted upon, and is cut off by the next
   charge; nothing else ever is.
 
+The header states the delta at which the ledger counts, that of its first charge. A line may state its own
+limit: epsilon and delta, once its owner has said so.
+
 A ledger of version 1.0 has neither digests nor count. It is read as it is, and the first charge appends a
-header of version 2.0, whose digest begins with all bytes before it.
+header of this version, whose digest begins with all bytes before it. Ledgers of older versions have no limit
+until their owners state one.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,22 +44,43 @@ from fastadmm.files.atomic import (
 )
 from fastadmm.files.file_lock import lock_file
 
-__all__ = ["LedgerFile", "Line"]
+__all__ = ["LedgerFile", "Limit", "Line"]
 
 FORMAT = "fastadmm-privacy-ledger"
-VERSION = "2.0"
+VERSION = "2.1"
 
 _TEXTS = ("run", "role", "rows", "party", "columns", "release", "draw")
 _OLD_TEXTS = ("run", "data", "party", "release")
 _COSTS = ("gdp", "pure", "rho")
+_LIMIT = {"epsilon", "delta"}
 
 _BEGIN = b'{"format": "%s", "version": ' % FORMAT.encode()
 _OLD_HEADER = _BEGIN + b'"1.0"}'
-_HEADER = re.compile(re.escape(_BEGIN) + rb'"2\.0", "heads": \["([^"]*)", "([^"]*)"\]\}')
+_HEADER = re.compile(
+    re.escape(_BEGIN)
+    + rb'"(2\.0"|2\.1", "delta": (?:null|[0-9.e-]+))'
+    + rb', "heads": \["([^"]*)", "([^"]*)"\]\}'
+)
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 _END_BYTES = len(', "digest": ""}') + 32
 _HEAD = re.compile(rb"([0-9]{10}) ([0-9a-f]{32}) ([0-9a-f]{8})")
 _HEAD_BYTES = 10 + 1 + 32 + 1 + 8
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a ledger states of itself.
+
+    Attributes
+    ----------
+    epsilon : float or None
+        Most that may be charged to each account, at `delta`; None: not stated yet.
+    delta : float
+        At which the ledger counts, whatever that of a run is.
+    """
+
+    epsilon: float | None
+    delta: float
 
 
 @dataclass(frozen=True)
@@ -78,9 +103,10 @@ class Line:
 class _State:
     """What a file holds up to the last whole line, verified."""
 
-    whole: bytes = b""
+    whole: bytearray = field(default_factory=bytearray)
     number: int = 0  # of the last whole line
     lines: list[Line] = field(default_factory=list)
+    limit: Limit | None = None
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
     digests: list[str] = field(default_factory=list)  # from that header on
     newest: int = 1  # which of the two heads is the newer
@@ -95,7 +121,7 @@ class _State:
         if self.places is None or not self.stamp or _stamp(file) != self.stamp:
             return False
         head = _read_at(file, self.places[self.newest], _HEAD_BYTES)
-        end = self.whole[-_END_BYTES - 1 :]
+        end = bytes(self.whole[-_END_BYTES - 1 :])
         known = len(self.digests) - 1, self.digests[-1]
         return _read_head(head) == known and _read_at(file, len(self.whole) - len(end), len(end)) == end
 
@@ -104,6 +130,7 @@ class _State:
         if self.places is None or len(whole) < len(self.whole):
             return False
         first, second = self.places
+        # Views of what may grow again: they end with this call.
         old, new = memoryview(self.whole), memoryview(whole)
         between = slice(first + _HEAD_BYTES, second)
         after = slice(second + _HEAD_BYTES, len(self.whole))
@@ -134,14 +161,19 @@ def _read_head(raw: bytes) -> tuple[int, str] | None:
     return int(match[1]), match[2].decode()
 
 
-def _header(before: bytes) -> bytes:
+def _header(before: bytes, delta: float | None) -> bytes:
     """A header line after these bytes."""
-    head = _head(0, _start(before))
-    return _BEGIN + b'"2.0", "heads": ["' + head + b'", "' + head + b'"]}\n'
+    head = _head(0, _start(before, _said(delta)))
+    return _BEGIN + b'"' + _said(delta) + b', "heads": ["' + head + b'", "' + head + b'"]}\n'
 
 
-def _start(before: bytes) -> str:
-    return hashlib.sha256(before + _BEGIN + VERSION.encode()).hexdigest()[:32]
+def _said(delta: float | None) -> bytes:
+    return f'{VERSION}", "delta": {json.dumps(delta)}'.encode()
+
+
+def _start(before: bytes, said: bytes) -> str:
+    """Digest that the first line continues; `said` is what the header says between version and heads."""
+    return hashlib.sha256(before + _BEGIN + said.removesuffix(b'"')).hexdigest()[:32]
 
 
 def _next(previous: str, body: bytes) -> str:
@@ -171,8 +203,14 @@ class LedgerFile:
         self.path = path
         self._state: _State | None = None
 
-    def create(self) -> None:
-        """Make the file if there is none: whole, under its name at once, also on disk."""
+    def create(self, delta: float | None = None) -> None:
+        """Make the file if there is none: whole, under its name at once, also on disk.
+
+        Parameters
+        ----------
+        delta : float or None
+            At which it is to count; None: no charge has said so.
+        """
         target = Path(os.path.realpath(self.path))
         with storage_errors(self.path):
             remove_leftovers(target.parent, target.name)
@@ -181,14 +219,15 @@ class LedgerFile:
             temporary = temporary_beside(target)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
             try:
-                _write_whole(os.open(temporary, flags, 0o600), _header(b""))
+                header = _header(b"", delta)
+                _write_whole(os.open(temporary, flags, 0o600), header)
                 try:
                     os.link(temporary, target)  # unlike a rename it never replaces another's ledger
                 except FileExistsError:
                     return
                 except OSError:  # no links on this file system
                     with suppress(FileExistsError):
-                        _write_whole(os.open(target, flags, 0o600), _header(b""))
+                        _write_whole(os.open(target, flags, 0o600), header)
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -230,7 +269,12 @@ class LedgerFile:
                 self._state = state = self._read(file)
                 yield file, state.lines
 
-    def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]]) -> None:
+    @property
+    def limit(self) -> Limit | None:
+        """What the ledger stated of itself when it was last read."""
+        return None if self._state is None else self._state.limit
+
+    def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]], limit: Limit | None = None) -> None:
         """Write lines behind the last whole one; on disk, and counted, when this returns.
 
         Parameters
@@ -239,6 +283,8 @@ class LedgerFile:
             As given by :meth:`locked`.
         lines : sequence of dict
             Values as in :class:`Line`.
+        limit : Limit, optional
+            What the ledger states from now on.
         """
         state, descriptor = self._state, file.fileno()
         if state is None:
@@ -246,12 +292,13 @@ class LedgerFile:
         self._state = None  # until it is known what is in the file
         size, places, digests, raw = len(state.whole), state.places, state.digests, b""
         if places is None:
-            raw = _header(state.whole)
+            raw = _header(bytes(state.whole), None)
             first = size + raw.index(b"[") + 2
-            places, digests = (first, first + _HEAD_BYTES + 4), [_start(state.whole)]
-        for values in lines:
+            places, digests = (first, first + _HEAD_BYTES + 4), [_start(bytes(state.whole), _said(None))]
+        for values in [*([asdict(limit)] if limit is not None else []), *lines]:
             line, digest = _line_bytes(values, digests[-1])
-            raw, digests = raw + line, [*digests, digest]
+            raw += line
+            digests.append(digest)
         older = 1 - state.newest
         file.truncate(size)  # what a kill left of a line that was never acted upon
         file.seek(size)
@@ -260,10 +307,13 @@ class LedgerFile:
         file.seek(places[older])
         _write_all(descriptor, _head(len(digests) - 1, digests[-1]))
         os.fsync(descriptor)
+        # In place, not by copies: a charge costs the same however many came before.
+        state.whole += raw
         state.lines += [Line(values) for values in lines]
-        number = state.number + raw.count(b"\n")
-        stamp = _stamp(file)
-        self._state = _State(state.whole + raw, number, state.lines, places, digests, older, stamp)
+        state.number += raw.count(b"\n")
+        state.limit = limit or state.limit
+        state.places, state.digests, state.newest, state.stamp = places, digests, older, _stamp(file)
+        self._state = state
 
     def _read(self, file: IO[bytes]) -> _State:
         known, self._state = self._state, None
@@ -310,8 +360,10 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
                 header = _HEADER.fullmatch(line)
                 if header is None:
                     raise ValueError(f"its header is damaged, or of a version after {VERSION}")
-                state.places = at + header.start(1), at + header.start(2)
-                state.digests.append(_start(whole[:at]))
+                state.places = at + header.start(2), at + header.start(3)
+                state.digests.append(_start(whole[:at], header[1]))
+                delta = json.loads(header[1].partition(b'"delta": ')[2] or b"null")
+                state.limit = None if delta is None else _limit({"epsilon": None, "delta": delta})
             elif state.places is None:
                 found.append((number, line, True))
             else:
@@ -327,9 +379,13 @@ def _parse(raw: bytes, known: _State | None = None) -> _State:
         if state.places is not None:
             heads = [_read_head(whole[place : place + _HEAD_BYTES]) for place in state.places]
             state.newest = _check_heads(heads, state.digests, number)
-        state.whole, state.number = whole, number
+        state.whole, state.number = bytearray(whole), number
         for number, line, old in found:  # noqa: B007 (the handler below names it)
-            state.lines.append(Line(_values(line, _OLD_TEXTS if old else _TEXTS), old))
+            values = json.loads(line.decode())
+            if isinstance(values, dict) and values.keys() == _LIMIT and not old:
+                state.limit = _limit(values)
+            else:
+                state.lines.append(Line(_values(values, _OLD_TEXTS if old else _TEXTS), old))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise _Refused(number, " ".join(str(error).split())) from None
     return state
@@ -353,15 +409,25 @@ def _check_heads(heads: list[tuple[int, str] | None], digests: list[str], number
     return newest
 
 
-def _values(text: bytes, texts: tuple[str, ...]) -> dict[str, Any]:
-    values = json.loads(text)
+def _limit(values: dict[str, Any]) -> Limit:
+    epsilon, delta = values["epsilon"], values["delta"]
+    if not (epsilon is None or (type(epsilon) in (int, float) and 0.0 < epsilon < math.inf)):
+        raise ValueError("the limit's epsilon must be a positive number")
+    if type(delta) is not float or not 0.0 < delta < 1.0:
+        raise ValueError("the limit's delta must be between 0 and 1")
+    return Limit(None if epsilon is None else float(epsilon), delta)
+
+
+def _values(values: Any, texts: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(values, dict) or values.keys() != {*texts, *_COSTS}:
         raise ValueError("a charge has other keys")
-    if not all(isinstance(values[key], str) for key in texts):
+    if {type(values[key]) for key in texts} != {str}:
         raise ValueError("names must be texts")
-    if not all(type(values[key]) in (int, float) and 0.0 <= values[key] < math.inf for key in _COSTS):
-        raise ValueError("costs must be finite and not negative")
-    return {**values, **{key: float(values[key]) for key in _COSTS}}
+    for key in _COSTS:
+        if type(values[key]) not in (int, float) or not 0.0 <= values[key] < math.inf:
+            raise ValueError("costs must be finite and not negative")
+        values[key] = float(values[key])
+    return values
 
 
 def _write_all(descriptor: int, raw: bytes) -> None:

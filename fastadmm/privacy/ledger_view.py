@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.statement import rounded_up
 
-__all__ = ["account_table", "describe_accounts"]
+__all__ = ["account_table", "describe_accounts", "limit_words", "spent_words"]
 
 
-def describe_accounts(path: Path, delta: float) -> list[dict[str, Any]]:
+def limit_words(ledger: Ledger) -> str:
+    """What a ledger allows, in words.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    """
+    limit = ledger.limit
+    if limit is None or limit.epsilon is None:
+        at = "" if limit is None else f"; counts at delta {limit.delta!r}"
+        return f"none stated{at}: what each run or approval says; state one with --set-limit EPSILON"
+    return f"epsilon {limit.epsilon!r} at delta {limit.delta!r} for each account, as its owner stated"
+
+
+def spent_words(ledger: Ledger, account: Account, delta: float) -> str:
+    """What a ledger holds about some data, in one line, for an owner who is to decide about more.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    account : Account
+    delta : float
+        At which epsilon is told, unless the ledger counts at another.
+    """
+    limit, spent = ledger.limit, ledger.spent(account)
+    at = delta if limit is None else limit.delta
+    most = "" if limit is None or limit.epsilon is None else f" of {limit.epsilon!r}"
+    if not spent.releases:
+        return "nothing of these data" + (f"{most} at delta {at!r}" if most else "")
+    return (
+        f"epsilon {rounded_up(spent.epsilon(at))}{most} at delta {at!r}, in {spent.releases} release(s) of "
+        f"{spent.runs} run(s)"
+    )
+
+
+def describe_accounts(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
     """The accounts of a ledger.
 
     Parameters
     ----------
-    path : Path
+    ledger : Ledger
     delta : float
         At which epsilon is shown.
 
@@ -25,13 +60,8 @@ def describe_accounts(path: Path, delta: float) -> list[dict[str, Any]]:
     list of dict
         JSON types: ``role``, ``rows`` (numbers; 0 for charges of old ledgers, which do not say
         their rows), ``parties``, ``runs``, ``releases`` and ``epsilon``.
-
-    Raises
-    ------
-    FormatError
-        If it is not a ledger, or does not verify.
     """
-    ledger, numbers = Ledger(path), {"": 0}
+    numbers = {"": 0}
     described = []
     for charges in ledger.accounts():
         for charge in charges:

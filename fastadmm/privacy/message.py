@@ -405,7 +405,7 @@ class MessageSolver(Run):
         ]
         seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
-        other = other_runs(self.ledger, self.accounts, s)
+        other = other_runs(self.ledger, self.accounts, s, self.label_account)
         s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         return state(s, parties, seen, (MODELS_NOT_COVERED, *labels, *self.open), other)
 

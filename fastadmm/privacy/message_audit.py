@@ -1,49 +1,74 @@
 """The audit of ``mode="message"``: its own code on the worst neighbours, and its noise.
 
 Neighbours are found by search: those that the bounds are about, and for every clip those that would be
-farthest apart without it (messages beyond the interval, targets beyond W, rows longer than 1). The theorems
-hold for any public target, so the audit chooses the targets; all else is the code of a run.
+farthest apart without it (messages beyond the interval, targets beyond W, rows longer than 1). They are
+replayed in two columns and in five, dense and sparse, among few rows and many, at either end, in one process
+and as an agent answers. The theorems hold for any public target, so the audit chooses the targets; all else
+is the code of a run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import InputError
+from fastadmm.errors import FastadmmError, InputError
 from fastadmm.privacy import message
-from fastadmm.privacy.accounting import epsilon_of, zcdp_epsilon, zcdp_of
+from fastadmm.privacy import party as message_party
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.audit import noise_rank
+from fastadmm.privacy.audit_paths import Agents, Watched, same_calls
 from fastadmm.privacy.noise_tests import (
     Check,
-    drawn_in_a_child,
+    directions_check,
+    distances_check,
     law_check,
     link_check,
     mean_check,
+    parts_check,
+    patterns_check,
     reuse_check,
     size_check,
+    tails_check,
 )
+from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
 from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.transcript import Comparison, Recorder, Replay, compare_transcripts
+from fastadmm.privacy.source_audit import audit_source, parts_of
+from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, replayed
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.options import SolverOptions
 
-__all__ = ["audit_message_code", "cost_of_messages", "declared_cost"]
+__all__ = [
+    "ROUNDING",
+    "UNLIMITED",
+    "Pair",
+    "audit_message_code",
+    "cost_of_messages",
+    "declared_cost",
+    "many_rows",
+    "worst_pairs",
+]
 
 Array = np.ndarray
 
-#: Records of the neighbours, of a run whose noise is tested, and of the run whose noise's rank is.
-_ROWS, _MANY_ROWS, _RANK_ROWS = 4_000, 20_000, 64
+#: Records of the neighbours, of a run whose noise is tested, and of the run whose directions are.
+_ROWS, _MANY_ROWS, _SIDE = 4_000, 20_000, 64
+
+#: Rounds of the run whose directions are tested.
+_SIDE_ROUNDS = 400
+
+#: Numbers of records at which the noise level is asked for; none may be below what the claim needs.
+_LADDER = (2, 17, 300, 1_000, 5_001, 8_193, 20_001, 50_001, 131_073, 300_001)
 
 #: How much longer than allowed are rows and targets that have to be clipped.
 _BEYOND = 10.0
@@ -54,15 +79,35 @@ UNLIMITED = 1e9
 #: What is written in double precision may be this share more than the claim.
 ROUNDING = 1e-6
 
+#: Of messages the product's, looked up when they are called, as a run does.
+_MESSAGE: Any = message
+_PARTY: Any = message_party
+
+_STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(rows))}
+
 
 @dataclass(frozen=True)
-class _Pair:
-    """Neighbours (rows before clipping), and the target that an adversary asks for."""
+class Pair:
+    """Neighbours, and what an adversary asks for.
+
+    Attributes
+    ----------
+    name : str
+    first, second : ndarray of shape (N, d)
+        Rows before clipping.
+    target : ndarray of shape (N,) or None
+        None for the run's own.
+    """
 
     name: str
     first: Array
     second: Array
-    target: Array
+    target: Array | None
+
+
+def many_rows(most: int, delta: float) -> int:
+    """As many rows as a claim with this delta may be about, at most ``most``."""
+    return int(min(most, 0.8 / delta))
 
 
 def cost_of_messages(gdp: float, settings: Privacy) -> float:
@@ -74,9 +119,7 @@ def cost_of_messages(gdp: float, settings: Privacy) -> float:
         mu of all of them together.
     settings : Privacy
     """
-    if settings.sampler == "discrete":
-        return zcdp_epsilon(zcdp_of([gdp]), settings.delta)
-    return epsilon_of(gdp, settings.delta)
+    return epsilon_spent(gdp, settings.delta, (), settings.sampler == "discrete")
 
 
 def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
@@ -121,30 +164,46 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
         raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
     # What leaves a party is looked at as it is, labels have a check of their own, and the ledger shall not
     # stop what is to be measured.
+    shrinks = settings.shrink
     settings = settings.with_(shrink=False, label_epsilon=None, total_epsilon=UNLIMITED)
-    with _Code(settings, mu) as code:
+    with _Code(settings, mu, shrinks) as code:
         note("searching for the worst neighbours")
-        pairs = _worst_pairs(settings, mu)
+        pairs = worst_pairs(settings, mu)
         note("replaying messages on neighbours")
-        kinds = np.asarray, sp.csr_array
-        found = [(pair.name, code.replay(pair, wrap)) for pair in pairs for wrap in kinds]
-        code.replay(pairs[0], np.asarray, own_targets=True)
+        found = _replays(code, pairs)
+        code.clip_rows()
         note("drawing noise")
         code.draw(trials)
-        return [_cost(found, settings), code.public_check(), *code.noise_checks(found)]
+        worst = max(found, key=lambda each: each[1].gdp)[1]
+        checks = [_cost(found, settings), code.level_check(worst), code.public_check()]
+        checks += code.noise_checks(worst)
+        party = code.solver([DenseBlock(np.ones((2, 1)))] * 2, 1).parties[0]
+
+        def source(m: int) -> Any:
+            block = DenseBlock(np.ones((2, 1)))
+            return _PARTY.MessageParty("audit", m, block, settings, mu, party.level, party.engine).noise
+
+        return checks + audit_source(source, "messages", settings.sampler == "discrete")
 
 
-def _worst_pairs(settings: Privacy, mu: float) -> list[_Pair]:
-    """Those of the bounds, and for each clip those that need it most."""
+def worst_pairs(settings: Privacy, mu: float) -> list[Pair]:
+    """Neighbours of the bounds, and for each clip those that need it most.
+
+    Parameters
+    ----------
+    settings : Privacy
+    mu : float
+        Modulus of the x-update.
+    """
     ball, target, clip = settings.ball, settings.clip_of_targets, settings.message_clip
     rows = min(float(_ROWS), 0.8 / settings.delta)
 
-    def search(name: str, b: float, w: float, m: float, clip: float | None, longer: float = 1.0) -> _Pair:
+    def search(name: str, b: float, w: float, m: float, clip: float | None, longer: float = 1.0) -> Pair:
         limits = {"rows": rows, "longest": 1.0 if clip is None else min(1.0, clip / b)}
         searched = {"adjacency": settings.adjacency, "center": settings.message_center, "starts": 1}
         pair = find_worst_pair(b, w, m, clip, **searched, **limits)
         first, second, asked = concrete_rows(pair, w, limits["longest"])
-        return _Pair(name, longer * first, longer * second, asked)
+        return Pair(name, longer * first, longer * second, asked)
 
     pairs = [search("the worst neighbours", ball, target, mu, clip)]
     if clip is not None:
@@ -153,7 +212,62 @@ def _worst_pairs(settings: Privacy, mu: float) -> list[_Pair]:
     # Rows that are longer by a factor are the same as a larger ball and a smaller ridge.
     far = _BEYOND * ball, target, mu / _BEYOND**2
     pairs.append(search("neighbours that need clipped rows", *far, clip, longer=_BEYOND))
-    return pairs
+    return [pair for pair in pairs if len(pair.first) * settings.delta < 1.0] or pairs[:1]
+
+
+def _replays(code: _Code, pairs: list[Pair]) -> list[tuple[str, Comparison]]:
+    """Every pair in two columns and in five, asked in both ways; some among many rows, and at the end."""
+    found = []
+
+    def replay(pair: Pair, **how: Any) -> None:
+        found.append((pair.name, code.replay(pair, **how)))
+
+    for pair in pairs:
+        replay(pair)
+        replay(_in_columns(pair, 5), stored="sparse")
+        replay(_in_columns(pair, 5), path="agent")
+    worst, last = pairs[0], pairs[-1]
+    for pair in (worst, last):
+        replay(_at_the_end(pair), stored="sparse", path="agent", threads=2)
+    replay(_among(worst, many_rows(40_000, code.settings.delta)), threads=2)
+    others = _random_pair(code.settings)
+    for path in ("solver", "agent"):
+        code.replay(pairs[0] if path == "solver" else others, path=path, own_targets=True)
+    code.replay(replace(others, target=None), stored="sparse", own_targets=True, threads=2)
+    return found
+
+
+def _in_columns(pair: Pair, columns: int) -> Pair:
+    """The same neighbours, turned into more columns: all lengths and products stay."""
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(columns, 2)))[0].T
+    name = f"{pair.name}, in {columns} columns"
+    return replace(pair, name=name, first=pair.first @ turn, second=pair.second @ turn)
+
+
+def _at_the_end(pair: Pair) -> Pair:
+    """The same with the record in the last row."""
+    target = None if pair.target is None else pair.target[::-1].copy()
+    name = f"{pair.name}, the record last"
+    return Pair(name, pair.first[::-1].copy(), pair.second[::-1].copy(), target)
+
+
+def _among(pair: Pair, rows: int) -> Pair:
+    """The same with rows of zeros behind, which move nothing."""
+    more = max(0, rows - len(pair.first))
+    first, second = (
+        np.vstack([block, np.zeros((more, block.shape[1]))]) for block in (pair.first, pair.second)
+    )
+    target = None if pair.target is None else np.append(pair.target, np.zeros(more))
+    return Pair(f"{pair.name}, among {len(first)} rows", first, second, target)
+
+
+def _random_pair(settings: Privacy) -> Pair:
+    """Neighbours in four columns whose other rows are any; the record turns from one side to the other."""
+    rng = np.random.default_rng(2)
+    first = rng.normal(size=(many_rows(500, settings.delta), 4))
+    second = first.copy()
+    first[3], second[3] = 50.0, 0.0 if settings.adjacency == "zero_out" else -50.0
+    return Pair("any neighbours", first, second, None)
 
 
 def _cost(found: list[tuple[str, Comparison]], settings: Privacy) -> Check:
@@ -177,15 +291,16 @@ def _cost(found: list[tuple[str, Comparison]], settings: Privacy) -> Check:
 class _Code:
     """Runs of the product's own code, and the transcripts of them."""
 
-    def __init__(self, settings: Privacy, mu: float) -> None:
-        self.settings, self.mu = settings, mu
+    def __init__(self, settings: Privacy, mu: float, shrinks: bool) -> None:
+        self.settings, self.mu, self.shrinks = settings, mu, shrinks
         self.solvers: list[Any] = []
         self.noise: list[Array] = []
+        self.exact: list[Array] = []
+        self.names: list[str] = []
         self.rounds: list[tuple[Array, Array]] = []
         self.parties: list[tuple[Array, Array]] = []
         self.differ = ""
-        self.rank: Any = None
-        self.forked = True
+        self.side = np.zeros((0, _SIDE))
 
     def __enter__(self) -> _Code:
         return self
@@ -194,126 +309,190 @@ class _Code:
         for solver in self.solvers:
             solver.close()
 
-    def solver(self, blocks: list[Any], rounds: int, threads: int = 1) -> Any:
-        """A run of two parties whose x-update has modulus mu."""
+    def solver(
+        self, blocks: list[Any], rounds: int, threads: int = 1, path: str = "solver", shrinks: bool = False
+    ) -> Any:
+        """A run whose x-update has modulus mu."""
         n = blocks[0].shape[0]
         y = (np.arange(n) % 2).astype(np.float64)
         problem = make_problem(blocks, y, lam=1.0)
         options = SolverOptions(penalty=1.0, n_threads=threads)
-        settings = self.settings.with_(rounds=rounds)
+        settings = self.settings.with_(rounds=rounds, shrink=shrinks)
         tau = SHARING.tau(len(blocks))
         problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
-        made = message.MessageSolver(problem, options, settings)
+        agents = Agents(settings, blocks, problem.names, Engine(threads)) if path == "agent" else None
+        made = _MESSAGE.MessageSolver(problem, options, settings, driver=agents)
+        if agents is not None:
+            agents.open({**made.terms(), "regularization": problem.regularization})
+        made.driver = Watched(made.driver)
         self.solvers.append(made)
         return made
 
-    def replay(self, pair: _Pair, wrap: Callable[[Array], Any], own_targets: bool = False) -> Comparison:
+    def replay(
+        self,
+        pair: Pair,
+        stored: str = "dense",
+        path: str = "solver",
+        threads: int = 1,
+        own_targets: bool = False,
+    ) -> Comparison:
         """One run on a data set, and the same past on its neighbour."""
         rounds = max(2, self.settings.rounds) if own_targets else self.settings.rounds
-        recorders: list[Recorder] = []
-        asked = []
+        made: list[Any] = []
+        taps: list[Tap] = []
         for rows in (pair.first, pair.second):
-            solver = self.solver([wrap(rows), wrap(pair.first)], rounds)
-            asked.append(_choose_targets(solver, None if own_targets else pair.target))
-            for m, party in enumerate(solver.parties):
-                party.noise = Recorder(Replay(recorders[m]) if len(recorders) > 1 else party.noise)
-            own = [party.noise for party in solver.parties]
-            for _ in range(rounds):
-                solver.round()
-                for m, recorder in enumerate(own):
-                    last = recorder.releases[-1].sent.values if recorder.releases else None
-                    if last is None or not np.array_equal(solver.messages[m], last):
-                        self.differ = "a message is not what the noise source gave"
-            recorders += own
-        compared = [compare_transcripts(one, other) for one, other in zip(recorders[:2], recorders[2:])]
+            blocks = [_STORED[stored](np.ascontiguousarray(each)) for each in (rows, pair.first)]
+            solver = self.solver(blocks, rounds, threads, path, own_targets and self.shrinks)
+            if not own_targets and pair.target is not None:
+                solver._target = lambda m: pair.target
+            with replayed(taps[0]) if taps else Tap() as tap:
+                for number in range(1, rounds + 1):
+                    solver.round()
+                    self._look_at(solver, tap, number)
+                self._one_round_more(solver, tap)
+            made.append(solver)
+            taps.append(tap)
+        compared = [compare_transcripts(taps[0], taps[1], m) for m in (0, 1)]
         if not all(each.public and each.n_releases == rounds for each in compared) or compared[1].gdp > 0.0:
-            self.differ = self.differ or "releases differ in number, size or noise"
-        if own_targets and not all(np.array_equal(*each) for each in zip(*asked, strict=True)):
-            self.differ = "a target depends on more than what was sent"
-        self._keep(recorders[:2])
+            self.differ = self.differ or f"releases differ in number, size or noise on {pair.name}"
+        if compared[0].beyond > 1.0 + ROUNDING:
+            self.differ = self.differ or f"a message moves {compared[0].beyond:.3g} times as far as declared"
+        asked = same_calls(made[0].driver.calls, made[1].driver.calls)
+        told = same_calls(made[0].driver.answers, made[1].driver.answers)
+        if asked or told:
+            self.differ = self.differ or f"{asked or told} depends on more than what was sent"
+        self._keep(taps[0])
         return compared[0]
 
-    def _keep(self, recorders: list[Recorder]) -> None:
-        noise = [[release.noise for release in recorder.releases] for recorder in recorders]
-        for drawn in noise:
-            self.noise += drawn
-            self.rounds += itertools.pairwise(drawn)
-        if len(noise) > 1:
-            self.parties += zip(*noise)
+    def _look_at(self, solver: Any, tap: Tap, number: int) -> None:
+        """Is a message what the source gave, from within its interval?"""
+        b, c = self.settings.message_clip, self.settings.message_center
+        answered = {m: said["message"] for m, name, said in solver.driver.answers if name == "noisy"}
+        for m, given in answered.items():
+            sent = [r for r in tap.releases if (r.party, r.round) == (m, number)]
+            if len(sent) != 1 or not np.array_equal(given, sent[0].sent.values):
+                self.differ = self.differ or "a message is not what the noise source gave"
+            elif b is not None and float(np.abs(sent[0].exact - c).max()) > b * (1.0 + ROUNDING):
+                self.differ = self.differ or "a message is beyond its interval before noise is added"
+
+    def _one_round_more(self, solver: Any, tap: Tap) -> None:
+        """No round is made that was not charged beforehand."""
+        drawn = len(tap.releases)
+        with contextlib.suppress(FastadmmError):
+            solver.round()
+        if len(tap.releases) > drawn:
+            self.differ = self.differ or f"more messages are sent than the {drawn} that are declared"
+
+    def clip_rows(self) -> None:
+        """Rows of every length and storage, as the parties hold them: none is longer than 1."""
+        rng = np.random.default_rng(3)
+        for columns in (1, 2, 5, 40, 300):
+            n = many_rows(9_001 if columns < 40 else 300, self.settings.delta)
+            lengths = np.resize([1e-3, 0.5, 1.0 + 1e-6, 2.0, 4.0, 7.0, 1e3, 1e20], n)
+            rows = rng.normal(size=(n, columns))
+            rows *= (lengths / np.linalg.norm(rows, axis=1))[:, None]
+            for stored, wrap in _STORED.items():
+                for path in ("solver", "agent"):
+                    solver = self.solver([wrap(rows), wrap(rows)], 1, path=path)
+                    own = solver.driver.inner.parties
+                    blocks = [own[m].block for m in range(2)] + [
+                        own[m].party.block for m in range(2) if hasattr(own[m], "party")
+                    ]
+                    longest = max(
+                        float(np.linalg.norm(block.columns(np.arange(columns), solver.engine), axis=1).max())
+                        for block in blocks
+                    )
+                    if longest > 1.0 + 1e-9:
+                        where = f"{columns} column(s), {stored}"
+                        self.differ = self.differ or f"a row of norm {longest:.3g} is not clipped ({where})"
+
+    def level_check(self, worst: Comparison) -> Check:
+        """Is the noise at every number of records enough for the worst that was replayed?"""
+        settings, found = self.settings, []
+        rounds = settings.rounds
+        for n in sorted({many_rows(n, settings.delta) for n in _LADDER} - {0}):
+            solver = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds)
+            agents = self.solver([DenseBlock(np.ones((n, 1)))] * 3, rounds, path="agent").driver.inner
+            levels = [party.level for party in solver.parties]
+            levels += [agents.parties[m].party.level for m in range(3)]
+            for level in levels:
+                # Distances of the worst pair in units of its own noise, which is that of few records.
+                found.append((level.sigma, n, level.sensitivity / level.sigma))
+        sigma, n, _ = min(found)
+        declared = max(gdp for _, _, gdp in found) * math.sqrt(rounds)
+        replayed_now = cost_of_messages(worst.gdp * worst.sigma / sigma, settings)
+        cost = max(replayed_now, cost_of_messages(declared, settings))
+        return Check(
+            "noise at every number of records",
+            f"sigma is {sigma:.4g} at least, for {n} records: epsilon = {cost:.4g} as replayed, "
+            f"claim {settings.epsilon:.4g}",
+            not cost <= settings.epsilon * (1.0 + ROUNDING),
+            cost,
+            "exact",
+        )
+
+    def _keep(self, tap: Tap) -> None:
+        """Noise by round, in which parties answer one after another."""
+        by_round: dict[int, list[Array]] = {}
+        for release in tap.releases:
+            noise = release.noise
+            by_round.setdefault(release.round, []).append(noise)
+            self.noise.append(noise)
+            self.exact.append(release.exact)
+            self.names.append(f"round {release.round} of party {release.party}")
+        drawn = list(by_round.values())
+        for one, other in itertools.pairwise(drawn):
+            self.rounds += [pair for pair in zip(one, other) if len(pair[0]) == len(pair[1])]
+        for each in drawn:
+            self.parties += [pair for pair in itertools.pairwise(each) if len(pair[0]) == len(pair[1])]
 
     def draw(self, trials: int) -> None:
-        """Noise of long messages, of short ones for the rank, and of a forked process."""
-        n = int(min(_MANY_ROWS, 0.8 / self.settings.delta, max(trials // 2, 100)))
+        """Noise of long messages on two threads, of three parties, by both paths; and of many short ones."""
         rng = np.random.default_rng(0)
-        target = rng.uniform(-1.0, 1.0, n)
-        solver = self.solver([rng.normal(size=(n, 2)) for _ in range(2)], 1, threads=2)
-        recorders = _recorded(solver)
-        with solver.engine.limited():
-            number = 1
-            while sum(map(len, self.noise)) + number * 2 * n < trials or number < 3:
-                for party in solver.parties:
-                    party.answer(target, number)
-                number += 1
-        self._keep(recorders)
-        small = self.solver([rng.normal(size=(_RANK_ROWS, 2)) for _ in range(2)], 1)
-        party, (recorder, _) = small.parties[0], _recorded(small)
-
-        def answer(k: int) -> Array:
-            party.answer(target[:1].repeat(_RANK_ROWS), k + 1)
-            return recorder.releases[-1].noise if recorder.releases else np.zeros(_RANK_ROWS)
-
-        self.rank = noise_rank(answer, _RANK_ROWS)
-        self._keep([recorder])
-        # After a fork both processes hold the same source.
-        level, engine = party.level, Engine(1)
-
-        def drawn() -> Array:
-            sent = party.noise.release(np.zeros(512), level, 1_000_000, engine)
-            return sent.values / level.sigma
-
-        of_child = drawn_in_a_child(drawn)
-        self.forked = of_child is not None
-        self.noise += [drawn()] if of_child is None else [of_child, drawn()]
+        n = many_rows(min(_MANY_ROWS, max(trials // 6, 100)), self.settings.delta)
+        rounds = max(2, math.ceil((trials - sum(map(len, self.noise))) / (6 * n)))
+        for path in ("solver", "agent"):
+            blocks = [DenseBlock(3.0 * rng.normal(size=(n, 2))) for _ in range(3)]
+            solver = self.solver(blocks, rounds, threads=2, path=path)
+            targets = [10.0 * blocks[m].matrix.sum(axis=1) for m in range(3)]
+            solver._target = lambda m, targets=targets: targets[m]
+            with Tap() as tap:
+                for _ in range(rounds):
+                    solver.round()
+            self._keep(tap)
+        side = self.solver([DenseBlock(rng.normal(size=(_SIDE, 2))) for _ in range(2)], _SIDE_ROUNDS)
+        # Asked directly: to charge so many messages would take longer than to make them.
+        with Tap() as tap, side.engine.limited():
+            for number in range(1, _SIDE_ROUNDS + 1):
+                for party in side.parties:
+                    party.answer(np.sin(np.arange(_SIDE)), number)
+        self.side = np.array([release.noise for release in tap.releases] or np.zeros((1, _SIDE)))
+        self._keep(tap)
 
     def public_check(self) -> Check:
         """What the replays showed besides distances."""
         found = self.differ or "given what was sent before, targets, sizes and noise levels are the same"
         return Check("what is public, on neighbours", found, bool(self.differ))
 
-    def noise_checks(self, found: list[tuple[str, Comparison]]) -> list[Check]:
+    def noise_checks(self, worst: Comparison) -> list[Check]:
         """Tests of all noise that was drawn."""
         if not self.parties:
             return [Check("size of the noise", "no noise was drawn for messages", True, math.inf)]
         noise = np.concatenate(self.noise)
-        gdp = max(each.gdp for _, each in found)
-        source = "rounds, parties" + (", a forked process" if self.forked else "; no fork on this system")
-        checks = [
-            size_check(noise, "all messages", lambda share: cost_of_messages(gdp / share, self.settings)),
+
+        def cost(share: float) -> float:
+            return cost_of_messages(share_cost(worst.gdp, share), self.settings)
+
+        return [
+            size_check(noise, "all messages", cost),
+            parts_check(parts_of(self.noise, self.exact, self.names), cost),
             mean_check(noise),
             law_check(noise),
-            reuse_check(noise, source),
+            tails_check(noise),
+            reuse_check(noise, "rounds, parties, runs"),
             link_check(self.parties, "parties"),
+            link_check(self.rounds, "rounds"),
+            distances_check(self.noise),
+            patterns_check(self.noise, self.exact),
+            directions_check(self.side),
         ]
-        if self.rounds:
-            checks.append(link_check(self.rounds, "rounds"))
-        found_rank = f"{self.rank.rank} of {self.rank.n_values} directions"
-        return [*checks, Check("rank of the noise", found_rank, self.rank.flagged)]
-
-
-def _recorded(solver: Any) -> list[Recorder]:
-    """Stand between the parties and their noise."""
-    for party in solver.parties:
-        party.noise = Recorder(party.noise)
-    return [party.noise for party in solver.parties]
-
-
-def _choose_targets(solver: Any, chosen: Array | None) -> list[Array]:
-    """Ask for a chosen target, or keep the solver's own; the targets asked for are listed."""
-    own, asked = solver._target, []
-
-    def target(m: int) -> Array:
-        asked.append(own(m) if chosen is None else chosen)
-        return asked[-1]
-
-    solver._target = target
-    return asked

@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.conversation.gate import LARGEST, GatedParty
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
 from fastadmm.privacy.books import Books
@@ -88,7 +89,7 @@ def message_guarantee(
     )
 
 
-class MessageSender(Answering):
+class MessageSender(GatedParty):
     """A :class:`fastadmm.privacy.party.MessageParty` with its books: every message is charged, stored, sent.
 
     Parameters
@@ -120,6 +121,8 @@ class MessageSender(Answering):
         if not float(terms["penalty"]) > 0.0:
             raise Unanswerable("argument 'penalty': mode 'message' needs a positive one")
         mu, settings = float(terms["regularization"]) / float(terms["penalty"]), books.settings
+        if not 1.0 / LARGEST <= mu <= LARGEST:
+            raise Unanswerable("arguments 'regularization' and 'penalty': their ratio is out of range")
         level = message_level(settings, mu, block.shape[0])[1]
         index = int(terms["position"])
         return cls(MessageParty(name, index, clipped_block(block, name), settings, mu, level, engine), books)

@@ -24,8 +24,9 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from fastadmm.conversation.gate import saturated
 from fastadmm.engine.engine import Engine, row_ranges
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError
 
 __all__ = ["Calibration", "GridMessage", "NoiseSource", "calibrate"]
 
@@ -175,7 +176,8 @@ class NoiseSource:
         Parameters
         ----------
         values : ndarray of shape (N,)
-            The exact release, whose sensitivity ``level`` was made for.
+            The exact release, whose sensitivity ``level`` was made for. What is beyond 2^51 steps of the
+            grid counts as that.
         level : Calibration
         round : int
             Number of the round; with ``stream`` it makes the nonce.
@@ -185,19 +187,12 @@ class NoiseSource:
 
         Raises
         ------
-        InputError
-            If a value is NaN or infinite, or too large for its noise: such a
-            message would give its data away, so it is refused before any
-            noise is drawn.
         RuntimeError
             If this noise was drawn before: adding it to two values reveals
             their difference.
         """
-        values = np.asarray(values, dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise InputError("message: not finite; nothing was sent")
-        if values.size and float(np.abs(values).max()) > _LARGEST // 4 * level.grid:
-            raise InputError("message: too large for its noise; nothing was sent")
+        # Whether a message leaves must not depend on it; its sensitivity does not grow.
+        values = saturated(np.asarray(values, dtype=np.float64), _LARGEST // 4 * level.grid)
         integers = np.rint(values / level.grid).astype(np.int64)
         noise = self._integers(level.sigma / level.grid, len(values), self._nonce(round, stream), engine)
         return GridMessage(integers + noise, level.grid)

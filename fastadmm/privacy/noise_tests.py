@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,15 +21,21 @@ __all__ = [
     "MOST_TESTS",
     "POWER",
     "Check",
+    "directions_check",
+    "distances_check",
     "drawn_in_a_child",
     "frequency_check",
     "law_check",
+    "least_and_most",
     "link_check",
     "mean_check",
     "noticed_share",
+    "parts_check",
+    "patterns_check",
     "rank_bounds",
     "reuse_check",
     "size_check",
+    "tails_check",
     "uniform_check",
 ]
 
@@ -149,6 +155,29 @@ def law_check(noise: Array) -> Check:
     return _kolmogorov("law of the noise", norm.cdf(np.sort(noise)))
 
 
+def tails_check(noise: Array) -> Check:
+    """Are large numbers as frequent as normal ones, and none without noise? Exact binomial tests.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n,)
+    """
+    n, sizes, odd = len(noise), np.abs(noise), ""
+    limits = (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
+    level = LEVEL / (2 * len(limits) + 1)
+    for limit in limits:
+        count, due = int((sizes > limit).sum()), float(2.0 * norm.sf(limit))
+        low, high = binom.ppf(level, n, due), binom.isf(level, n, due)
+        if not low <= count <= high:
+            odd = odd or f"{count} of {n} numbers are beyond {limit:g} sigma, {due * n:.0f} are due"
+    # On a grid of 2**28 steps per sigma or more, hardly a number is zero by chance.
+    without = int((sizes <= 0.25 * _SAME).sum())
+    if without > int(poisson.isf(level, n * _SAME)):
+        odd = odd or f"{without} of {n} numbers have no noise at all"
+    found = odd or f"as many of {n} numbers as are due are beyond {limits[0]:g} to {limits[-1]:g} sigma"
+    return Check("tails of the noise", found, bool(odd))
+
+
 def uniform_check(uniforms: Array, what: str) -> Check:
     """Are uniform numbers uniform, and is none drawn twice?
 
@@ -170,6 +199,8 @@ def uniform_check(uniforms: Array, what: str) -> Check:
 
 def _kolmogorov(name: str, ordered: Array) -> Check:
     n = len(ordered)
+    if not n:
+        return Check(name, "no number was drawn", True)
     steps = np.arange(n + 1) / n
     distance = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
     limit = float(kstwo.isf(LEVEL, n))
@@ -193,6 +224,8 @@ def reuse_check(noise: Array, where: str) -> Check:
     where : str
         Between what it must not be the same.
     """
+    if not len(noise):
+        return Check(f"noise used twice ({where})", "no noise was drawn", True)
     n = len(noise)
     pairs = int((np.diff(np.sort(np.abs(noise))) <= _SAME).sum())
     by_chance = 0.5 * n * n * 3.0 * _SAME / math.sqrt(math.pi)
@@ -215,6 +248,8 @@ def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
         Noises of equal length that have nothing to do with each other.
     what : str
     """
+    if not pairs:
+        return Check(f"independence of the noise between {what}", "there are none to compare", True)
     one, other = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
     size = float(np.linalg.norm(other))
     score = float(one @ other) / size if size > 0.0 else math.inf
@@ -225,6 +260,146 @@ def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
         f"correlation {score / root:+.4f} of {len(one)} pairs",
         not abs(score) <= limit,
         power=power,
+    )
+
+
+def parts_check(parts: Mapping[str, Array], cost: Callable[[float], float] | None = None) -> Check:
+    """Is the noise as large as declared in every part of what was drawn? Chi-squared tests of all of them.
+
+    Parameters
+    ----------
+    parts : mapping of str to ndarray
+        Noise in units of sigma, by what its numbers have in common; parts may overlap.
+    cost : callable, optional
+        Epsilon at a share of the declared noise.
+    """
+    names = [name for name, noise in parts.items() if len(noise)]
+    sizes = np.array([len(parts[name]) for name in names])
+    squares = np.array([float(parts[name] @ parts[name]) for name in names])
+    level = LEVEL / max(len(names), 1)
+    least = chi2.ppf(level, sizes)
+    k = int(np.argmin(squares / least)) if names else 0
+    flagged = not names or not bool((squares >= least).all())
+    if not names:
+        return Check("size of the noise in every part", "no noise was drawn", True, math.inf)
+    share = math.sqrt(squares[k] / sizes[k])
+    epsilon = cost(math.sqrt(squares[k] / least[k])) if flagged and cost is not None else None
+    found = f"of {len(names)} parts, {names[k]} has the least: {share:.4f} of the declared sigma"
+    found += f" in {sizes[k]} numbers" + (f": epsilon >= {epsilon:.4g}" if epsilon is not None else "")
+    return Check("size of the noise in every part", found, flagged, epsilon)
+
+
+#: Distances within a release: neighbours, lanes, groups and pieces of the generator, and those beside.
+_DISTANCES = sorted(
+    {k + near for k in (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024) for near in (-1, 0, 1)} - {0}
+)
+_FAR = (4096, 8191, 8192, 8193, 16384, 32768)
+
+
+def distances_check(noises: Sequence[Array], what: str = "numbers of a release") -> Check:
+    """Are numbers of one release independent that lie at the same distance? Normal tests, as of a link.
+
+    Parameters
+    ----------
+    noises : sequence of ndarray
+        One release each.
+    what : str
+    """
+    scores: dict[str, float] = {}
+    pairs = 0
+    for distance in (*_DISTANCES, *_FAR, 0):
+        inner = square = 0.0
+        count = 0
+        for noise in noises:
+            step = distance or len(noise) // 2  # 0: the first half, and the second
+            whole = len(noise) // (2 * step) * 2 * step if step else 0
+            if not whole:
+                continue
+            cut = noise[:whole].reshape(-1, 2, step)
+            inner += float(np.einsum("ij,ij->", cut[:, 0], cut[:, 1]))
+            square += float(np.einsum("ij,ij->", cut[:, 1], cut[:, 1]))
+            count += whole // 2
+        if count >= 8:
+            scores["half of its length" if not distance else str(distance)] = (
+                inner / math.sqrt(square) if square > 0.0 else math.inf
+            )
+            pairs = max(pairs, count)
+    name = f"independence of the {what}"
+    if not scores:
+        return Check(name, "no release is long enough", False)
+    limit = float(norm.isf(LEVEL / (2 * len(scores))))
+    worst = max(scores, key=lambda key: abs(scores[key]))
+    power = _often(f"a correlation of {(limit + norm.ppf(POWER)) / math.sqrt(pairs):.2g} at a distance")
+    return Check(
+        name,
+        f"of {len(scores)} distances, {worst} has the largest correlation: {scores[worst]:+.2f} deviations, "
+        f"at most {limit:.2f} are due",
+        not abs(scores[worst]) <= limit,
+        power=power,
+    )
+
+
+def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
+    """Has every release the noise that is declared along fixed patterns, and along its own exact value?
+
+    Along a direction that does not depend on it, noise is one normal number for each release; the sum of
+    their squares is chi-squared. Too little is a direction without noise, too much is correlation.
+
+    Parameters
+    ----------
+    noises, exact : sequence of ndarray
+        One release each.
+    """
+
+    def along(pattern: Callable[[Array], Array]) -> tuple[float, int]:
+        square, count = 0.0, 0
+        for noise, value in zip(noises, exact):
+            direction = pattern(value)
+            size = float(np.linalg.norm(direction))
+            if len(noise) > 1 and 0.0 < size < math.inf:
+                square += (float(noise @ direction) / size) ** 2
+                count += 1
+        return square, count
+
+    patterns: dict[str, Callable[[Array], Array]] = {
+        "the sum": np.ones_like,
+        "the alternating sum": lambda v: 1.0 - 2.0 * (np.arange(len(v)) % 2),
+        "the halves' difference": lambda v: np.where(np.arange(len(v)) < len(v) // 2, 1.0, -1.0),
+        "every fourth number": lambda v: (np.arange(len(v)) % 4 == 0).astype(np.float64),
+        "the exact value": lambda v: v / max(float(np.abs(v).max()), 1e-300),
+    }
+    level, found, flagged = LEVEL / (2 * len(patterns)), [], False
+    for name, pattern in patterns.items():
+        square, count = along(pattern)
+        if not count:
+            continue
+        inside = chi2.ppf(level, count) <= square <= chi2.isf(level, count)
+        flagged = flagged or not inside
+        found.append((inside, f"{math.sqrt(square / count):.3f} of the declared sigma along {name}"))
+    found.sort(key=lambda each: each[0])
+    text = ", ".join(text for _, text in found) or "no release has several numbers"
+    return Check("noise along patterns", f"{text}, in {len(noises)} releases", flagged)
+
+
+def directions_check(draws: Array) -> Check:
+    """Is there noise in every direction of a release? Bounds of Davidson and Szarek on the singular values.
+
+    Parameters
+    ----------
+    draws : ndarray of shape (K, n)
+        Noise of K releases of n numbers in units of sigma, K much larger than n.
+    """
+    times, n = draws.shape
+    if times < 4 * n:
+        return Check("directions of the noise", f"{times} releases of {n} numbers are too few", True)
+    values = np.linalg.svd(draws, compute_uv=False)
+    low, high = rank_bounds(n, times)
+    least, most = (float(value) / math.sqrt(times) for value in (values[-1], values[0]))
+    return Check(
+        "directions of the noise",
+        f"from {least:.3f} to {most:.3f} of the declared sigma in {n} directions",
+        not (low <= values[-1] and values[0] <= high),
+        power=f"notices a direction with less than {low / math.sqrt(times):.2f} of its noise",
     )
 
 
@@ -263,6 +438,8 @@ def frequency_check(
         Epsilon that a probability of true answers means; increasing.
     claim : float
     """
+    if not n:
+        return Check(name, "there are no answers", True)
     most = int(binom.isf(LEVEL, n, probability))
     flagged = count > most
     # Clopper and Pearson: where the test is passed in one case of a hundred, and what was seen is no chance.
@@ -272,6 +449,23 @@ def frequency_check(
     if least is not None:
         found += f": epsilon >= {least:.4g}"
     return Check(name, found, flagged, least, _often(f"{epsilon_at(high):.4g} in place of {claim:.4g}"))
+
+
+def least_and_most(n: int, probability: float, level: float) -> tuple[float, float]:
+    """Between what the number of successes lies, but with this probability at either end.
+
+    The number may be a sum of coins of several biases whose mean this is: it spreads no more (Hoeffding
+    1956), as far out as these are.
+
+    Parameters
+    ----------
+    n : int
+    probability : float
+    level : float
+        Of either end.
+    """
+    low, high = float(binom.ppf(level, n, probability)), float(binom.isf(level, n, probability))
+    return min(low, n * probability - 1.0), max(high, n * probability + 1.0)
 
 
 def drawn_in_a_child(draw: Callable[[], Array], seconds: float = 30.0) -> Array | None:

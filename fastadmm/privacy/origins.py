@@ -14,7 +14,16 @@ from typing import Any
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["ORIGINS", "Constants", "private_constants", "why_unproved"]
+__all__ = [
+    "ORIGINS",
+    "Constants",
+    "declared",
+    "label_constants",
+    "private_constants",
+    "together",
+    "why_no_labels",
+    "why_unproved",
+]
 
 #: Where constants may come from.
 ORIGINS: dict[str, str] = {
@@ -36,11 +45,61 @@ class Constants:
         What they are, in words.
     origin : {"public", "charged", "private"}
         A key of :data:`ORIGINS`.
+    labels : bool
+        Whether they are made of all labels, too, exactly: a label moves the rows of others.
     """
 
     fields: tuple[str, ...]
     what: str
     origin: str
+    labels: bool = False
+
+
+def declared(step: Any, *known: Any) -> tuple[Constants, ...]:
+    """What a step says of its constants, checked to say it of each field once.
+
+    Parameters
+    ----------
+    step : dataclass
+        Its method ``constants()`` gives the :class:`Constants` of all its fields.
+    *known
+        What that method needs to know, for a part of a step.
+
+    Raises
+    ------
+    ConfigError
+        If the step, or a field of it, does not say where its constants come from.
+    """
+    name, declare = type(step).__name__, getattr(step, "constants", None)
+    if declare is None:
+        raise ConfigError(f"privacy: {name} does not say where its constants come from")
+    found: tuple[Constants, ...] = declare(*known)
+    said = [field for constants in found for field in constants.fields]
+    for field in fields(step):
+        if said.count(field.name) != 1:
+            raise ConfigError(f"privacy: {name} does not say where its {field.name!r} comes from")
+    for constants in found:
+        if constants.origin not in ORIGINS:
+            raise ConfigError(f"privacy: {name}: unknown origin {constants.origin!r}")
+    return found
+
+
+def together(field: str, parts: Iterable[Constants]) -> Constants:
+    """What a field says whose parts say it each for itself: what is made of labels first.
+
+    Parameters
+    ----------
+    field : str
+    parts : iterable of Constants
+    """
+    parts = list(parts)
+    private = sorted((part for part in parts if part.origin == "private"), key=lambda part: not part.labels)
+    what = list(dict.fromkeys(part.what for part in private))
+    if not what:
+        charged = any(part.origin == "charged" for part in parts)
+        return Constants((field,), "none", "charged" if charged else "public")
+    more = f" and {len(what) - 1} more" if len(what) > 1 else ""
+    return Constants((field,), what[0] + more, "private", private[0].labels)
 
 
 def private_constants(steps: Iterable[Any]) -> list[str]:
@@ -49,8 +108,7 @@ def private_constants(steps: Iterable[Any]) -> list[str]:
     Parameters
     ----------
     steps : iterable
-        All steps from the party's table to its columns: dataclasses whose method ``constants()`` gives the
-        :class:`Constants` of all their fields.
+        All steps from the party's table to its columns, see :func:`declared`.
 
     Returns
     -------
@@ -66,22 +124,22 @@ def private_constants(steps: Iterable[Any]) -> list[str]:
     -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
-    found = []
-    for step in steps:
-        name, declare = type(step).__name__, getattr(step, "constants", None)
-        if declare is None:
-            raise ConfigError(f"privacy: {name} does not say where its constants come from")
-        declared = declare()
-        said = [field for constants in declared for field in constants.fields]
-        for field in fields(step):
-            if said.count(field.name) != 1:
-                raise ConfigError(f"privacy: {name} does not say where its {field.name!r} comes from")
-        for constants in declared:
-            if constants.origin not in ORIGINS:
-                raise ConfigError(f"privacy: {name}: unknown origin {constants.origin!r}")
-            if constants.origin == "private":
-                found.append(constants.what)
-    return found
+    return [c.what for step in steps for c in declared(step) if c.origin == "private"]
+
+
+def label_constants(steps: Iterable[Any]) -> list[str]:
+    """What was computed from all labels besides: it tells them, however they are randomised elsewhere.
+
+    Parameters
+    ----------
+    steps : iterable
+        As in :func:`private_constants`.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    return [c.what for step in steps for c in declared(step) if c.origin == "private" and c.labels]
 
 
 def why_unproved(steps: Iterable[Any]) -> str:
@@ -98,4 +156,21 @@ def why_unproved(steps: Iterable[Any]) -> str:
     return (
         f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
         "convert anew with --public-columns, or say --public-scaling if these constants are public"
+    )
+
+
+def why_no_labels(steps: Iterable[Any]) -> str:
+    """Why no epsilon of labels is proved beside a party's columns; empty where one is.
+
+    Parameters
+    ----------
+    steps : iterable
+        As in :func:`private_constants`.
+    """
+    what = label_constants(steps)
+    if not what:
+        return ""
+    return (
+        f"{', '.join(what)}: made from all labels, so no label_epsilon is proved: leave label_epsilon out, "
+        "or train on columns without bins"
     )

@@ -9,10 +9,12 @@ and times are exact functions of private data or depend on them, and no theorem 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.errors import PrivacyBudgetError
+from fastadmm.privacy.statement import EXACT_WEIGHTS, PrivacyStatement
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
@@ -20,9 +22,12 @@ __all__ = [
     "KEPT_BACK",
     "certificate_of_model",
     "config_of",
+    "exact_note",
+    "exact_parties",
     "fixed_result",
     "is_private",
     "privacy_facts",
+    "require_covered",
     "result_numbers",
     "result_texts",
     "round_numbers",
@@ -132,6 +137,81 @@ def settings_of(config: dict[str, Any]) -> dict[str, Any]:
         else:
             flat[key] = value
     return flat
+
+
+def exact_parties(lines: Mapping[str, str | None], statement: PrivacyStatement | None = None) -> list[str]:
+    """Parties of a private model whose weights no epsilon covers, though their run claims a finite one.
+
+    Noise of mode "message" covers messages, not weights (T7 in ``docs/privacy.md``); in mode "fusion" the
+    label holder's weights are no release.
+
+    Parameters
+    ----------
+    lines : mapping of str to str or None
+        What each party's file says of its privacy.
+    statement : PrivacyStatement, optional
+        Of the model, where its shared part is there.
+    """
+    said = {
+        name: [line or "", statement.weights_line(name) if statement else ""] for name, line in lines.items()
+    }
+    return [name for name, own in said.items() if any(map(_is_exact, own))]
+
+
+def _is_exact(line: str) -> bool:
+    weights, _, training = line.partition("; training: ")
+    return weights == f"weights: {EXACT_WEIGHTS}" and not training.startswith("privacy: epsilon = infinity")
+
+
+def exact_note(names: list[str], what: str) -> str:
+    """What giving something out costs, in one line.
+
+    Parameters
+    ----------
+    names : list of str
+        From :func:`exact_parties`, at least one.
+    what : str
+        What is given out.
+    """
+    whose = ", ".join(names)
+    return (
+        f"the weights of {whose} are exact functions of private rows, which the noise of the run does not "
+        f"cover (T7): epsilon = infinity for whoever gets {what}"
+    )
+
+
+def require_covered(
+    lines: Mapping[str, str | None],
+    statement: PrivacyStatement | None,
+    place: str,
+    what: str,
+    *,
+    allow_infinite_epsilon: bool,
+) -> None:
+    """Refuse to give out what tells weights that no epsilon covers, unless their owner agrees.
+
+    The one decision for all doors: ``docs/privacy.md#what-may-leave``.
+
+    Parameters
+    ----------
+    lines, statement
+        As of :func:`exact_parties`.
+    place : str
+        What the message begins with: the file.
+    what : str
+        What would be given out.
+    allow_infinite_epsilon : bool
+        Whether the owner agrees.
+
+    Raises
+    ------
+    PrivacyBudgetError
+    """
+    names = [] if allow_infinite_epsilon else exact_parties(lines, statement)
+    if names:
+        raise PrivacyBudgetError(
+            f"{place}: {exact_note(names, what)}; if the owner agrees, pass --allow-infinite-epsilon"
+        )
 
 
 def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:

@@ -32,6 +32,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.modes import owner_only
 from fastadmm.privacy.ledger import Charge, Ledger
 
 __all__ = ["Payment", "Releases", "digest_of", "draws_of", "of_draw", "reserve"]
@@ -233,7 +234,7 @@ class Releases:
         pending = _pending(path)
         with storage_errors(path):
             if not path.parent.is_dir():
-                path.parent.mkdir()
+                path.parent.mkdir(mode=0o700)
                 synchronise(path.parent.parent)
             try:
                 _write(pending, values)
@@ -333,7 +334,7 @@ def _answering(path: Path, found: dict[str, np.ndarray], question: str) -> dict[
 
 def _write(path: Path, values: dict[str, Any]) -> None:
     """Write an archive whose comment is the digest of all that precedes it; synchronise it."""
-    with open(path, "w+b") as file:
+    with open(path, "w+b", opener=owner_only) as file:
         np.savez(file, **values)
         file.seek(-2, os.SEEK_END)
         file.write(_COMMENT.to_bytes(2, "little"))

@@ -83,7 +83,9 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _prefix(target: Path) -> str:
-    return f".{target.name[:40]}.reserved-"
+    """By the file itself: hard links beside each other are one ledger."""
+    number = os.stat(target).st_ino if target.exists() else 0
+    return f".ledger-{number}.reserved-"
 
 
 def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[int, list[dict[str, Any]]]]:

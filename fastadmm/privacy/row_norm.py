@@ -39,12 +39,17 @@ def row_norms(block: FeatureBlock, engine: Engine) -> Array:
     -------
     ndarray of shape (N,)
     """
+    rows, found = (0, block.shape[0]), np.empty(block.shape[0])
     if isinstance(block, DenseBlock):
-        return np.sqrt(np.einsum("ij,ij->i", block.matrix, block.matrix))
+        for (start, stop), part in block.once(rows):
+            found[start:stop] = np.sqrt(np.einsum("ij,ij->i", part, part))
+        return found
     if isinstance(block, CSRBlock):
-        squares = np.concatenate([block.data * block.data, [0.0]])
-        sums = np.add.reduceat(squares, block.indptr[:-1])
-        return np.sqrt(np.where(np.diff(block.indptr) > 0, sums, 0.0))
+        for (start, stop), (indptr, _, data) in block.once(rows):
+            squares = np.concatenate([data[: indptr[-1]] ** 2, [0.0]])
+            sums = np.add.reduceat(squares, indptr[:-1])
+            found[start:stop] = np.sqrt(np.where(np.diff(indptr) > 0, sums, 0.0))
+        return found
     total = np.zeros(block.shape[0])
     for j in range(block.shape[1]):
         unit = np.zeros(block.shape[1])

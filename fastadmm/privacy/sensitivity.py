@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 from fastadmm.errors import ConfigError
+from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.settings.privacy import Privacy
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "replace_one_sensitivity",
     "slack_sensitivity",
     "solver_error",
+    "solver_slack",
     "weighted_sensitivity",
     "weights_sensitivity",
     "zero_out_sensitivity",
@@ -167,8 +169,7 @@ def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
     sensitivity : Sensitivity
         Of the exact message.
     slack : float
-        Certified bound on :math:`|A(\hat x - x^*)|`, fixed before the data are seen; a message
-        that does not meet it is not sent.
+        Certified bound on :math:`|A(\hat x - x^*)|`, fixed before the data are seen.
 
     Notes
     -----
@@ -198,6 +199,34 @@ def solver_error(residual_norm: float, mu: float) -> float:
     Theorem: ``docs/privacy.md#t6-inexact-solver``.
     """
     return residual_norm / (2.0 * math.sqrt(mu))
+
+
+def solver_slack(settings: Privacy, mu: float, n_samples: int) -> float:
+    r"""What a message may be off, known before any data are: T6.
+
+    Parameters
+    ----------
+    settings : Privacy
+        Its ``slack`` is the least.
+    mu : float
+        Modulus of the x-update, positive.
+    n_samples : int
+        N.
+
+    Returns
+    -------
+    float
+        At least :math:`u (N + 4 d)(N (B + W) + \mu B) / \sqrt\mu` with :math:`u = 2^{-53}` and d the most
+        columns that a party may have: what rounding can do to the solver and to its certificate, whatever
+        the rows are.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t6-inexact-solver``.
+    """
+    ball, target = settings.ball, settings.clip_of_targets
+    size = n_samples * (ball + target) + mu * ball
+    return max(settings.slack, 2.0**-53 * (n_samples + 4 * MAX_EIGEN_SIDE) * size / math.sqrt(mu))
 
 
 def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = "replace_one") -> Sensitivity:
@@ -278,7 +307,7 @@ def message_sensitivity(settings: Privacy, mu: float, n_samples: int) -> Sensiti
         exact = zero_out_sensitivity(ball, target, mu, settings.message_clip, settings.message_center)
     else:
         exact = column_sensitivity(1.0, target * math.sqrt(n_samples), mu, ball)
-    return slack_sensitivity(exact, settings.slack)
+    return slack_sensitivity(exact, solver_slack(settings, mu, n_samples))
 
 
 def _check(ball: float, target: float, mu: float, clip: float | None) -> None:

@@ -46,6 +46,10 @@ _ASSUMED = {
 }
 
 
+#: What holds for weights that are no release themselves.
+EXACT_WEIGHTS = "epsilon = infinity: they are exact functions of private data"
+
+
 @dataclass(frozen=True)
 class PartyGuarantee:
     """What one party's releases cost, for the features of one record in it.
@@ -136,7 +140,7 @@ class PrivacyStatement:
     not_covered: tuple[str, ...] = NOT_COVERED
     reason: str = ""
     tuning: str = ""
-    weights: str = "epsilon = infinity: they are exact functions of private data"
+    weights: str = EXACT_WEIGHTS
     assumed: str = ""
 
     @property
@@ -161,9 +165,10 @@ class PrivacyStatement:
             + (f"; {self.tuning}" if self.tuning else "")
         )
 
-    def weights_line(self) -> str:
-        """What holds for a file with weights, in one line."""
-        return f"weights: {self.weights}; training: {self.one_line()}"
+    def weights_line(self, party: str = "") -> str:
+        """What holds for a file with weights, or with those of one party, in one line."""
+        kept = any(p.name == party and p.gdp == 0.0 and not p.pure and not p.reason for p in self.parties)
+        return f"weights: {EXACT_WEIGHTS if kept else self.weights}; training: {self.one_line()}"
 
     def table(self) -> list[tuple[str, str]]:
         """The statement as rows of two cells, for terminal, report and model card."""
@@ -236,7 +241,7 @@ def state(
     seen: Mapping[str, str],
     not_covered: Sequence[str] = (),
     tuning: str = "",
-    weights: str = "epsilon = infinity: they are exact functions of private data",
+    weights: str = EXACT_WEIGHTS,
 ) -> PrivacyStatement:
     """Put a run's statement together: composition over parties is done here, exactly.
 

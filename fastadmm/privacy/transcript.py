@@ -1,14 +1,16 @@
 """The transcript of a private run: every value before its noise, and what was sent of it.
 
-A :class:`Recorder` stands between a mechanism and its source of noise. It forwards every call and keeps
-both sides of it, so that an audit sees what fastadmm's own code releases. A :class:`Replay` gives a
-neighbour's run the recorded noisy values: the past is then the same, the exact values may differ by the
+A :class:`Tap` stands in every source of noise of this thread, wherever fastadmm makes one: in the
+parties of a run, in those that answer requests from elsewhere, and where labels are randomised. It keeps
+both sides of every call, so that an audit sees what fastadmm's own code releases. With :func:`replayed` a
+neighbour's run gets the recorded noisy values: the past is then the same, the exact values may differ by the
 sensitivity, and nothing else may differ at all.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +18,14 @@ from typing import Any
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy.noise import Calibration, GridMessage
+from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 
-__all__ = ["Comparison", "Recorder", "Release", "Replay", "Scripted", "compare_transcripts"]
+__all__ = ["Comparison", "Drawn", "Release", "Tap", "compare_transcripts", "on_grid", "replayed"]
 
 Array = np.ndarray
+
+#: What an audit sends in place of noise: number of the call, exact value, level; None draws.
+Script = Callable[[int, Array, Calibration], Any]
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,16 @@ class Release:
         The noise that was asked for.
     sent : GridMessage
         What came back.
+    party, round, stream : int
+        Whose source it was, and which of its releases.
     """
 
     exact: Array
     level: Calibration
     sent: GridMessage
+    party: int = 0
+    round: int = 0
+    stream: int = 0
 
     @property
     def noise(self) -> Array:
@@ -54,94 +64,110 @@ class Release:
         return self.sent.grid == self.level.grid
 
 
-class Recorder:
-    """A noise source that keeps a transcript.
+@dataclass(frozen=True)
+class Drawn:
+    """One call for uniform numbers.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n,)
+    party, round, stream : int
+        Whose source it was, and which of its calls.
+    """
+
+    numbers: Array
+    party: int
+    round: int
+    stream: int
+
+
+class Tap:
+    """Keeps every draw of this thread while it is open, from whatever source of noise.
 
     Parameters
     ----------
-    inner : NoiseSource
-        What draws.
+    release : callable, optional
+        Chooses what is sent in place of a noisy value.
+    uniform : callable, optional
+        Chooses uniform numbers: takes the number of the call and their count; None draws.
 
     Attributes
     ----------
     releases : list of Release
-    uniforms : list of ndarray
+    uniforms : list of Drawn
         In the order of the calls.
     """
 
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
+    def __init__(
+        self, release: Script | None = None, uniform: Callable[[int, int], Any] | None = None
+    ) -> None:
+        self._script, self._numbers = release, uniform
         self.releases: list[Release] = []
-        self.uniforms: list[Array] = []
+        self.uniforms: list[Drawn] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    def __enter__(self) -> Tap:
+        here = threading.get_ident()
+        # Looked up now: the audit is of what a run would call now.
+        self._own = NoiseSource.release, NoiseSource.uniform
+        release, uniform = self._own
 
-    def release(
-        self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
-    ) -> GridMessage:
-        """As in :meth:`fastadmm.privacy.noise.NoiseSource.release`; ``values`` and ``level`` are kept."""
-        exact = np.array(values, dtype=np.float64)
-        sent: GridMessage = self.inner.release(values, level, round, engine, stream)
-        self.releases.append(Release(exact, level, sent))
-        return sent
+        def tapped(
+            source: NoiseSource,
+            values: Array,
+            level: Calibration,
+            round: int,
+            engine: Engine,
+            stream: int = 0,
+        ) -> GridMessage:
+            if threading.get_ident() != here:
+                return release(source, values, level, round, engine, stream)
+            exact, number = np.array(values, dtype=np.float64), len(self.releases)
+            chosen = None if self._script is None else self._script(number, exact, level)
+            sent = release(source, values, level, round, engine, stream) if chosen is None else chosen
+            self.releases.append(Release(exact, level, sent, source.party, round, stream))
+            return sent
 
-    def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """As in :meth:`fastadmm.privacy.noise.NoiseSource.uniform`; the ``n_values`` numbers are kept."""
-        drawn: Array = self.inner.uniform(n_values, round, engine, stream)
-        self.uniforms.append(drawn)
-        return drawn
+        def numbers(source: NoiseSource, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
+            if threading.get_ident() != here:
+                return uniform(source, n_values, round, engine, stream)
+            chosen = None if self._numbers is None else self._numbers(len(self.uniforms), n_values)
+            drawn = uniform(source, n_values, round, engine, stream) if chosen is None else chosen
+            self.uniforms.append(Drawn(np.array(drawn), source.party, round, stream))
+            return drawn
+
+        patched: Any = NoiseSource
+        patched.release, patched.uniform = tapped, numbers
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        patched: Any = NoiseSource
+        patched.release, patched.uniform = self._own
 
 
-class Scripted:
-    """A source whose "noise" the audit chooses: an improbable past, for which the theorem must hold too.
+def on_grid(chosen: Array, level: Calibration) -> GridMessage:
+    """A chosen value as a message on the grid of its noise."""
+    return GridMessage(np.rint(chosen / level.grid).astype(np.int64), level.grid)
+
+
+def replayed(record: Tap) -> Tap:
+    """A tap that gives what another has recorded, call by call; zeros where that has none of the size.
 
     Parameters
     ----------
-    script : callable
-        Takes the number of the call, the exact value and the level, returns what is sent.
+    record : Tap
     """
 
-    def __init__(self, script: Callable[[int, Array, Calibration], Array]) -> None:
-        self.script, self.calls = script, 0
-
-    def release(
-        self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
-    ) -> GridMessage:
-        """What the script says of ``values`` and ``level``, on the grid; ``round`` does not matter."""
-        chosen = self.script(self.calls, np.asarray(values, dtype=np.float64), level)
-        self.calls += 1
-        return GridMessage(np.rint(chosen / level.grid).astype(np.int64), level.grid)
-
-    def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """Evenly spaced: frequencies are then probabilities, exact to one in ``n_values``."""
-        return (np.arange(n_values) + 0.5) / n_values
-
-
-class Replay:
-    """Gives what was recorded, call by call.
-
-    Parameters
-    ----------
-    record : Recorder
-    """
-
-    def __init__(self, record: Recorder) -> None:
-        self._releases, self._uniforms = iter(record.releases), iter(record.uniforms)
-
-    def release(
-        self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
-    ) -> GridMessage:
-        """What was sent for these ``values``; zeros where the record has none of their size."""
-        found = next(self._releases, None)
-        if found is None or len(found.exact) != len(values):
-            return GridMessage(np.zeros(len(values), dtype=np.int64), level.grid)
+    def release(call: int, exact: Array, level: Calibration) -> GridMessage:
+        found = record.releases[call] if call < len(record.releases) else None
+        if found is None or len(found.exact) != len(exact):
+            return GridMessage(np.zeros(len(exact), dtype=np.int64), level.grid)
         return found.sent
 
-    def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """The ``n_values`` numbers that were drawn."""
-        found = next(self._uniforms, None)
+    def uniform(call: int, n_values: int) -> Array:
+        found = record.uniforms[call].numbers if call < len(record.uniforms) else None
         return np.zeros(n_values) if found is None or len(found) != n_values else found
+
+    return Tap(release, uniform)
 
 
 @dataclass(frozen=True)
@@ -156,30 +182,47 @@ class Comparison:
     public : bool
         Whether number, size, noise and grid of the releases are the same in both: they are no function of
         the private data, given the past.
+    beyond : float
+        Largest distance over the sensitivity that was declared for it; at most 1.
+    sigma : float
+        Noise of the first release.
     """
 
     gdp: float
     n_releases: int
     public: bool
+    beyond: float
+    sigma: float
 
 
-def compare_transcripts(first: Recorder, second: Recorder) -> Comparison:
+def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
     """Add up what the releases of two neighbours give away.
 
     Parameters
     ----------
-    first, second : Recorder
+    first, second : Tap
         The second one replayed the first.
+    party : int, optional
+        Only the releases of this party.
 
     Notes
     -----
     ``docs/privacy.md#the-audit``; the sum is that of theorem T5.
     """
-    public = len(first.releases) == len(second.releases) and len(first.uniforms) == len(second.uniforms)
-    square = 0.0
-    for one, other in zip(first.releases, second.releases):
-        if not one.on_grid or len(one.exact) != len(other.exact) or one.level != other.level:
+    one, other = (
+        [release for release in tap.releases if party in (None, release.party)] for tap in (first, second)
+    )
+    public = len(one) == len(other) and [len(d.numbers) for d in first.uniforms] == [
+        len(d.numbers) for d in second.uniforms
+    ]
+    square, beyond = 0.0, 0.0
+    for a, b in zip(one, other):
+        if not a.on_grid or len(a.exact) != len(b.exact) or a.level != b.level or a.round != b.round:
             public = False
             continue
-        square += (float(np.linalg.norm(one.exact - other.exact)) / one.level.sigma) ** 2
-    return Comparison(math.sqrt(square), len(first.releases), public)
+        distance = float(np.linalg.norm(a.exact - b.exact))
+        square += (distance / a.level.sigma) ** 2
+        if distance > 0.0:
+            declared = a.level.sensitivity
+            beyond = max(beyond, distance / declared if declared > 0.0 else math.inf)
+    return Comparison(math.sqrt(square), len(one), public, beyond, one[0].level.sigma if one else 0.0)

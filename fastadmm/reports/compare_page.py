@@ -120,7 +120,7 @@ def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
             if suffix == ".csv"
             else json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n"
         )
-        with atomic_file(path) as temporary:
+        with atomic_file(path, shared=True) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
     else:
         endings = ", ".join((".html", ".csv", ".json", *FILE_SUFFIXES))

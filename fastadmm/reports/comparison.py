@@ -7,7 +7,6 @@ does not hold.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
+from fastadmm.files.escapes import csv_rows
 from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
 from fastadmm.reports.published import published
 from fastadmm.reports.records import RunRecords, read_records
@@ -166,15 +166,14 @@ class RunComparison:
             "data",
         ]
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         header = [*plain, *(f"test_{name}" for name in tested), *(f"evaluation_{name}" for name in evaluated)]
-        writer.writerow([*header, *(f"setting_{name}" for name in self.differing)])
+        csv_rows(text, [[*header, *(f"setting_{name}" for name in self.differing)]])
         for run in self.runs:
             cells: list[Any] = [getattr(run, name) for name in plain]
             cells += [run.test.get(name) for name in tested]
             cells += [run.evaluation.get(name) for name in evaluated]
             cells += [run.settings.get(name) for name in self.differing]
-            writer.writerow(["" if cell is None else cell for cell in cells])
+            csv_rows(text, [cells])
         return text.getvalue()
 
 

@@ -99,7 +99,7 @@ def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
     )
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
     page = environment.get_template(template).render(context).encode("utf-8", "replace").decode("utf-8")
-    with atomic_file(target) as temporary:
+    with atomic_file(target, shared=True) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import read_bytes
+from fastadmm.files.reading import json_of, read_bytes
 from fastadmm.reports.judgement_check import check_judgement
 from fastadmm.runs.claim import said_of_run, without_claim
 
@@ -203,8 +203,8 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     torn = lines.pop().rstrip(b"\0")
     if torn.strip():
         try:
-            record = json.loads(torn)
-        except (ValueError, RecursionError):
+            record = json_of(torn)
+        except ValueError:
             record = None
         if isinstance(record, dict):  # complete but for its newline
             lines.append(torn)
@@ -212,8 +212,8 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = json_of(line)
+        except ValueError as error:
             raise FormatError(f"{shown(path)}, line {number}: not valid JSON: {_reason(error)}") from error
         if not isinstance(record, dict):
             raise FormatError(f"{shown(path)}, line {number}: expected a JSON object, found {_kind(record)}")
@@ -376,10 +376,10 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if raw is None:
         return None
     try:
-        document = json.loads(raw)
+        document = json_of(raw)
     except UnicodeDecodeError as error:
         raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise FormatError(f"{shown(path)}{place}: not valid JSON: {_reason(error)}") from error
     if not isinstance(document, dict):

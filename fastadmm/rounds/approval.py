@@ -7,10 +7,14 @@ in a request can widen these limits.
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
@@ -20,8 +24,10 @@ from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.parties.families import FAMILIES
 from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.expected import expected
 from fastadmm.rounds.private_terms import PRIVATE, Protection, asked_privacy
 from fastadmm.rounds.refused import refused
+from fastadmm.rounds.vocabulary import check_words, parties_of
 from fastadmm.store.party_file import PartyData
 
 __all__ = [
@@ -35,13 +41,15 @@ __all__ = [
     "draft_approval",
     "first_terms",
     "sees_columns",
+    "terms_digest",
+    "with_answer",
 ]
 
 #: Name of the approval that a state directory keeps.
 APPROVAL = "approval.toml"
 
-#: What an owner who says nothing agrees to: more than runs need, see docs/convergence.md.
-_EXCHANGES, _DIRECTIONS = 1000, 2000
+#: Refusals that a draft of a private run has room for: of a ledger that is not named, for example.
+_RETRIES = 10
 
 #: Days that a drafted approval is good for.
 DAYS = 90
@@ -77,9 +85,9 @@ class Approval:
         Of a mean loss over the rows.
     constraint : str
     exchanges : int
-        Requests that are answered, at most.
-    directions : int
-        Vectors of N numbers that leave, at most.
+        Requests that are answered or refused, at most.
+    numbers : int
+        About rows, that leave in answers, at most.
     last_day : date or None
         None: no end.
     protection : Protection or None
@@ -94,6 +102,12 @@ class Approval:
         Version of the coordinator's program; None: any.
     fingerprints : list of str or None
         With sums only: of the other parties' keys, as their owners say them; None: not compared yet.
+    parties : list of str or None
+        Names of all parties of the run in their order; None where the coordinator does not say.
+    terms : str or None
+        Digest of all that the first request says; None: whatever agrees with the keys above.
+    other_members : bool
+        With sums only: whether these data may take part although they did so among other parties before.
     """
 
     path: Path
@@ -107,7 +121,7 @@ class Approval:
     least_lambda: float
     constraint: str
     exchanges: int
-    directions: int
+    numbers: int
     last_day: datetime.date | None
     protection: Protection | None = None
     n_classes: int | None = None
@@ -115,6 +129,9 @@ class Approval:
     protocol: int | None = None
     fastadmm: str | None = None
     fingerprints: list[str] | None = None
+    parties: list[str] | None = None
+    terms: str | None = None
+    other_members: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,8 +140,8 @@ class Answered:
 
     Attributes
     ----------
-    exchanges, directions, steps : int
-        Requests; vectors of N numbers, at most; x-updates.
+    exchanges, numbers, steps : int
+        Requests; numbers about rows, at most; x-updates.
     penalty : float
         Of the last x-update.
     changes : int
@@ -134,7 +151,7 @@ class Answered:
     """
 
     exchanges: int = 0
-    directions: int = 0
+    numbers: int = 0
     steps: int = 0
     penalty: float = 0.0
     changes: int = 0
@@ -187,13 +204,31 @@ def _terms(request: Request, place: str) -> dict[str, Any]:
     if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
         text = f"{place}: not the first request of a run, which says what the run is about"
         raise refused("order", InputError(text))
-    return request.calls[0][1]
+    terms = request.calls[0][1]
+    check_words(terms, place)
+    names = parties_of(terms, place)
+    if names and names[terms["position"]] != request.party:
+        text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
+        raise refused("values", FormatError(text))
+    return terms
+
+
+def terms_digest(terms: Mapping[str, Any]) -> str:
+    """Digest of all that a first request says of its run; it is the identifier of what is approved.
+
+    Parameters
+    ----------
+    terms : mapping
+        Arguments of the call ``start``.
+    """
+    text = json.dumps(dict(terms), sort_keys=True, separators=(",", ":"), default=float)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def draft_approval(
     settings: Mapping[str, Any], run: str, data: PartyData, path: Path, last_day: datetime.date | None
 ) -> Approval:
-    """The approval of what a run's first request asks, with usual limits.
+    """The approval of what a run's first request asks, with limits of twice what an honest run needs.
 
     Parameters
     ----------
@@ -210,7 +245,12 @@ def draft_approval(
     Approval
     """
     asked = asked_privacy(settings, shown(path))
-    rounds = asked.rounds if asked is not None and asked.mode == "message" else 1
+    names = parties_of(settings, shown(path))
+    if asked is None:
+        exchanges, numbers = (2 * each for each in expected(settings))
+    else:  # a private run is opened, has its rounds, and ends
+        rounds = asked.rounds if asked.mode == "message" else 1
+        exchanges, numbers = rounds + 2 + _RETRIES, rounds * _released(data) + 10
     return Approval(
         path=path,
         run=run,
@@ -222,13 +262,19 @@ def draft_approval(
         l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
         least_lambda=_lambda(settings),
         constraint=settings["constraint"],
-        # A private run is opened, has its rounds, and ends.
-        exchanges=_EXCHANGES if asked is None else rounds + 2,
-        directions=_DIRECTIONS * settings.get("n_classes", 1) if asked is None else rounds,
+        exchanges=exchanges,
+        numbers=numbers,
         last_day=last_day,
-        protection=None if asked is None else Protection.draft(asked),
+        protection=None if asked is None else Protection.draft(asked, settings),
         n_classes=settings.get("n_classes"),
+        parties=names or None,
+        terms=terms_digest(settings),
     )
+
+
+def _released(data: PartyData) -> int:
+    """Numbers of one release: one for each row, and moments of the columns."""
+    return data.n_samples + (data.n_features + 2) ** 2 + 1000
 
 
 def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
@@ -301,6 +347,7 @@ def check_request(
     before: Answered,
     data: PartyData,
     place: str,
+    refusals: int = 0,
 ) -> Answered:
     """Refuse a request beyond the approval; nothing has been computed yet.
 
@@ -315,6 +362,8 @@ def check_request(
     data : PartyData
     place : str
         What messages call the request.
+    refusals : int
+        Requests of the run that were refused so far.
 
     Returns
     -------
@@ -362,16 +411,38 @@ def check_request(
     if asked_for is not None:
         if approval.protection is None:
             raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
-        if what := approval.protection.excess(asked_for):
+        if what := approval.protection.excess(asked_for, settings):
             raise _beyond(place, approval, what, "privacy")
+    if approval.terms is not None and approval.run != "first" and terms_digest(settings) != approval.terms:
+        raise _beyond(place, approval, "it is about other terms than those that were approved", "terms")
     if approval.last_day is not None and _today() > approval.last_day:
         raise _beyond(place, approval, f"the last day was {approval.last_day}", "expired")
     after = _count(request.calls, settings, before, place)
-    for key in ("exchanges", "directions"):
-        if getattr(after, key) > getattr(approval, key):
-            most, number = getattr(approval, key), getattr(after, key)
-            raise _beyond(place, approval, f"{most} {key}, and this would be number {number}", key)
+    if after.exchanges + refusals > approval.exchanges:
+        what = f"{approval.exchanges} exchanges, and this would be number {after.exchanges + refusals}"
+        what += f", of which {refusals} were refused" if refusals else ""
+        raise _beyond(place, approval, what, "exchanges")
+    if after.numbers > approval.numbers:
+        what = f"{approval.numbers} numbers about rows, and with this answer it would be {after.numbers}"
+        raise _beyond(place, approval, what, "directions")
     return after
+
+
+def with_answer(before: Answered, after: Answered, answer: Mapping[str, Any]) -> Answered:
+    """What has been answered, where the answer held more numbers than its call says.
+
+    Parameters
+    ----------
+    before, after : Answered
+        As :func:`check_request` was given, and as it returned.
+    answer : dict
+
+    Returns
+    -------
+    Answered
+    """
+    held = sum(int(np.size(value)) for key, value in answer.items() if key not in ("scores", "class_scores"))
+    return replace(after, numbers=max(after.numbers, before.numbers + held))
 
 
 def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
@@ -395,10 +466,7 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        # Scores have a number for each of other rows.
-        held = CALLS[name].vectors + (name in ("scores", "masked_scores"))
-        vectors = held * int(settings.get("n_classes", 1))
-        answered = replace(answered, directions=answered.directions + vectors)
+        answered = replace(answered, numbers=answered.numbers + _numbers(name, settings))
         if name in ("finish", "keep"):
             answered = replace(answered, finished=True)
         if settings["family"] not in _ADMM:
@@ -412,6 +480,14 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
                 answered = _changed(answered, settings, place)
             answered = replace(answered, penalty=penalty, steps=answered.steps + 1)
     return answered
+
+
+def _numbers(name: str, settings: Mapping[str, Any]) -> int:
+    """Numbers that an answer to a call holds; more where some of them are as many as the answer says."""
+    rule = CALLS[name]
+    # Scores count as a number for each row, of whatever rows they are.
+    vectors = rule.vectors + (name in ("scores", "masked_scores"))
+    return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
 
 
 def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Answered:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,15 @@ from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.rounds.approval import Approval
-from fastadmm.rounds.private_terms import Protection
+from fastadmm.rounds.private_terms import PROTECTION, Protection
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["check_kinds", "open_approval", "write_approval"]
+__all__ = ["approval_text", "check_kinds", "open_approval", "write_approval"]
 
-_FORMAT, _VERSION = "fastadmm-approval", "1.0"
+_FORMAT, _VERSION = "fastadmm-approval", "1.1"
+
+#: It counted vectors in place of numbers.
+_OLD = "1.0"
 
 
 def write_approval(approval: Approval, *, force: bool = False) -> None:
@@ -29,6 +31,17 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
     force : bool
         Whether an existing file may be replaced.
     """
+    with atomic_file(approval.path, force=force) as temporary:
+        temporary.write_text(approval_text(approval), encoding="utf-8")
+
+
+def approval_text(approval: Approval) -> str:
+    """The file's content.
+
+    Parameters
+    ----------
+    approval : Approval
+    """
     import tomli_w
 
     notes = {
@@ -36,13 +49,16 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
         "data": "content digest of the features",
         "loss": "as the coordinator says; the party cannot check it",
         "least_lambda": "of a mean loss; a smaller one is refused",
-        "exchanges": "requests that are answered, at most",
-        "directions": "vectors with one number per row that leave, at most",
+        "exchanges": "requests that are answered or refused, at most",
+        "numbers": "about rows, that leave in answers, at most",
         "last_day": "nothing new is answered after it",
         "callers": "who may ask",
         "protocol": "version of the messages",
         "fastadmm": "version of the coordinator's program",
         "fingerprints": "of the other parties' keys, as their owners say them",
+        "parties": "all of the run",
+        "terms": "digest of all that was asked",
+        "other_members": "true: these data may be in another sum, though the difference shows a party's part",
         "epsilon": "of this run, at most",
         "total_epsilon": "of all runs that charge the same ledger",
         "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
@@ -56,15 +72,15 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
 
     def add(values: Mapping[str, Any]) -> None:
         for key, value in values.items():
-            text = tomli_w.dumps({key: value}).rstrip("\n")
+            # One line each, also of a list.
+            text = tomli_w.dumps({key: value}).rstrip("\n").replace(",\n]", "]").replace("\n   ", "")
             lines.append(f"{text}  # {notes[key]}" if key in notes else text)
 
     add(document)
     if table:
         lines += ["", "[privacy]"]
         add(table)
-    with atomic_file(approval.path, force=force) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "\n".join(lines) + "\n"
 
 
 def _document(approval: Approval) -> dict[str, Any]:
@@ -73,8 +89,8 @@ def _document(approval: Approval) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "version": _VERSION,
-        **{key: value for key, value in values.items() if value is not None},
-        **({} if approval.protection is None else {"privacy": asdict(approval.protection)}),
+        **{key: value for key, value in values.items() if value is not None and value is not False},
+        **({} if approval.protection is None else {"privacy": approval.protection.table()}),
     }
 
 
@@ -87,7 +103,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "least_lambda": (float, int),
     "constraint": (str,),
     "exchanges": (int,),
-    "directions": (int,),
 }
 _OPTIONAL: dict[str, tuple[type, ...]] = {
     "loss": (str,),
@@ -98,17 +113,9 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "protocol": (int,),
     "fastadmm": (str,),
     "fingerprints": (list,),
-}
-
-
-_PROTECTION: dict[str, tuple[type, ...]] = {
-    "epsilon": (float, int),
-    "delta": (float, int),
-    "total_epsilon": (float, int),
-    "adjacency": (str,),
-    "sampler": (str,),
-    "public_scaling": (bool,),
-    "allow_infinite_epsilon": (bool,),
+    "parties": (list,),
+    "terms": (str,),
+    "other_members": (bool,),
 }
 
 
@@ -173,27 +180,32 @@ def open_approval(path: Path) -> Approval:
     place = shown(path)
     if values.pop("format", None) != _FORMAT:
         raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm party approve'")
-    if (version := values.pop("version", None)) != _VERSION:
+    if (version := values.pop("version", None)) not in (_VERSION, _OLD):
         raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
     table = values.pop("privacy", None)
-    check_kinds(values, _KINDS, _OPTIONAL, place)
+    unit = "numbers" if version == _VERSION else "directions"
+    check_kinds(values, {**_KINDS, unit: (int,)}, _OPTIONAL, place)
     protection = None
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        check_kinds(table, _PROTECTION, {}, f"{place}: privacy")
-        protection = Protection(**table)
-    for key in ("exchanges", "directions"):
+        own = {key: value for key, value in table.items() if key in PROTECTION}
+        check_kinds(own, PROTECTION, {}, f"{place}: privacy")
+        check_kinds({k: table[k] for k in ("penalty",) if k in table}, {}, {"penalty": (float, int)}, place)
+        protection = Protection.of_table(table, values["family"], f"{place}: privacy")
+    for key in ("exchanges", unit):
         if values[key] < 1:
             raise ConfigError(f"{place}: key {key!r} is below 1")
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    for key in ("callers", "fingerprints"):
+    for key in ("callers", "fingerprints", "parties"):
         if not all(isinstance(name, str) for name in values.get(key, ())):
             raise ConfigError(f"{place}: key {key!r} is not {_name((list,))}")
-    optional = {key: values.get(key) for key in _OPTIONAL}
-    return Approval(path=path, protection=protection, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
+    # An old file is kept of a run that is over; for one that goes on, its owner is asked again.
+    limits = {"numbers": values.get("numbers", 0), "loss": None, "l1_ratio": None, "last_day": None}
+    values.pop(unit)
+    return Approval(path=path, protection=protection, **{**limits, **values})
 
 
 def _name(kinds: tuple[type, ...]) -> str:

@@ -300,6 +300,7 @@ class Coordinator:
                 "n_samples": labels.n_samples,
                 "row_digest": labels.row_digest,
                 "position": m,
+                "parties": ",".join(self.names),
                 "loss": problem.loss.name,
                 "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
                 **private,

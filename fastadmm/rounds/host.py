@@ -24,6 +24,7 @@ from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.rounds.refused import refused
+from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.secrecy.keys import kept_private_key
 from fastadmm.solver.run import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
@@ -93,6 +94,8 @@ class Host:
         self.place = shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
+        # With sums only: digests of the data that the run began with.
+        self._begun: dict[str, str] | None = None
 
     def resume(self, terms: dict[str, Any], saved: Mapping[str, Any], place: str) -> None:
         """The party as the last request left it.
@@ -150,6 +153,11 @@ class Host:
         own = self.party.export()
         return own if self.party.kept is None else {**own, "kept": self.party.kept}
 
+    @property
+    def transcript(self) -> bytes | None:
+        """With sums only: digest of all that was asked so far, which the last mask was made from."""
+        return self.party.transcript.digest if self.terms["family"] in SUMS else None
+
     def _load_rows(self, rows: str) -> None:
         """Features of rows that are scored, if the owner has given them."""
         if rows == "train" or rows in self.party.other_rows:
@@ -163,6 +171,12 @@ class Host:
             raise refused("scores", InputError(text))
         other = open_party(path)
         check_same_columns([other], [self.data], shown(path))
+        if self._begun is not None and self._begun.get(rows) != other.content_digest:
+            text = (
+                f"{shown(path)}: with sums only, features of {rows} rows are those that the run began with, "
+                "or its masks would show what has changed; give these back, or begin another run"
+            )
+            raise refused("rows", InputError(text))
         if other.row_digest != self.terms.get(rows):
             raise InputError(
                 f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
@@ -183,13 +197,14 @@ class Host:
 
     def write_keys(self) -> list[str]:
         """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
-        return write_fingerprints(self.state, self.party.fingerprints(), self.terms["position"])
+        return write_fingerprints(self.state, self.party.fingerprints(), self.terms)
 
     def _start(self, **terms: Any) -> dict[str, Any]:
         check_rows(terms, self.data, self.place)
         self._open(terms)
         self.party.prepare()
-        return {"n_features": self.data.n_features, "kind": self.party.kind, "reason": self.party.reason}
+        kind, reason = self.party.told or (self.party.kind, self.party.reason)
+        return {"n_features": self.data.n_features, "kind": kind, "reason": reason}
 
     def _open(self, terms: dict[str, Any]) -> None:
         family = terms["family"]
@@ -200,7 +215,8 @@ class Host:
             raise refused("terms", FormatError(f"{self.place}: {text}"))
         block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
         if family in SUMS:
-            given["private_key"] = kept_private_key(self.state / _PRIVATE_KEY)
+            path = self.state / _PRIVATE_KEY
+            given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
         if family in PRIVATE:
             given["books"] = self._books(terms)
         else:
@@ -211,6 +227,20 @@ class Host:
             raise
         except FastadmmError as error:
             raise refused("terms", FormatError(f"{self.place}: {error}")) from None
+
+    def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
+        """Digests of all data that answers will depend on."""
+        found = {"train": self.data.content_digest}
+        for rows in self.others.keys() & terms.keys():
+            path = self.others[rows]
+            if path is None:
+                text = (
+                    f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
+                    "there when the run begins: if you agree, give them with --test or --validation"
+                )
+                raise refused("scores", InputError(text))
+            found[rows] = open_party(path).content_digest
+        return found
 
     def _books(self, terms: Mapping[str, Any]) -> Books:
         protection = self.approval.protection
@@ -264,7 +294,7 @@ class Host:
         write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)
 
 
-def write_fingerprints(state: Path, found: Sequence[str], position: int) -> list[str]:
+def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> list[str]:
     """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show.
 
     Parameters
@@ -273,11 +303,13 @@ def write_fingerprints(state: Path, found: Sequence[str], position: int) -> list
         The party's directory for this run.
     found : sequence of str
         In the order of the run.
-    position : int
-        Of this party.
+    terms : mapping
+        Arguments of the call ``start``.
     """
+    names = parties_of(terms, "")
     lines = [
-        f"key of party {m + 1}{' (this party)' if m == position else ''}: {fingerprint}"
+        f"key of party {m + 1}{', ' + names[m] if m < len(names) else ''}"
+        f"{' (this party)' if m == terms['position'] else ''}: {fingerprint}"
         for m, fingerprint in enumerate(found)
     ]
     if lines:

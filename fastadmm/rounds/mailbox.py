@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.files.seal import seal_of
 from fastadmm.rounds.exchange import (
@@ -99,7 +100,7 @@ class Mailbox:
         for name, path in new.items():
             kept = self.answer_path(number, name)
             with storage_errors(kept):
-                kept.parent.mkdir(parents=True, exist_ok=True)
+                make_private(kept.parent)
                 content = read_bytes(path)
             if "sha256:" + hashlib.sha256(content).hexdigest() != taken[name]:
                 raise InputError(f"{shown(path)}: changed while it was read; give it again")
@@ -241,7 +242,7 @@ class Mailbox:
             Those that were not.
         """
         with storage_errors(self.sent):
-            self.sent.mkdir(exist_ok=True)
+            self.sent.mkdir(mode=0o700, exist_ok=True)
             for old in self.requests.glob("*.h5"):
                 if old not in current:
                     os.replace(old, self.sent / old.name)

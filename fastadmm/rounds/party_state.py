@@ -88,13 +88,17 @@ class PartyState:
                 read_tree(require_group(file, "settings")),
                 read_tree(require_group(file, "party")),
                 read_array(file, "message", ndim=1, kind="u").tobytes(),
-                _answered(path, require_group(file, "answered")) if "answered" in file else None,
+                _answered(path, file) if "answered" in file else None,
             )
 
 
-def _answered(path: Path, group: Any) -> Answered:
+def _answered(path: Path, file: Any) -> Answered:
+    tree = read_tree(require_group(file, "answered"))
+    if "directions" in tree:  # older releases counted vectors
+        n = read_tree(require_group(file, "settings"))["n_samples"]
+        tree["numbers"] = tree.pop("directions") * n
     try:
-        return Answered(**read_tree(group))
+        return Answered(**tree)
     except TypeError:
         raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
 

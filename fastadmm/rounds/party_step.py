@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
@@ -21,13 +22,18 @@ from fastadmm.rounds.approval import (
     draft_approval,
     first_terms,
     sees_columns,
+    with_answer,
 )
 from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words
+from fastadmm.rounds.approval_words import in_plain_words, ledger_words, scores_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
+from fastadmm.rounds.memory import answer_once, join_sum, sums_before
+from fastadmm.rounds.opened import check_opened
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
+from fastadmm.rounds.refusals import check_refusals, counted_refusals, refusals
+from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 
@@ -52,6 +58,8 @@ class StepDone:
         What a private run guarantees the party; empty without privacy, and where the answer was repeated.
     keys : tuple of str
         With sums only: fingerprints of all parties' keys, in the step that is told them.
+    agreed : tuple of str
+        In a first step without an approval: what it agreed to, before any number about a row leaves.
     """
 
     number: int
@@ -59,6 +67,7 @@ class StepDone:
     model: Path | None
     statement: str = ""
     keys: tuple[str, ...] = ()
+    agreed: tuple[str, ...] = ()
 
 
 def party_step(
@@ -105,11 +114,15 @@ def party_step(
     Raises
     ------
     FastadmmError
-        A damaged request, one out of order, of another party or run, beyond the approval, or other data
-        than before.
+        Damaged features or requests, a request out of order, of another party or run, beyond the approval,
+        or other data than before.
     """
-    party = open_party(data)
-    asked = open_request(request, party.n_samples, classes_of(state / STATE))
+    party, others = open_party(data), {"test": test, "validation": validation}
+    if not (state / STATE).exists():
+        with Engine(threads) as engine:
+            check_opened(party, others, engine)
+    with counted_refusals(state):
+        asked = open_request(request, party.n_samples, classes_of(state / STATE))
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(out):
@@ -125,8 +138,8 @@ def party_step(
         with run_lock(state):
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
-            others = {"test": test, "validation": validation}
-            return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
+            with counted_refusals(state):
+                return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
     except FastadmmError:
         if is_new:
             with suppress(OSError):
@@ -154,14 +167,20 @@ def _step(
             return StepDone(asked.number, True, _model_path(state, party.name))
     elif asked.number != 0:
         raise InputError(f"{shown(state)}: no state; answer the run's first request before {shown(request)}")
+    check_refusals(state, shown(request))
     agreed, is_new = _approval(known, asked, party, state, shown(request), approval)
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
-    after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
+    settings = known.settings if known else {}
+    after = check_request(agreed, asked, settings, before, party, shown(request), refusals(state))
     with Engine(threads) as engine, engine.limited():
         host = Host(party, state, engine, asked.run, agreed, ledger, others)
         if known is not None:
             host.resume(known.settings, known.tree, shown(request))
+        if known is None:
+            join_sum(party, asked.run, asked.calls[0][1], agreed, shown(request))
         answer = host.answer(asked, shown(request))
+        answer_once(asked, host.transcript, answer, shown(request))
+        after = with_answer(before, after, answer)
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
@@ -185,7 +204,17 @@ def _step(
     # After the state: whoever has the message can rely on the party to remember it.
     _give(raw, out, force)
     said = "" if statement is None else statement.one_line()
-    return StepDone(asked.number, False, _model_path(state, party.name), said, tuple(keys))
+    words = () if approval is not None or not is_new else _agreed_words(agreed, party, asked, ledger)
+    return StepDone(asked.number, False, _model_path(state, party.name), said, tuple(keys), words)
+
+
+def _agreed_words(agreed: Approval, party: PartyData, asked: Request, ledger: Path | None) -> tuple[str, ...]:
+    terms = asked.calls[0][1]
+    own = [*scores_words(terms), ledger_words(ledger, party)]
+    if agreed.protection is None:
+        masked = agreed.family in SUMS
+        own += sums_before(party, parties_of(terms, "") if masked else [party.name])
+    return tuple(in_plain_words(agreed, party, own))
 
 
 def _model_path(state: Path, name: str) -> Path | None:
@@ -229,7 +258,9 @@ def _approval(
     return draft, True
 
 
-def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> list[str]:
+def party_approve(
+    request: Path, data: Path, out: Path, force: bool = False, ledger: Path | None = None
+) -> list[str]:
     """Write the approval of a run's first request, for the owner of the data to edit.
 
     Parameters
@@ -242,6 +273,8 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
         Approval file to write.
     force : bool
         Whether an existing file may be replaced.
+    ledger : Path or None
+        The party's own, of which is said what it has charged to these data.
 
     Returns
     -------
@@ -254,9 +287,10 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
         Not a first request, of another party, about other rows, or damaged.
     """
     party = open_party(data)
-    approval = approve(open_request(request, party.n_samples), party, shown(request), out)
+    asked = open_request(request, party.n_samples)
+    approval = approve(asked, party, shown(request), out)
     write_approval(approval, force=force)
-    return in_plain_words(approval, party)
+    return list(_agreed_words(approval, party, asked, ledger))
 
 
 def _old_answer(
@@ -310,7 +344,7 @@ def _keep(known: PartyState, state: Path) -> None:
     """Put the last message to the older ones, so that it can be given again."""
     path = _kept_path(state, known.number)
     with storage_errors(path):
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         with atomic_file(path) as temporary:
             temporary.write_bytes(known.message)
     prune(sorted(path.parent.glob("[0-9]*.h5")))
@@ -344,5 +378,5 @@ def _refuse_other(raw: bytes, out: Path, force: bool) -> bool:
 
 def _give(raw: bytes, out: Path, force: bool) -> None:
     if not _refuse_other(raw, out, force):
-        with atomic_file(out) as temporary:
+        with atomic_file(out, shared=True) as temporary:
             temporary.write_bytes(raw)

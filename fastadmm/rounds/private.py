@@ -24,6 +24,7 @@ from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.private import label_account_of
 from fastadmm.runs.result import certificate_of
 from fastadmm.runs.round_log import RoundLog
+from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
@@ -100,9 +101,11 @@ def solver_of_private(
     Raises
     ------
     ConfigError
-        If theorems do not cover the problem.
+        If theorems do not cover the problem, or parties would refuse the settings.
     """
     settings = config.privacy
+    if settings.slack != Privacy.slack:
+        raise ConfigError("privacy.slack: between parties it follows from public numbers; leave it out")
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
     return private_solver(
         problem,
@@ -184,6 +187,6 @@ def write_private_model(
             solver.clips_rows,
             scales[m],
             own.encoder,
-            statement.weights_line(),
+            statement.weights_line(own.name),
         )
         write_party_model(directory / f"{own.name}.h5", part, model_id=ended.model_id)

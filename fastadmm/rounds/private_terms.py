@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
+from fastadmm.files.reading import json_of
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.origins import why_unproved
+from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.rounds.refused import refused
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["PRIVATE", "Protection", "asked_privacy", "books_of", "privacy_text", "refuse_ledger"]
+__all__ = [
+    "PRIVATE",
+    "PROTECTION",
+    "Protection",
+    "asked_privacy",
+    "books_of",
+    "privacy_text",
+    "refuse_ledger",
+]
 
 #: Families of private runs: each is the mode of the same name.
 PRIVATE = ("fusion", "message")
 
 
 def privacy_text(settings: Privacy) -> str:
-    """Settings as the call ``start`` says them."""
-    return json.dumps(settings.to_dict(), sort_keys=True)
+    """Settings as the call ``start`` says them: without a ``slack``, which follows from public numbers."""
+    said = settings.to_dict()
+    if settings.slack == Privacy.slack:
+        said.pop("slack", None)
+    return json.dumps(said, sort_keys=True)
 
 
 def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
@@ -51,9 +63,9 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
     if "privacy" not in terms:
         return None
     try:
-        settings = Privacy.from_dict(json.loads(terms["privacy"]))
+        settings = Privacy.from_dict(json_of(terms["privacy"], foreign=True))
         settings.check_samples(int(terms["n_samples"]))
-    except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
+    except (ValueError, TypeError, AttributeError, ConfigError) as error:
         raise refused("privacy", FormatError(f"{place}: argument 'privacy': {error}")) from None
     if settings.mode != terms["family"]:
         text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
@@ -79,6 +91,8 @@ class Protection:
         Whether the owner says that no constant of the columns' preparation comes from private rows.
     allow_infinite_epsilon : bool
         Whether to go on where nothing is proved.
+    mechanism : mapping
+        Every other setting that a request says: it is answered with these, and with no others.
     """
 
     epsilon: float
@@ -88,15 +102,41 @@ class Protection:
     sampler: str
     public_scaling: bool = False
     allow_infinite_epsilon: bool = False
+    mechanism: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def draft(cls, settings: Privacy) -> Protection:
+    def draft(cls, settings: Privacy, terms: Mapping[str, Any]) -> Protection:
         """What a request asks for; what only the owner can say is not said yet."""
-        s = settings
-        return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler)
+        s, rest = settings, _mechanism(settings, terms)
+        return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler, mechanism=rest)
 
-    def excess(self, settings: Privacy) -> str:
-        """What of a request is beyond this; empty for nothing."""
+    def table(self) -> dict[str, Any]:
+        """As the file of an approval has it."""
+        return {**{key: getattr(self, key) for key in PROTECTION}, **self.mechanism}
+
+    @classmethod
+    def of_table(cls, table: Mapping[str, Any], family: str, place: str) -> Protection:
+        """Inverse of :meth:`table`; what it does not say of the mechanism has its default."""
+        own = {key: value for key, value in table.items() if key in PROTECTION}
+        rest = {key: value for key, value in table.items() if key not in PROTECTION and key != "penalty"}
+        said = {"mode": family, "epsilon": own["epsilon"], "sampler": own["sampler"], **rest}
+        penalty = {key: table[key] for key in ("penalty",) if key in table}
+        return cls(**own, mechanism=_mechanism(Privacy.from_dict(said, place), penalty))
+
+    def excess(self, settings: Privacy, terms: Mapping[str, Any]) -> str:
+        """What of a request is beyond this, or otherwise; empty for nothing.
+
+        Parameters
+        ----------
+        settings : Privacy
+            Of the request.
+        terms : mapping
+            Arguments of the call ``start``.
+
+        Notes
+        -----
+        Theorem: ``docs/privacy.md#outcomes-are-public``.
+        """
         s = settings
         for key, asked in (("epsilon", s.epsilon), ("delta", s.delta), ("total_epsilon", s.epsilon)):
             if not asked <= (most := getattr(self, key)):
@@ -104,6 +144,15 @@ class Protection:
         for key in ("adjacency", "sampler"):
             if getattr(settings, key) != getattr(self, key):
                 allowed, asked = getattr(self, key), getattr(settings, key)
+                return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
+        if settings.slack != Privacy.slack:
+            return "key 'slack' is no requester's: what a solver may be off follows from public numbers"
+        rest = _mechanism(settings, terms)
+        if "penalty" not in self.mechanism:
+            rest.pop("penalty", None)  # an approval of an older release
+        for key in {**rest, **self.mechanism}:
+            if rest.get(key) != self.mechanism.get(key):
+                allowed, asked = self.mechanism.get(key, "not set"), rest.get(key, "not set")
                 return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
         return ""
 
@@ -120,6 +169,24 @@ class Protection:
             public_scaling=self.public_scaling,
             allow_infinite_epsilon=self.allow_infinite_epsilon,
         )
+
+
+#: What the owner says by itself, and the type of each.
+PROTECTION: dict[str, tuple[type, ...]] = {
+    "epsilon": (float, int),
+    "delta": (float, int),
+    "total_epsilon": (float, int),
+    "adjacency": (str,),
+    "sampler": (str,),
+    "public_scaling": (bool,),
+    "allow_infinite_epsilon": (bool,),
+}
+
+
+def _mechanism(settings: Privacy, terms: Mapping[str, Any]) -> dict[str, Any]:
+    """What else a request decides about a mechanism: settings that are not the owner's, and the penalty."""
+    rest = {k: v for k, v in settings.to_dict().items() if k not in (*PROTECTION, "mode", "slack")}
+    return {**rest, **({"penalty": float(terms["penalty"])} if "penalty" in terms else {})}
 
 
 def books_of(
@@ -164,7 +231,12 @@ def books_of(
         raise refused("privacy", InputError(text))
     settings = protection.agreed(asked)
     why = "" if settings.public_scaling else why_unproved(data.steps)
-    settings.refuse_unproved({data.name: why} if why else {})
+    try:
+        settings.refuse_told_labels({data.name: why_no_labels(data.steps) if why else ""})
+        settings.refuse_unproved({data.name: why} if why else {})
+    except PrivacyBudgetError as error:
+        # The requester is told no more than of an owner who has not agreed.
+        raise refused("privacy", error) from None
     position = int(terms["position"])
     return Books(
         settings,

@@ -13,7 +13,7 @@ _E = TypeVar("_E", bound=FastadmmError)
 #: Every reason that may leave a party, and what it means to who asked.
 CODES = {
     "amount": "more rows, or more ids, than it approved",
-    "budget": "its privacy ledger has no room for this run, or nothing is proved for its data",
+    "budget": "its privacy ledger has no room for this run",
     "busy": "it is answering another run; wait until that has ended",
     "call": "it was asked what is not for this run, or not for its state",
     "caller": "it does not answer this caller: its approval names others",
@@ -26,10 +26,11 @@ CODES = {
     "failed": "it could not answer; its own log has the reason",
     "keys": "its owner has not compared the fingerprints of the keys with the other parties yet",
     "lambda": "lambda is below what it approved",
+    "members": "its data were added up among other parties before, and its owner does not allow both sums",
     "order": "the request does not follow the last one that it answered",
     "party": "the request is for another party",
     "penalty": "a penalty that moves as no honest run's does",
-    "privacy": "another privacy than it approved, or no ledger of its own",
+    "privacy": "another privacy than it approved, or it has not all that a private run needs of it",
     "rows": "the run is about other rows than it has; align the rows first",
     "run": "it has not approved this run",
     "scores": "it gives no scores of these rows",
@@ -66,6 +67,6 @@ def code_of(error: BaseException) -> str:
     str
         A key of :data:`CODES`.
     """
-    if isinstance(error, PrivacyBudgetError):
-        return "budget"
-    return error.refusal if isinstance(error, FastadmmError) and error.refusal else "failed"
+    if isinstance(error, FastadmmError) and error.refusal:
+        return error.refusal
+    return "budget" if isinstance(error, PrivacyBudgetError) else "failed"

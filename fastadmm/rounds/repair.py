@@ -15,6 +15,7 @@ from pathlib import Path
 from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes
 from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
 from fastadmm.rounds.exchange import Message, open_message, open_request
@@ -184,7 +185,7 @@ class _Repair:
             path = self.mail.answer_path(awaited, name)
             if awaited != number or name not in digests:
                 continue
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
             with atomic_file(path) as temporary:
                 temporary.write_bytes(content)
             if open_message(path, self.n_samples, lambda _: None, self.n_classes).request != digests[name]:

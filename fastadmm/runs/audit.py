@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.audit import audit_one_run, distinguish, play
+from fastadmm.privacy.books_audit import audit_books
 from fastadmm.privacy.budget import FusionBudget
-from fastadmm.privacy.fusion_audit import audit_fusion_code, audit_labels, recorded_cost
+from fastadmm.privacy.fusion_audit import audit_fusion_code, recorded_cost
+from fastadmm.privacy.label_audit import audit_labels
 from fastadmm.privacy.message_audit import audit_message_code, declared_cost
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
+from fastadmm.runs.recorded_costs import recorded_books
 from fastadmm.settings.privacy import Privacy
 
-__all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
+__all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings", "claim_of", "or_its_end"]
 
 #: The two modes, whose functions are looked up when they are called, as a run does.
 _MESSAGE: Any = message
@@ -60,8 +63,8 @@ def audit_settings(
     """
     _check_sampler(settings)
     checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
-    checks += audit_message_code(settings, mu, trials or _TRIALS, note)
-    return _few(checks + audit_labels(settings, trials or _TRIALS, _MESSAGE.publish_labels))
+    checks += or_its_end("runs", lambda: audit_message_code(settings, mu, trials or _TRIALS, note))
+    return _few(checks + _rest(settings, trials or _TRIALS, _MESSAGE.publish_labels, note))
 
 
 def audit_fusion(
@@ -85,8 +88,37 @@ def audit_fusion(
     """
     _check_sampler(settings)
     checks = [] if budget is None else [recorded_cost(settings, budget)]
-    checks += audit_fusion_code(settings, trials or _TRIALS, note)
-    return _few(checks + audit_labels(settings, trials or _TRIALS, _FUSION.publish_labels))
+    checks += or_its_end("runs", lambda: audit_fusion_code(settings, trials or _TRIALS, note))
+    return _few(checks + _rest(settings, trials or _TRIALS, _FUSION.publish_labels, note))
+
+
+def _rest(settings: Privacy, trials: int, publish: Any, note: Callable[[str], None]) -> list[Check]:
+    """Labels and books, which both modes have."""
+    note("drawing labels")
+    labels = or_its_end("labels", lambda: audit_labels(settings, trials, publish))
+    note("comparing ledger and statement with releases")
+    return labels + or_its_end("ledger and statement", lambda: audit_books(settings))
+
+
+def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
+    """The checks; where the code refuses the audit's own data, that is what they find.
+
+    Whether a run ends may depend on its settings, which :exc:`ConfigError` says, but not on rows or labels.
+
+    Parameters
+    ----------
+    what : str
+        What is audited.
+    checks : callable
+    """
+    try:
+        return checks()
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever it is: what cannot be audited must not pass
+        kind = "" if isinstance(error, FastadmmError) else f"{type(error).__name__}: "
+        found = f"the code ends with: {kind}{error}"
+        return [Check(f"{what} on data that are allowed", found, True)]
 
 
 def _check_sampler(settings: Privacy) -> None:
@@ -153,35 +185,19 @@ def audit_run(
     StorageError, FormatError
         If it is no run, or damaged.
     """
-    from fastadmm.runs.config import make_config, read_config
-    from fastadmm.runs.private import STATEMENT
+    from fastadmm.runs.private import LEDGER, STATEMENT
 
+    config, mechanism = _on_record(run, canaries)
     path = run / STATEMENT
-    with storage_errors(path, "read"):
-        if not path.exists():
-            raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
-        try:
-            mechanism = read_json(path).get("mechanism")
-        except AttributeError as error:
-            raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
-    values = read_config(run / "run.toml", sealed=True)
-    values.pop("provenance", None)
-    if values.pop("rounds_by_files", None) is not None and canaries:
-        raise ConfigError("audit: --canaries trains with all parties' features, which a run by files has not")
-    config = make_config(values, shown(run / "run.toml"))
-    if mechanism is None or config.privacy.mode == "none":
-        raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
+    held = run / LEDGER if config.ledger is None else Path(config.ledger)
     if config.privacy.mode == "fusion":
         if canaries:
             raise ConfigError("audit: --canaries is for mode 'message'; leave it out for a fusion run")
-        return audit_fusion(config.privacy, _recorded_budget(mechanism, path), trials, note)
-    try:
-        mu, sigma = (float(mechanism[key]) for key in ("mu", "sigma"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
-    if not (0.0 < mu < math.inf and 0.0 < sigma < math.inf):
-        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
+        checks = audit_fusion(config.privacy, _recorded_budget(mechanism, path), trials, note)
+        return checks + recorded_books(run, config.privacy, mechanism, held, path)
+    mu, sigma = _of_messages(mechanism, path)
     checks = audit_settings(config.privacy, mu, trials, sigma, note)
+    checks += recorded_books(run, config.privacy, mechanism, held, path)
     if canaries:
         note("training with canaries")
         from fastadmm.runs.config import solver_options
@@ -201,6 +217,61 @@ def audit_run(
             for name, bound in zip(problem.names, bounds)
         ]
     return checks
+
+
+def claim_of(run: Path) -> tuple[Privacy, float]:
+    """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory.
+
+    Raises
+    ------
+    ConfigError, StorageError, FormatError
+        As of :func:`audit_run`.
+    """
+    from fastadmm.runs.private import STATEMENT
+
+    config, mechanism = _on_record(run)
+    if config.privacy.mode == "fusion":
+        return config.privacy, 1.0
+    return config.privacy, _of_messages(mechanism, run / STATEMENT)[0]
+
+
+def _on_record(run: Path, canaries: bool = False) -> tuple[Any, Any]:
+    """Configuration of a private run, and the numbers behind its statement."""
+    from fastadmm.runs.config import make_config, read_config
+    from fastadmm.runs.private import STATEMENT
+
+    path = run / STATEMENT
+    with storage_errors(path, "read"):
+        if not path.exists():
+            raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
+        try:
+            mechanism = read_json(path).get("mechanism")
+        except AttributeError as error:
+            raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
+    values = read_config(run / "run.toml", sealed=True)
+    values.pop("provenance", None)
+    if values.pop("rounds_by_files", None) is not None and canaries:
+        raise ConfigError("audit: --canaries trains with all parties' features, which a run by files has not")
+    config = make_config(values, shown(run / "run.toml"))
+    if mechanism is None or config.privacy.mode == "none":
+        raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
+    return config, mechanism
+
+
+def _of_messages(mechanism: Any, path: Path) -> tuple[float, float]:
+    """mu and sigma of a run of mode "message"."""
+    try:
+        mu, sigma = (float(mechanism[key]) for key in ("mu", "sigma"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
+    if not (0.0 < mu < math.inf and 0.0 < sigma < math.inf):
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
+    return mu, sigma
 
 
 def _recorded_budget(mechanism: Any, path: Path) -> FusionBudget:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.escapes import markdown
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
@@ -197,5 +198,4 @@ def _cell(value: Any) -> str:
     """A value that cannot break a table's line."""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_cell, value))
-    text = str(value)
-    return (text if text.isprintable() else ascii(text)).replace("|", "\\|")
+    return markdown(str(value))

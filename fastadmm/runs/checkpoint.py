@@ -89,7 +89,7 @@ def write_checkpoint(directory: Path, solver: Run, subject: Subject) -> Path:
         If it cannot be written; older checkpoints stay.
     """
     with storage_errors(directory):
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
     target = directory / f"round-{solver.n_rounds:08d}"
     if target.exists():
         return target

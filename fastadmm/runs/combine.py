@@ -11,6 +11,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.privacy.published import require_covered
 from fastadmm.runs.predict import Predictions, make_predictions
 from fastadmm.store.contribution import Contribution, open_contribution, write_contribution
 from fastadmm.store.label_file import open_labels
@@ -64,7 +65,9 @@ class Summand:
         return {"name": self.name, "model_id": self.model_id, "values": self.values, "ids": self.ids}
 
 
-def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = False) -> tuple[str, int]:
+def partial_predict(
+    model: Path, party_file: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
+) -> tuple[str, int]:
     """Write one party's contribution to the scores of its rows.
 
     Parameters
@@ -77,6 +80,8 @@ def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = F
         Contribution file to write.
     force : bool
         Whether an existing file may be replaced.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -89,13 +94,20 @@ def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = F
     FastadmmError
         If model and features are damaged or do not fit each other.
     """
-    found = summand_of_file(model, open_party(party_file))
+    found = summand_of_file(model, open_party(party_file), allow_infinite_epsilon=allow_infinite_epsilon)
     write_contribution(out, **found.content(), force=force)
     return found.name, len(found.values)
 
 
 def partial_predict_table(
-    model: Path, name: str | None, table: Path, out: Path, options: TableRows, *, force: bool = False
+    model: Path,
+    name: str | None,
+    table: Path,
+    out: Path,
+    options: TableRows,
+    *,
+    force: bool = False,
+    allow_infinite_epsilon: bool = False,
 ) -> tuple[str, int, list[str]]:
     """The same for rows of a table.
 
@@ -112,6 +124,8 @@ def partial_predict_table(
     options : TableRows
     force : bool
         Whether an existing file may be replaced.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -126,12 +140,12 @@ def partial_predict_table(
     FastadmmError
         If model and table are damaged or do not fit each other.
     """
-    found = summand_of_table(model, name, table, options)
+    found = summand_of_table(model, name, table, options, allow_infinite_epsilon=allow_infinite_epsilon)
     write_contribution(out, **found.content(), force=force)
     return found.name, len(found.values), found.notes
 
 
-def summand_of_file(model: Path, party: PartyData) -> Summand:
+def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bool = False) -> Summand:
     """One party's contribution to the scores of its rows.
 
     Parameters
@@ -140,6 +154,8 @@ def summand_of_file(model: Path, party: PartyData) -> Summand:
         The party's own model file, or a model or run directory with it.
     party : PartyData
         Its features, raw or transformed like the training data.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -150,14 +166,25 @@ def summand_of_file(model: Path, party: PartyData) -> Summand:
     FastadmmError
         If model and features are damaged or do not fit each other.
     """
-    weights, model_id = _weights_of(model, party)
+    with storage_errors(model, "read"):
+        is_directory = model.is_dir()
+    weights, model_id = weights_of_party(
+        model, is_directory, party.name, party.path, allow_infinite_epsilon=allow_infinite_epsilon
+    )
     values = weights.contribution(party)
     if (row := _not_finite(values)) is not None:
         raise InputError(f"{shown(party.path)}: row {row + 1}: the contribution is not finite")
     return Summand(party.name, model_id, values, party.ids(), [])
 
 
-def summand_of_table(model: Path, name: str | None, table: Path, options: TableRows) -> Summand:
+def summand_of_table(
+    model: Path,
+    name: str | None,
+    table: Path,
+    options: TableRows,
+    *,
+    allow_infinite_epsilon: bool = False,
+) -> Summand:
     """The same for rows of a table; parameters and errors as of :func:`partial_predict_table`."""
     from fastadmm.data_tools.predict_tables import read_features
 
@@ -165,7 +192,9 @@ def summand_of_table(model: Path, name: str | None, table: Path, options: TableR
         is_directory = model.is_dir()
     if is_directory and name is None:
         raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
-    weights, model_id = weights_of_party(model, is_directory, name, table)
+    weights, model_id = weights_of_party(
+        model, is_directory, name, table, allow_infinite_epsilon=allow_infinite_epsilon
+    )
     if options.offset is not None:
         raise ConfigError("--offset: belongs to the sum, not to one party: give it to 'combine --labels'")
     found = read_features([weights], [table], options)
@@ -181,16 +210,11 @@ def _not_finite(values: np.ndarray) -> int | None:
     return int(bad[0]) if len(bad) else None
 
 
-def _weights_of(model: Path, party: PartyData) -> tuple[PartyModel, str]:
-    with storage_errors(model, "read"):
-        is_directory = model.is_dir()
-    return weights_of_party(model, is_directory, party.name, party.path)
-
-
 def weights_of_party(
-    model: Path, is_directory: bool, name: str | None, place: Path
+    model: Path, is_directory: bool, name: str | None, place: Path, *, allow_infinite_epsilon: bool
 ) -> tuple[PartyModel, str]:
-    """A party's weights and the id of their model; errors name the place of its data."""
+    """A party's weights, for contributions that leave, and the id of their model; errors name its data."""
+    statement = None
     if is_directory:
         # The other parties' files need not be here, and are not read.
         shared, directory = open_shared_part(model)
@@ -198,7 +222,7 @@ def weights_of_party(
             raise InputError(
                 f"{shown(place)}: the party is {name}, but the model has {', '.join(shared.names)}"
             )
-        path, wanted = directory / f"{name}.h5", shared.model_id
+        path, wanted, statement = directory / f"{name}.h5", shared.model_id, shared.privacy
     else:
         path, wanted = model, None
     weights, model_id = open_party_model(path)
@@ -213,6 +237,13 @@ def weights_of_party(
         raise FormatError(
             f"{shown(path)}: attribute 'model-id' is missing: an old file; predict from the model directory"
         )
+    require_covered(
+        {weights.name: weights.privacy},
+        statement,
+        shown(path),
+        "scores of chosen rows",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     return weights, identity
 
 

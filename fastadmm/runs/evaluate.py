@@ -9,7 +9,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.runs.predict import Predictions, predict_partition
+from fastadmm.runs.predict import Predictions, notes_of, predict_partition
 from fastadmm.store.label_file import LabelData
 
 __all__ = ["evaluate_partition", "evaluate_predictions"]
@@ -115,6 +115,8 @@ def evaluate_predictions(
         "metrics": metrics,
         **judgement(loss, labels.y, predictions.score, weight, threshold, classes),
     }
+    if notes := notes_of(trained):
+        document["notes"] = [*document.get("notes", ()), *notes]
     if drift is not None:
         document["drift"] = drift()
     if curves is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.privacy.published import certificate_of_model
+from fastadmm.privacy.published import certificate_of_model, require_covered
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, read_h5
 from fastadmm.store.model import (
@@ -42,7 +42,9 @@ def _format_of(out: Path, place: str) -> str:
         raise ConfigError(f"{place}: {shown(out)}: end the name with {', '.join(FORMATS)}") from None
 
 
-def export_party(model: Path, party: str, out: Path, *, force: bool = False) -> str:
+def export_party(
+    model: Path, party: str, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
+) -> str:
     """Write one party's part of a model alone.
 
     Parameters
@@ -56,6 +58,8 @@ def export_party(model: Path, party: str, out: Path, *, force: bool = False) -> 
         is the party's contribution.
     force : bool
         Whether an existing file may be replaced.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -75,11 +79,18 @@ def export_party(model: Path, party: str, out: Path, *, force: bool = False) -> 
         raise InputError(f"--party {party}: the model has {', '.join(shared.names)}")
     path = directory / f"{party}.h5"
     weights, model_id = open_party_model(path)
+    require_covered(
+        {party: weights.privacy},
+        shared.privacy,
+        shown(path),
+        "this part",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     if kind == "h5":
         if model_id is None:
             raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
         content = read_bytes(path)
-        with atomic_file(out, force=force) as temporary:
+        with atomic_file(out, force=force, shared=True) as temporary:
             temporary.write_bytes(content)
     elif kind == "json":
         _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
@@ -117,7 +128,7 @@ def _transform_document(transform: Transform) -> dict[str, Any]:
     }
 
 
-def export_model(model: Path, out: Path, *, force: bool = False) -> str:
+def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False) -> str:
     """Write the whole model, weights of all parties together.
 
     Parameters
@@ -128,6 +139,8 @@ def export_model(model: Path, out: Path, *, force: bool = False) -> str:
         ``.json``, ``.skops`` (a scikit-learn pipeline) or ``.onnx``.
     force : bool
         Whether an existing file may be replaced.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -145,6 +158,13 @@ def export_model(model: Path, out: Path, *, force: bool = False) -> str:
             "export: .h5 is one party's file: name it with --party; all together: .json, .skops, .onnx"
         )
     trained = open_model(model)
+    require_covered(
+        {party.name: party.privacy for party in trained.parties},
+        trained.privacy,
+        shown(model),
+        "the model",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     if kind == "json":
         _write_json(out, _model_document(trained), force)
     else:
@@ -188,7 +208,7 @@ def _model_document(model: Model) -> dict[str, Any]:
 
 
 def _write_json(out: Path, document: dict[str, Any], force: bool) -> None:
-    with atomic_file(out, force=force) as temporary:
+    with atomic_file(out, force=force, shared=True) as temporary:
         temporary.write_text(
             json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
         )
@@ -256,7 +276,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    document = read_json(path)
+    document = read_json(path, foreign=True)
     if not isinstance(document, dict) or document.get("format") != _PARTY_JSON:
         raise FormatError(f"{shown(path)}: key 'format' is not {_PARTY_JSON!r}; export it with --party")
     check_version(path, str(document.get("version")), VERSIONS, "key 'version'")

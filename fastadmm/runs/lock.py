@@ -71,7 +71,7 @@ def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
     with storage_errors(name, "read"):
         # The directory itself: nothing to leave behind. Windows opens files only.
         descriptor = (
-            os.open(run / ".lock", os.O_RDWR | os.O_CREAT)
+            os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
             if sys.platform == "win32"
             else os.open(run, os.O_RDONLY)
         )

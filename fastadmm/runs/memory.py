@@ -17,10 +17,10 @@ SHARE = 0.8
 
 def compiles() -> bool:
     """Whether a run has to compile all of its kernels: nothing of these sources is kept anywhere."""
-    from fastadmm.kernels.cache import cache_directory
+    from fastadmm.kernels.cache import cache_directory, readable_directories
 
     directory = cache_directory("vectors")  # which every run calls
-    return directory is None or not directory.exists()
+    return directory is None or not (directory.exists() or readable_directories("vectors"))
 
 
 def peak_memory() -> int | None:

@@ -79,7 +79,7 @@ def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Di
 
     def fill(new: RunFolder) -> None:
         first(new)
-        (new.path / "fits").mkdir()
+        (new.path / "fits").mkdir(mode=0o700)
         solver.close()
 
     with folder.begin(fill, force=force):

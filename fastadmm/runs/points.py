@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Sequence
@@ -14,9 +13,13 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.escapes import csv_rows, printable_lines, sql_identifier, sql_text
+from fastadmm.files.reading import read_json
+from fastadmm.privacy.published import require_covered
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
+from fastadmm.store.party_file import check_party_name
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
@@ -66,7 +69,9 @@ class Scaling:
         return self.pdo / math.log(2.0)
 
 
-def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) -> list[dict[str, Any]]:
+def write_card(
+    path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
+) -> list[dict[str, Any]]:
     """Write points of a model whose columns have bins.
 
     Parameters
@@ -78,6 +83,8 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
     scaling : Scaling
     force : bool
         Whether an existing scorecard may be replaced.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Returns
     -------
@@ -92,6 +99,13 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
     with storage_errors(path, "read"):
         model = open_model(path) if path.is_dir() else None
     parties = [open_party_model(path)[0]] if model is None else model.parties
+    require_covered(
+        {party.name: party.privacy for party in parties},
+        None if model is None else model.privacy,
+        shown(path),
+        "the points",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     sign = _sign(model, scaling, path)
     document = {
         "format": "fastadmm-scorecard",
@@ -102,22 +116,26 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
         "parties": [party.name for party in parties],
     }
     rows: list[dict[str, Any]] = []
-    with atomic_directory(out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql")) as directory:
+    with atomic_directory(
+        out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql"), shared=True
+    ) as directory:
         _write_json(directory / CARD, document)
         for party in parties:
             own = _points_of(party, sign * scaling.factor, scaling.digits, path)
             table = _table(party, own)
             with (directory / f"{party.name}.csv").open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(table[0]), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(table)
+                csv_rows(file, [table[0], *(row.values() for row in table)])
             _write_json(
                 directory / f"{party.name}.json",
                 {"format": "fastadmm-points", "version": "1.0", "party": party.name,
                  "digits": scaling.digits, "bins": table,
                  "points": [list(points) for points in own], "encoder": _encoder(party).to_json()},
             )  # fmt: skip
-            (directory / f"{party.name}.sql").write_text(_sql(party, own), encoding="utf-8")
+            try:
+                text = _sql(party, own)
+            except ValueError as error:
+                text = f"-- No expression: {printable_lines(str(error))}; rename it, and train again.\n"
+            (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
     return rows
 
@@ -225,15 +243,16 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
     for column, own in zip(encoder.columns, points, strict=True):
         bins = column.bins
         assert bins is not None
-        name = '"' + column.name.replace('"', '""') + '"'
+        name = sql_identifier(column.name)
         reading = CellReading.parse(column.reading)
         if not reading.plain:
-            notes.append(f"-- {' '.join(name.split())} has to be a number: {reading.words()}")
+            words = " ".join(reading.words().split())
+            notes.append(printable_lines(f"-- {name} has to be a number: {words}"))
         cases = [f"WHEN {name} IS NULL THEN {_missing_points(column, own, encoder.missing)}"]
         for k in range(bins.count):
             _, high, levels = _content(column, k)
             if levels is not None:
-                listed = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
+                listed = ", ".join(map(sql_text, levels))
                 cases.append(f"WHEN {name} IN ({listed}) THEN {own[k]!r}")
             elif high is not None:
                 cases.append(f"WHEN {name} <= {high!r} THEN {own[k]!r}")
@@ -307,12 +326,12 @@ def apply_card(
     with storage_errors(card, "read"):
         whole = card.is_dir()
     shared = _read_json(card / CARD, "fastadmm-scorecard") if whole else None
-    files = [card] if shared is None else [card / f"{name}.json" for name in shared["parties"]]
+    files = [card] if shared is None else _files_of(shared, card)
     parties = [_read_points(file) for file in files]
     found = read_features(parties, paths, options)
     own = [_shown(X.sum(axis=1), party.digits) for X, party in zip(found.blocks, parties, strict=True)]
     header, columns = ["id"], [found.ids.tolist()]
-    if shared is not None and shared["base_points"] is not None:
+    if shared is not None and shared.get("base_points") is not None:
         total = _shown(float(shared["base_points"]) + np.sum(own, axis=0), parties[0].digits)
         header, columns = [*header, "points"], [*columns, total.tolist()]
     header += [f"points_{party.name}" for party in parties]
@@ -326,15 +345,26 @@ def _shown(points: Array, digits: int) -> Array:
 
 
 def _read_json(path: Path, kind: str) -> dict[str, Any]:
-    with storage_errors(path, "read"):
-        text = path.read_bytes()
     try:
-        document = json.loads(text)
-        if document["format"] != kind or document["version"] != "1.0":
-            raise ValueError(kind)
-    except (ValueError, TypeError, KeyError):
-        raise FormatError(f"{shown(path)}: is no scorecard, or damaged: write it again") from None
-    return dict(document)
+        document = read_json(path, foreign=True)
+    except FormatError:
+        document = None
+    if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (kind, "1.0"):
+        raise FormatError(f"{shown(path)}: is no scorecard, or damaged: write it again")
+    return document
+
+
+#: Beyond this a sum of points has no digits after the point.
+_MOST_POINTS = 1e12
+
+
+def _files_of(shared: dict[str, Any], card: Path) -> list[Path]:
+    """The parties' files beside what they share; whoever wrote that names no other places."""
+    place, names, base = shown(card / CARD), shared.get("parties"), shared.get("base_points")
+    good = base is None or (isinstance(base, int | float) and abs(base) < _MOST_POINTS)
+    if not isinstance(names, list) or not names or not good:
+        raise FormatError(f"{place}: is no scorecard, or damaged: write it again")
+    return [card / f"{check_party_name(name, place, FormatError)}.json" for name in names]
 
 
 def _read_points(path: Path) -> _Points:
@@ -346,6 +376,8 @@ def _read_points(path: Path) -> _Points:
             if column.bins is None:
                 raise ValueError(column.name)
             made = replace(column.bins, woe=tuple(map(float, own)))
+            if not all(abs(points) < _MOST_POINTS for points in made.woe):
+                raise ValueError(column.name)
             if not made.valid(-1 if column.levels is None else len(column.levels)):
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.escapes import csv_rows
+from fastadmm.privacy.published import exact_note, exact_parties
 from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
@@ -19,7 +20,14 @@ from fastadmm.store.partition import Partition, open_partition
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
 
-__all__ = ["Predictions", "make_predictions", "predict_partition", "predict_tables", "write_predictions"]
+__all__ = [
+    "Predictions",
+    "make_predictions",
+    "notes_of",
+    "predict_partition",
+    "predict_tables",
+    "write_predictions",
+]
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,18 @@ def make_predictions(
     return Predictions(ids, z, mean, labels, shared, None, missing)
 
 
+def notes_of(model: Model | SharedPart) -> list[str]:
+    """What whoever passes predictions on should know: none where they tell no exact weights of a private run.
+
+    Parameters
+    ----------
+    model : Model or SharedPart
+    """
+    parties = model.parties if isinstance(model, Model) else []
+    names = exact_parties({party.name: party.privacy for party in parties}, model.privacy)
+    return [exact_note(names, "such scores")] if names else []
+
+
 def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
     """Means and class labels of scores."""
     if not np.isfinite(z).all():
@@ -163,9 +183,8 @@ def write_predictions(file: TextIO, predictions: Predictions) -> None:
         # In every row, so that it cannot get lost when lines are cut out or put together.
         note = ";".join(f"{name}={fallback}" for name, fallback in predictions.missing.items())
         header, columns = [*header, "missing"], [*columns, itertools.repeat(note)]
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", *header])
-    writer.writerows(zip(predictions.ids.tolist(), *columns))
+    csv_rows(file, [["id", *header]])
+    csv_rows(file, zip(predictions.ids.tolist(), *columns))
 
 
 def _columns(predictions: Predictions) -> tuple[list[str], list[Iterable[str]]]:

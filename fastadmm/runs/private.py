@@ -12,7 +12,7 @@ from fastadmm.files.writing import write_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.modes import private_solver
-from fastadmm.privacy.origins import why_unproved
+from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
@@ -127,13 +127,20 @@ def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
     -------
     dict of str to str
         Name and reason.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        If labels are to be protected, and what a party would send was made from them.
     """
     settings = config.privacy
     if settings.mode == "none" or settings.public_scaling:
         return {}
     # The label holder sends nothing about its columns.
     holder = settings.label_holder([party.name for party in partition.parties])
-    found = {party.name: why_unproved(party.steps) for party in partition.parties if party.name != holder}
+    sending = [party for party in partition.parties if party.name != holder]
+    settings.refuse_told_labels({party.name: why_no_labels(party.steps) for party in sending})
+    found = {party.name: why_unproved(party.steps) for party in sending}
     return {name: why for name, why in found.items() if why}
 
 

@@ -68,7 +68,7 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
                 solver.clips_rows,
                 scale,
                 p.encoder,
-                statement.weights_line(),
+                statement.weights_line(p.name),
             )
             for p, w, scale in zip(partition.parties, weights, scales)
         ],

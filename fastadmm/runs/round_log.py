@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from fastadmm.files.atomic import atomic_file, storage_errors
-from fastadmm.files.reading import read_bytes
+from fastadmm.files.modes import owner_only
+from fastadmm.files.reading import json_of, read_bytes
 from fastadmm.solver.history import RoundRecord
 
 __all__ = ["RoundLog"]
@@ -32,7 +33,7 @@ class RoundLog:
         self.path = path
         self._truncate(keep_rounds)
         with storage_errors(path):
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+            self._file = open(path, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115 (closed by close())
 
     def _truncate(self, keep_rounds: int) -> None:
         if not self.path.exists():
@@ -45,8 +46,8 @@ class RoundLog:
         text = read_bytes(self.path).decode("utf-8", errors="replace")
         for line in text.splitlines(keepends=True):
             try:
-                number = json.loads(line)["round"]
-            except (ValueError, KeyError, TypeError, RecursionError):
+                number = json_of(line)["round"]
+            except (ValueError, KeyError, TypeError):
                 continue
             if line.endswith("\n") and isinstance(number, int):
                 yield number, line

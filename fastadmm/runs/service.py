@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.privacy.published import require_covered
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.combine import weights_of_party
 from fastadmm.runs.predict import make_predictions
@@ -18,6 +19,9 @@ from fastadmm.store.model import PartyModel, SharedPart, open_model, open_shared
 __all__ = ["Service", "open_service"]
 
 Array = np.ndarray
+
+
+_LONGEST_ID = 256
 
 
 class Service:
@@ -110,7 +114,7 @@ class Service:
         """
         assert self.shared is not None
         given: dict[str, Array] = {}
-        ids: Any = None
+        ids: list[Any] = []
         entries = _known(document, {"contributions"}).get("contributions")
         if not isinstance(entries, list) or not entries:
             raise InputError("request: 'contributions': the list of all parties' contributions is needed")
@@ -118,15 +122,18 @@ class Service:
             name, values = self._summand(entry)
             if name in given:
                 raise InputError(f"request: a second contribution of {name}")
-            if given and (entry.get("ids") != ids or len(values) != len(next(iter(given.values())))):
-                raise InputError(
-                    f"request: contribution of {name}: other rows than that of {next(iter(given))}"
-                )
-            given[name], ids = values, entry.get("ids")
+            first = next(iter(given), name)
+            other = InputError(f"request: contribution of {name}: other rows than that of {first}")
+            if given and len(values) != len(given[first]):
+                raise other
+            own = _ids(entry, len(values), f"request: contribution of {name}")
+            if given and own != ids:
+                raise other
+            given[name], ids = values, own
         if absent := [name for name in self.shared.names if name not in given]:
             raise InputError(f"request: no contribution of {', '.join(absent)}")
         ordered = [given[name] for name in self.shared.names]
-        return self._predictions(ordered, list(range(len(ordered[0]))) if ids is None else ids)
+        return self._predictions(ordered, ids)
 
     def _summand(self, entry: Any) -> tuple[str, Array]:
         assert self.shared is not None
@@ -160,10 +167,7 @@ class Service:
         for own in values:
             if len(bad := np.flatnonzero(~np.isfinite(own.reshape(len(own), -1)).all(axis=1))):
                 raise InputError(f"request: row {bad[0] + 1}: the contribution is not finite")
-        ids = document.get("ids", list(range(len(rows))))
-        if not isinstance(ids, list) or len(ids) != len(rows):
-            raise InputError("request: 'ids': one for each row is needed")
-        return values, found.notes, ids
+        return values, found.notes, _ids(document, len(rows), "request")
 
     def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
         assert self.shared is not None
@@ -192,6 +196,22 @@ def _known(document: Mapping[str, Any], keys: set[str]) -> Mapping[str, Any]:
     return document
 
 
+def _ids(document: Mapping[str, Any], n_rows: int, place: str) -> list[Any]:
+    """The ids that come back: texts and whole numbers, as tables have them."""
+    ids = document.get("ids")
+    if ids is None:
+        return list(range(n_rows))
+    if not isinstance(ids, list) or len(ids) != n_rows:
+        raise InputError(f"{place}: 'ids': one for each row is needed")
+    for k, value in enumerate(ids, start=1):
+        good = -(2**63) <= value < 2**63 if type(value) is int else isinstance(value, str)
+        if not good or len(str(value)) > _LONGEST_ID:
+            raise InputError(
+                f"{place}: 'ids': id {k} is no 64-bit number and no text of at most {_LONGEST_ID} characters"
+            )
+    return ids
+
+
 def _rows(document: Mapping[str, Any]) -> list[Any]:
     _known(document, {"row", "rows", "ids", "unseen"})
     if ("row" in document) == ("rows" in document):
@@ -202,7 +222,9 @@ def _rows(document: Mapping[str, Any]) -> list[Any]:
     return rows
 
 
-def open_service(path: Path, party: str | None, combine: bool, max_rows: int) -> Service:
+def open_service(
+    path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
+) -> Service:
     """Load what is served.
 
     Parameters
@@ -215,6 +237,8 @@ def open_service(path: Path, party: str | None, combine: bool, max_rows: int) ->
         Serve sums of contributions alone; no party's file is read.
     max_rows : int
         Rows of a request at most.
+    allow_infinite_epsilon : bool
+        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
 
     Raises
     ------
@@ -229,9 +253,18 @@ def open_service(path: Path, party: str | None, combine: bool, max_rows: int) ->
         shared, _ = open_shared_part(path)
         return Service([], shared, shared.model_id, max_rows)
     if party is not None or not is_directory:
-        weights, model_id = weights_of_party(path, is_directory, party, path)
+        weights, model_id = weights_of_party(
+            path, is_directory, party, path, allow_infinite_epsilon=allow_infinite_epsilon
+        )
         return Service([weights], None, model_id, max_rows)
     model = open_model(path)
+    require_covered(
+        {p.name: p.privacy for p in model.parties},
+        model.privacy,
+        shown(path),
+        "scores of chosen rows",
+        allow_infinite_epsilon=allow_infinite_epsilon,
+    )
     columns = [name for p in model.parties for name in Service([p], None, "", 1).columns]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise ConfigError(

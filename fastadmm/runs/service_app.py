@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fastadmm.errors import ConfigError, FastadmmError, InputError
+from fastadmm.files.reading import json_of
 from fastadmm.runs.service import Service
+from fastadmm.runs.service_door import LOCAL_NAMES, Door
 from fastadmm.version import __version__
 
 if TYPE_CHECKING:
@@ -17,18 +21,23 @@ if TYPE_CHECKING:
 
 __all__ = ["listen", "make_app", "run_server"]
 
-#: Bytes of a request for each row that may come, and for the rest.
-_ROW_BYTES, _REST_BYTES = 1 << 14, 1 << 16
+#: Bytes of a request beside its rows, and of each cell beside its name.
+_REST_BYTES, _CELL_BYTES = 1 << 16, 64
+
+#: Seconds for requests that are being answered when the service is ended.
+_END_SECONDS = 2
 
 _CELL = {"type": ["string", "number", "boolean", "null"]}
 
 
-def make_app(service: Service) -> FastAPI:
+def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
     """The application, for any ASGI server.
 
     Parameters
     ----------
     service : Service
+    hosts : sequence of str
+        Names that it answers to.
 
     Raises
     ------
@@ -51,10 +60,8 @@ def make_app(service: Service) -> FastAPI:
     def route(path: str, summary: str, schema: dict[str, Any], work: Callable[[Any], dict[str, Any]]) -> None:
         async def answer(request: Any) -> Any:
             try:
-                document = await _document(request, _REST_BYTES + service.max_rows * _ROW_BYTES)
-                found = await run_in_threadpool(work, document)
-            except _TooLarge as error:
-                return JSONResponse({"error": str(error)}, 413)
+                body = await request.body()
+                found = await run_in_threadpool(lambda: work(_document(body, most_values)))
             except FastadmmError as error:
                 return JSONResponse({"error": " ".join(str(error).split())}, 422)
             return JSONResponse(found)
@@ -63,6 +70,8 @@ def make_app(service: Service) -> FastAPI:
         body = {"content": {"application/json": {"schema": schema}}, "required": True}
         app.post(path, summary=summary, openapi_extra={"requestBody": body}, response_model=None)(answer)
 
+    most_bytes, most_values = _limits(service)
+    app.add_middleware(Door, hosts=hosts, most=most_bytes)
     if service.parties:
         rows = _rows_schema(service)
         if service.shared is None:
@@ -74,27 +83,24 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-class _TooLarge(InputError):
-    pass
+def _limits(service: Service) -> tuple[int, int]:
+    """Bytes of a request, and values in it."""
+    names = service.columns
+    values = len(names)
+    if service.shared is not None:
+        values += len(service.shared.names) * max(1, np.size(service.shared.intercept))
+    row = sum(len(json.dumps(name)) + _CELL_BYTES for name in names) + _CELL_BYTES * (values + 2)
+    return _REST_BYTES + service.max_rows * row, 1024 + 4 * service.max_rows * (values + 2)
 
 
-async def _document(request: Any, most: int) -> Mapping[str, Any]:
-    """The body of a request, which is not read beyond the limit."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise _TooLarge(f"request: more than {most} bytes: send fewer rows")
-
-    def refuse(word: str) -> float:
-        raise InputError(f"request: {word} is no JSON number: send null for a missing value")
-
+def _document(body: bytes, most_values: int) -> Mapping[str, Any]:
+    """The content of a request; one of very many small values would take far more memory than its bytes."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > most_values:
+        raise InputError("request: too many values: send fewer rows")
     try:
-        return json.loads(body, parse_constant=refuse)
-    except InputError:
-        raise
-    except (ValueError, RecursionError):
-        raise InputError("request: is no JSON") from None
+        return json_of(body, foreign=True)
+    except ValueError as error:
+        raise InputError(f"request: is no JSON: {error}") from None
 
 
 def _rows_schema(service: Service) -> dict[str, Any]:
@@ -170,17 +176,35 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def run_server(app: FastAPI, sock: socket.socket) -> None:
-    """Answer requests until the process is interrupted.
+def run_server(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> None:
+    """Answer requests until the process is told to end: by SIGTERM in peace.
 
     Parameters
     ----------
     app : FastAPI
     sock : socket
         From :func:`listen`.
+    ready : callable
+        Called once, when it can be told to end.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, when requests have been answered.
     """
     import uvicorn
 
+    from fastadmm.runs.service_protocol import PromptProtocol, PromptServer
+
     # No access log: it would say who asks, and rows are nobody's business.
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
-    uvicorn.Server(config).run(sockets=[sock])
+    config = uvicorn.Config(
+        app,
+        http=PromptProtocol,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=_END_SECONDS,
+    )
+    PromptServer(config, ready).run(sockets=[sock])

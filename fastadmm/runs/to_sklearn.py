@@ -171,7 +171,7 @@ def write_skops(out: Path, pipeline: Any, *, force: bool = False) -> None:
             "export: skops is missing: pip install 'fastadmm[export]', or choose .json"
         ) from None
     content = dumps(pipeline)
-    with atomic_file(out, force=force) as temporary:
+    with atomic_file(out, force=force, shared=True) as temporary:
         temporary.write_bytes(content)
 
 
@@ -203,5 +203,5 @@ def write_onnx(out: Path, pipeline: Any, *, force: bool = False) -> None:
     final = pipeline.steps[-1][1]
     options = {id(final): {"zipmap": False}} if hasattr(final, "classes_") else None
     converted = to_onnx(pipeline, initial_types=[("X", DoubleTensorType([None, d]))], options=options)
-    with atomic_file(out, force=force) as temporary:
+    with atomic_file(out, force=force, shared=True) as temporary:
         temporary.write_bytes(converted.SerializeToString())

@@ -3,7 +3,8 @@ r"""Numbers as whole numbers, so that masks can be added to them and cancel exac
 A message has one number per row. It lies on a grid of step :math:`2^e`, modulo :math:`2^{64}`: the step is
 the finest for which the sum of M numbers within the range cannot wrap, so that every party's rounding is at
 most half a step. A scalar is kept whole, modulo :math:`2^{512}`, as a multiple of :math:`2^{-256}`: sums of
-scalars are exact, whatever their sizes.
+scalars are exact, whatever their sizes. Parties saturate what is out of range before it comes here, since a
+party that refused would tell about its own number.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.errors import InputError
-
 __all__ = [
+    "LARGEST_WHOLE",
     "UNPROVED",
     "WHOLE_BYTES",
     "from_grid",
     "from_whole",
+    "grid_limit",
     "grid_step",
     "to_grid",
     "to_whole",
@@ -38,7 +39,7 @@ UNPROVED = 1e60
 _MODULUS = 1 << (8 * WHOLE_BYTES)
 
 #: Scalars reach so far on either side of zero.
-_LARGEST_WHOLE = 2.0**240
+LARGEST_WHOLE = 2.0**240
 
 
 def grid_step(reach: float, n_parties: int) -> float:
@@ -59,38 +60,35 @@ def grid_step(reach: float, n_parties: int) -> float:
     return math.ldexp(1.0, max(-1000, math.ceil(math.log2(max(reach * n_parties, 2.0**-900))) - _BITS))
 
 
-def to_grid(values: np.ndarray, step: float, n_parties: int, what: str) -> np.ndarray:
+def grid_limit(step: float, n_parties: int) -> float:
+    """Largest size of a number on the grid for which a sum of M of them cannot wrap.
+
+    Parameters
+    ----------
+    step : float
+        As of :func:`grid_step`.
+    n_parties : int
+        M.
+    """
+    return min(2.0**_BITS / n_parties * step, 1e300)
+
+
+def to_grid(values: np.ndarray, step: float) -> np.ndarray:
     """Numbers as multiples of the step, modulo 2^64.
 
     Parameters
     ----------
     values : ndarray of shape (n,)
+        Within :func:`grid_limit`.
     step : float
         As of :func:`grid_step`.
-    n_parties : int
-        M.
-    what : str
-        What an error calls the numbers.
 
     Returns
     -------
     ndarray of uint64, shape (n,)
         Each rounded by half a step at most.
-
-    Raises
-    ------
-    InputError
-        A number is not finite, or so large that a sum of M like it could wrap.
     """
-    with np.errstate(over="ignore"):
-        scaled = np.rint(values / step)
-    largest = float(np.abs(scaled).max(initial=0.0))
-    if not largest <= 2.0**_BITS / n_parties:
-        raise InputError(
-            f"{what}: {largest * step:.6g} is beyond the range of the grid that masks are added on, "
-            f"{2.0**_BITS / n_parties * step:.6g}; rescale the columns (for example convert --standardize)"
-        )
-    return scaled.astype(np.int64).view(np.uint64)
+    return np.rint(values / step).astype(np.int64).view(np.uint64)
 
 
 def from_grid(words: np.ndarray, step: float) -> np.ndarray:
@@ -98,29 +96,21 @@ def from_grid(words: np.ndarray, step: float) -> np.ndarray:
     return step * words.view(np.int64).astype(np.float64)
 
 
-def to_whole(values: Sequence[float], what: str) -> list[int]:
+def to_whole(values: Sequence[float]) -> list[int]:
     """Scalars as whole numbers modulo 2^512.
 
     Parameters
     ----------
     values : sequence of float
-    what : str
-        What an error calls them.
+        Within :data:`LARGEST_WHOLE`.
 
     Returns
     -------
     list of int
         Exact for every double of at least :math:`2^{-200}`; below, to within :math:`2^{-256}`.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or beyond :math:`2^{240}`.
     """
     found = []
     for value in values:
-        if not abs(value) <= _LARGEST_WHOLE:
-            raise InputError(f"{what}: {value:.6g} is beyond the range of sums, {_LARGEST_WHOLE:.3g}")
         numerator, denominator = float(value).as_integer_ratio()
         found.append(((numerator << _FINEST) // denominator) % _MODULUS)
     return found

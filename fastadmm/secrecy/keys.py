@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +67,23 @@ def new_private_key() -> bytes:
     return bytes(primitive("asymmetric.x25519").X25519PrivateKey.generate().private_bytes_raw())
 
 
-def kept_private_key(path: Path) -> bytes:
-    """The private key of a run that a file keeps, which only its owner can read; made where there is none.
+def kept_private_key(path: Path, digests: Callable[[], Mapping[str, str]]) -> tuple[bytes, dict[str, str]]:
+    """The private key of a run, of what a file keeps that only its owner can read; made where there is none.
+
+    It is derived from random bytes and from digests of the data that the run begins with: other data have
+    another key, and so no mask of this one.
 
     Parameters
     ----------
     path : Path
+    digests : callable
+        Of the data, by their use; asked for where the file is made now.
 
     Returns
     -------
     bytes
+    dict
+        The digests that it was made with.
 
     Raises
     ------
@@ -82,13 +91,19 @@ def kept_private_key(path: Path) -> bytes:
         The file is no key.
     """
     if not path.exists():
+        text = json.dumps(dict(digests()), sort_keys=True)
         with atomic_file(path) as temporary:
             temporary.touch(mode=0o600)
-            temporary.write_bytes(new_private_key())
-    key = read_bytes(path)
-    if len(key) != KEY_BYTES:
+            temporary.write_bytes(new_private_key() + text.encode())
+    raw = read_bytes(path)
+    seed, bound = raw[:KEY_BYTES], raw[KEY_BYTES:]
+    try:
+        found = json.loads(bound)
+    except ValueError:
+        found = None
+    if len(seed) != KEY_BYTES or not isinstance(found, dict):
         raise FormatError(f"{shown(path)}: not a key of a run; begin the run again")
-    return key
+    return derived(seed, hashlib.sha256(bound).digest(), b"fastadmm sums key 1"), found
 
 
 def public_key(private: bytes) -> bytes:

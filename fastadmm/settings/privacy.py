@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
@@ -35,6 +35,8 @@ SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 @dataclass(frozen=True)
 class Privacy:
     """What to protect, how strongly, and the constants that the proofs need.
+
+    What belongs to one mode is refused in another, unless it says the default.
 
     Parameters
     ----------
@@ -76,7 +78,8 @@ class Privacy:
     shrink : bool
         Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
     slack : float
-        Certified solver error per round, added to the sensitivity (``message``; theorem T6).
+        Certified solver error per round, added to the sensitivity, at least: see
+        :func:`fastadmm.privacy.sensitivity.solver_slack` (``message``; theorem T6).
     model_share : float
         Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
         ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
@@ -175,25 +178,44 @@ class Privacy:
             "budget",
             "T, number of messages of each party, fixed and charged in advance (`message`)",
             option="--private-rounds",
+            mode="message",
         ),
     ] = 1
-    ball: Annotated[float, Setting("budget", "B, bound on each party's weights (`message`)")] = 8.0
+    ball: Annotated[
+        float, Setting("budget", mode="message", doc="B, bound on each party's weights (`message`)")
+    ] = 8.0
     target_clip: Annotated[
-        float | None, Setting("budget", "W, bound on public targets (`message`)", default_doc="`ball`")
+        float | None,
+        Setting("budget", mode="message", doc="W, bound on public targets (`message`)", default_doc="`ball`"),
     ] = None
     message_clip: Annotated[
         float | None,
-        Setting("budget", 'b, bound on each message entry (`message`); `"none"` for no clip', none="none"),
+        Setting(
+            "budget",
+            mode="message",
+            doc='b, bound on each message entry (`message`); `"none"` for no clip',
+            none="none",
+        ),
     ] = 2.0
     message_center: Annotated[
-        float, Setting("budget", "c, centre of the message clip, public (`message`)")
+        float, Setting("budget", mode="message", doc="c, centre of the message clip, public (`message`)")
     ] = 0.0
     shrink: Annotated[
         bool,
-        Setting("budget", "shrink noisy messages towards c by James and Stein's factor (`message`)"),
+        Setting(
+            "budget",
+            mode="message",
+            doc="shrink noisy messages towards c by James and Stein's factor (`message`)",
+        ),
     ] = True
     slack: Annotated[
-        float, Setting("budget", "certified solver error, part of the sensitivity (`message`)")
+        float,
+        Setting(
+            "budget",
+            mode="message",
+            doc="certified solver error, part of the sensitivity, at least; rounding may take more "
+            "(`message`). Between parties it cannot be chosen",
+        ),
     ] = 1e-6
     # fusion
     model_share: Annotated[
@@ -201,24 +223,31 @@ class Privacy:
         Setting(
             "budget",
             "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
+            mode="fusion",
         ),
     ] = 0.4
-    model_epsilon_max: Annotated[float, Setting("budget", "upper limit of this share of ε (`fusion`)")] = 1.0
+    model_epsilon_max: Annotated[
+        float, Setting("budget", mode="fusion", doc="upper limit of this share of ε (`fusion`)")
+    ] = 1.0
     row_norm: Annotated[
         float | None,
         Setting(
             "budget",
             "R, public bound; in training, longer rows are scaled down to it. By default found with "
             "noise and charged (`fusion`)",
+            mode="fusion",
         ),
     ] = None
     label_party: Annotated[
         str | None,
-        Setting("budget", "party that holds the labels (`fusion`)", default_doc="the first"),
+        Setting(
+            "budget", mode="fusion", doc="party that holds the labels (`fusion`)", default_doc="the first"
+        ),
     ] = None
 
     def __post_init__(self) -> None:
         _choice("mode", self.mode, MODES)
+        self._refuse_others()
         _choice("adjacency", self.adjacency, tuple(ADJACENCIES))
         _choice("sampler", self.sampler, SAMPLERS)
         _number("epsilon", self.epsilon, above=0.0, infinite=True)
@@ -248,11 +277,16 @@ class Privacy:
             raise ConfigError(f"label_party: {self.label_party!r} is not the name of a party")
         self._check_together()
 
+    def _refuse_others(self) -> None:
+        for name, setting in settings_of(Privacy).items():
+            if self._has(setting) or getattr(self, name) == setting.default:
+                continue
+            if self.mode == "none":
+                raise ConfigError(f"{name}: mode 'none' gives none; choose mode 'fusion' or 'message'")
+            raise ConfigError(f"{name}: mode {self.mode!r} has none, mode {setting.mode!r} has; remove it")
+
     def _check_together(self) -> None:
         if self.mode == "none":
-            for name in ("epsilon", "label_epsilon"):
-                if getattr(self, name) != getattr(type(self), name):
-                    raise ConfigError(f"{name}: mode 'none' gives none; choose mode 'fusion' or 'message'")
             return
         if math.isinf(self.epsilon):
             raise ConfigError(f"epsilon: mode {self.mode!r} needs a finite one, for example 1")
@@ -264,6 +298,10 @@ class Privacy:
             raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
         if self.mode == "message" and self.message_clip is None and self.message_center != 0.0:
             raise ConfigError("message_center: without message_clip there is no centre; remove it")
+
+    def _has(self, setting: Setting) -> bool:
+        """Whether the mode has a setting."""
+        return setting.key == "mode" or (self.mode != "none" and setting.mode in ("", self.mode))
 
     @property
     def budget(self) -> float:
@@ -330,13 +368,32 @@ class Privacy:
                 "with epsilon = infinity by allow_infinite_epsilon = true"
             )
 
+    def refuse_told_labels(self, told: Mapping[str, str]) -> None:
+        """Refuse to claim an epsilon of labels from which the columns of a party were made.
+
+        Parameters
+        ----------
+        told : mapping of str to str
+            Parties, and why their columns tell labels; empty where they do not.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            Before anything is drawn or charged.
+        """
+        if self.label_epsilon is None or self.sampler == "insecure_test":
+            return
+        for name, reason in told.items():
+            if reason:
+                raise PrivacyBudgetError(
+                    f"{name}: label_epsilon {self.label_epsilon:g} was asked for: {reason}"
+                )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for TOML and JSON, which have no None; the fields of no privacy are left out."""
-        if self.mode == "none":
-            return {"mode": "none"}
-        values = {key: value for key, value in asdict(self).items() if value is not None}
-        declared = settings_of(Privacy).items()
-        return values | {key: s.none for key, s in declared if s.none and getattr(self, key) is None}
+        """Plain values for TOML and JSON, which have no None; those that the mode has."""
+        own = {key: s for key, s in settings_of(Privacy).items() if self._has(s)}
+        values = {key: getattr(self, key) for key in own if getattr(self, key) is not None}
+        return values | {key: s.none for key, s in own.items() if s.none and getattr(self, key) is None}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str = "privacy") -> Self:

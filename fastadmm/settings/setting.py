@@ -89,6 +89,8 @@ class Setting:
         The group that it belongs to, or is the head of.
     only_with : tuple of str
         Keys of which one must be set for this one to mean something: it is written only then.
+    mode : str
+        The one privacy mode that has it; empty: each has.
     refused : mapping of Kind to str
         Kinds of runs that do not have it, and why.
     is_path : bool
@@ -129,6 +131,7 @@ class Setting:
     panel: str = ""
     group: Group | None = None
     only_with: tuple[str, ...] = ()
+    mode: str = ""
     refused: Mapping[Kind, str] = field(default_factory=dict)
     is_path: bool = False
     is_limit: bool = False

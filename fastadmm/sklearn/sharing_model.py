@@ -424,19 +424,23 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
         from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.modes import private_solver
+        from fastadmm.privacy.published import exact_note, exact_parties
 
         ledger = resolve_ledger(self.ledger)
         solver = private_solver(problem, options, settings)
         if solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
         try:
-            if ledger is None:
-                warnings.warn(f"private fit: {UNCOUNTED}", PrivacyWarning, stacklevel=3 + FRAMES)
-            else:
+            if ledger is not None:
                 charge_fit(ledger, solver)
             result = run_rounds(solver, _each(own, callbacks))
             others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
             self.privacy_ = replace(solver.statement(), tuning=others)
+            said = {name: self.privacy_.weights_line(name) for name in problem.names}
+            notes = [UNCOUNTED] if ledger is None else []
+            notes += [exact_note(exact, "coef_")] if (exact := exact_parties(said)) else []
+            if notes:
+                warnings.warn(f"private fit: {'; '.join(notes)}", PrivacyWarning, stacklevel=3 + FRAMES)
         finally:
             solver.close()
         return result

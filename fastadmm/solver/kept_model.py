@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.files.reading import json_of
 from fastadmm.solver.history import RoundRecord
 
 __all__ = ["KeptModel", "LowestModel"]
@@ -39,7 +40,7 @@ class KeptModel:
 
     def restore(self, saved: dict[str, Any], weights: list[Array]) -> None:
         """Inverse of :meth:`export`, with the weights."""
-        self.record = RoundRecord.from_json(json.loads(saved["record"])) if saved["record"] else None
+        self.record = RoundRecord.from_json(json_of(saved["record"])) if saved["record"] else None
         held = saved["intercept"]
         self.intercept = np.array(held) if np.ndim(held) else float(held)
         self.weights = [np.array(w) for w in weights]

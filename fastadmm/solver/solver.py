@@ -21,6 +21,7 @@ from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
+from fastadmm.files.reading import json_of
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
@@ -563,7 +564,7 @@ class Solver(Run):
             self.attempts.restore(saved["attempts"])
             self.method.tighten(float(saved["tightened"]))
         if saved["last_record"]:
-            self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
+            self.last_record = RoundRecord.from_json(json_of(saved["last_record"]))
         if self.watch is not None:
             self.watch.restore(saved["validation"], [state["best_weights"] for state in parties])
         if self.lowest is not None and "lowest" in saved:  # not in runs that began without it

@@ -17,9 +17,10 @@ from fastadmm.store.party_file import check_party_name
 __all__ = ["FORMAT", "MANIFEST", "VERSIONS", "Owners", "open_owners"]
 
 MANIFEST = "owners.toml"
-_KEYS = ("format", "version", "owners", "kappa", "repeated_records", "sources", "digest")
+_KEYS = ("format", "version", "owners", "kappa", "repeated_records", "sources", "public_share", "digest")
 FORMAT = "fastadmm-owners"
-VERSIONS = ("1.0",)
+#: 1.1: says how many rows a public file and the owners have in common.
+VERSIONS = ("1.0", "1.1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,9 @@ class Owners:
     task : {"classification", "regression"}
     classes : (str, str) or None
         Original labels of -1 and 1.
+    public_share : float or None
+        Share of the rows of the public file, or of the owners' rows if that is more, that are equal to
+        rows of the others; None where nothing was taken from a public file, or an older version took it.
     """
 
     path: Path
@@ -43,6 +47,7 @@ class Owners:
     kappa: int
     task: str
     classes: tuple[str, str] | None
+    public_share: float | None = None
 
     @property
     def n_samples(self) -> int:
@@ -81,6 +86,7 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
         check_version(manifest, str(values["version"]), VERSIONS, "key 'version'")
         names, kappa = list(values["owners"]), int(values["kappa"])
         # One record cannot be with more owners than there are.
+        share = None if "public_share" not in values else float(values["public_share"])
         if values["format"] != FORMAT or not 1 <= kappa <= len(names):
             raise ValueError(f"format {values['format']!r}, {len(names)} owners, kappa {kappa}")
     except (KeyError, TypeError, ValueError) as error:
@@ -111,4 +117,4 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
         )
         if not same:
             raise InputError(f"{shown(owner.path)}: scaled differently from {first.name!r}; convert together")
-    return Owners(Path(path), owners, kappa, first.task, first.classes)
+    return Owners(Path(path), owners, kappa, first.task, first.classes, share)

@@ -12,7 +12,7 @@ import numpy as np
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
-from fastadmm.privacy.origins import Constants
+from fastadmm.privacy.origins import Constants, declared, together
 from fastadmm.store.bins import Bins, read_bins, write_bins
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
@@ -99,6 +99,31 @@ class ColumnEncoding:
         """Whether it is like those of version 1.0 and 1.1."""
         return not (self.reading or self.na or self.shown)
 
+    def constants(self, missing: str) -> tuple[Constants, ...]:
+        """Where each field comes from; see :mod:`fastadmm.privacy.origins`.
+
+        Parameters
+        ----------
+        missing : str
+            What the encoder does with missing values. "described": a public description gave categories,
+            bounds and fills; whatever else is in the column it did not give.
+        """
+        learned = "public" if missing == DESCRIBED else "private"
+        levels = learned if self.levels is not None else "public"
+        bounds = learned if self.low != self.high else "public"
+        reading = "private" if CellReading.parse(self.reading).from_rows else "public"
+        bins = "private" if self.bins is not None else "public"
+        fills = "private" if missing not in ("refuse", DESCRIBED) or self.indicator else "public"
+        filled, name = f"what stands for missing cells (--missing {missing})", self.name
+        return (
+            Constants(("name", "na", "shown"), "options", "public"),
+            Constants(("levels", "other"), f"categories of {name!r}", levels),
+            Constants(("low", "high"), f"bounds of {name!r}", bounds),
+            Constants(("reading",), f"how numbers of {name!r} are written", reading),
+            Constants(("bins",), f"bins of {name!r} and what labels say of them", bins, labels=True),
+            Constants(("fill", "fill_level", "indicator"), filled, fills),
+        )
+
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Numbers as a feature: clipped to the bounds, if there are any, and scaled to [-1, 1].
 
@@ -147,20 +172,12 @@ class Encoder:
         return [self.prefix + name for column in self.columns for name in column.feature_names]
 
     def constants(self) -> tuple[Constants, ...]:
-        """Where categories, bounds and fills come from; see :mod:`fastadmm.privacy.origins`."""
-        options = Constants(("missing", "prefix"), "options", "public")
-        if self.missing == DESCRIBED:
-            return options, Constants(("columns",), "a public description", "public")
-        fitted = [f"categories of {c.name!r}" for c in self.columns if c.levels is not None]
-        readings = [(c.name, CellReading.parse(c.reading)) for c in self.columns]
-        fitted += [f"how numbers of {name!r} are written" for name, reading in readings if reading.from_rows]
-        fitted += [
-            f"bins of {c.name!r} and what labels say of them" for c in self.columns if c.bins is not None
-        ]
-        if self.missing != "refuse":
-            fitted.append(f"what stands for missing cells (--missing {self.missing})")
-        what = fitted[0] + (f" and {len(fitted) - 1} more" if len(fitted) > 1 else "") if fitted else "none"
-        return options, Constants(("columns",), what, "private" if fitted else "public")
+        """Where categories, bounds, fills and bins come from; see :mod:`fastadmm.privacy.origins`."""
+        columns = [declared(column, self.missing) for column in self.columns]
+        return (
+            Constants(("missing", "prefix"), "options", "public"),
+            together("columns", (part for parts in zip(*columns, strict=True) for part in parts)),
+        )
 
     def digest(self) -> str:
         """Return ``sha256:<hex>``; equal exactly if the encoders are equal."""

@@ -49,13 +49,13 @@ class FileSink:
     Parameters
     ----------
     path : Path
-        The temporary file to create.
+        The temporary file.
     public_path : path
         What error messages call it.
     """
 
     def __init__(self, path: Path, public_path: str | os.PathLike[str]) -> None:
-        self._file = open(path, "xb+", buffering=0)  # noqa: SIM115 (closed by close())
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115 (closed by close())
         self._public_path = public_path
         self._error: OSError | KeyboardInterrupt | None = None
         self._at = 0

@@ -419,7 +419,9 @@ def open_partition(
         The files do not describe the same samples in the same order; a party occurs twice;
         labels are missing or wrong; shards overlap, leave rows out or belong to different wholes.
     """
-    if (Path(path) / SHARDS).exists():
+    with storage_errors(path, "read"):
+        sharded = (Path(path) / SHARDS).exists()
+    if sharded:
         return _open_shards(Path(path), require_labels, headers_only)
     manifest = read_manifest(path)
     directory = Path(path)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.files.atomic import storage_errors
+from fastadmm.files.escapes import markdown
+from fastadmm.files.modes import make_private
 from fastadmm.tracking.targets import missing
 
 __all__ = ["TensorBoardTracker"]
@@ -41,7 +43,7 @@ class TensorBoardTracker:
     def begin(self, settings: dict[str, Any], privacy: dict[str, Any], first_round: int) -> None:
         """Open a new event file; rounds from ``first_round`` on replace those of older files."""
         with storage_errors(self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private(self.directory)
             purge = {"purge_step": first_round} if first_round > 1 else {}
             # Files are named by the second, and a file of that name would be overwritten.
             suffix = f".{first_round:07d}.{secrets.token_hex(4)}"
@@ -84,5 +86,5 @@ class TensorBoardTracker:
 
 def _table(values: dict[str, Any]) -> str:
     """Values as a Markdown table, which TensorBoard renders."""
-    rows = [f"| {key} | {str(value).replace('|', '&#124;')} |" for key, value in values.items()]
+    rows = [f"| {markdown(key)} | {markdown(str(value))} |" for key, value in values.items()]
     return "\n".join(["| name | value |", "|---|---|", *rows])

@@ -115,7 +115,7 @@ def federate_worth(
         done = {0: nobody(problem, solver_options(settings))}
         setups = {members: _restricted(setup, members) for members in plan if members}
         with storage_errors(out):
-            (out / "runs").mkdir(exist_ok=True)
+            (out / "runs").mkdir(mode=0o700, exist_ok=True)
         for members, of in setups.items():
             begun(of, _folder(out, members), lambda line: None)
         _join(ask, task, game, setups)

@@ -146,7 +146,7 @@ def _measure(
     partial = run / PARTIAL
     if not partial.is_dir():
         with storage_errors(partial):
-            partial.mkdir()
+            partial.mkdir(mode=0o700)
         write_json(partial / "header.json", {"fingerprint": fingerprint})
     if known and display is not None:
         display.note(f"{len(known)} coalitions are done already")

@@ -163,15 +163,15 @@ class World:
     def begin(self) -> None:
         """All processes; the run is approved."""
         from fastadmm.federation.approve import agent_approve
+        from fastadmm.federation.consent import shown_digest
 
         for name in NAMES:
             self.agent(name)
         self.coordinator()  # is refused
         self.ended(PATIENCE)
         for name in NAMES:
-            agent_approve(
-                self.home / "run" / "run.json", self.home / name / f"{name}.h5", self.home / name / "agent"
-            )
+            own = self.home / "run" / "run.json", self.home / name / f"{name}.h5", self.home / name / "agent"
+            agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
         self.coordinator()
 
     def kill(self, name: str) -> None:

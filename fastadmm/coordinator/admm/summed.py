@@ -194,6 +194,7 @@ class SummedCoordinator(Coordinator):
         self.spread = 0.5 * m * step + 2.0**-53 * largest
         regulariser, self.sizes[1], self.sizes[2], square, pressed = (max(0.0, x) for x in numbers[:5])
         self.sizes[1:] = np.sqrt(self.sizes[1:])
+        self.sums.check_range(float(self.sizes[1]), step)
         if self.anderson is not None:
             scale = m * self.penalty
             told = scale * np.array(numbers[5:]).reshape(2, kept)
@@ -204,13 +205,14 @@ class SummedCoordinator(Coordinator):
         return Stepped(total, regulariser, [math.inf] * m, square, pressed, new.messages)
 
     def _longest(self, shift: float) -> float:
-        """Bound on a number in one party's message, for a shift of this norm."""
+        """Bound on the norm of all parties' messages together, for a shift of this norm."""
+        longer = max(_LONGER, math.sqrt(self.problem.n_parties))  # the shift is in every party's target
         # The x-update is nonexpansive in the norm of the metric, and keeps zero where it is.
         bent = 1.0
         if self.metric is not None:
             high, low = self.engine.each_largest([self.metric]), self.engine.each_largest([self.metric], -1.0)
             bent = math.sqrt(float(high[0] / -low[0]))
-        return _LONGER * bent * (shift + float(self.sizes[0] + self.sizes[1]))
+        return longer * bent * (shift + float(self.sizes[0] + self.sizes[1]))
 
     def _dual_residual(self, old: Any, new: Any, stepped: Any) -> float:
         # As for messages that are seen, with b_m - a_m = D_m p_m / alpha + c.

@@ -1,0 +1,135 @@
+r"""The gate: what leaves a party of a protected run, and with which outcome.
+
+Protected runs are those of modes "message" and "fusion" and those of sums only. Whether a party answers
+there, with which code and in which size, must not depend on its rows: a refusal that does is a release that
+nobody charged. So nothing that is computed from rows may end in an error. Three rules do it:
+
+- what would go wrong with *features* is found when their owner opens them, before anybody asks;
+- what would go wrong with a *request* is refused by its own numbers, whatever the rows are;
+- what goes wrong all the same becomes an answer like any other: a number out of range counts as the end of
+  the range, a message without a certificate as the public centre.
+
+``docs/privacy.md#outcomes-are-public`` says why no theorem suffers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.conversation.calls import CALLS
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import InputError
+
+__all__ = ["LARGEST", "MOST_REFUSALS", "GatedParty", "certified", "check_features", "saturated"]
+
+#: Numbers of features, requests and states are no larger: ten of them multiplied do not overflow.
+LARGEST = 2.0**100
+
+#: A session that has refused so many requests has ended: no honest run comes near.
+MOST_REFUSALS = 100
+
+
+class GatedParty(Answering):
+    """A party of a protected run: it refuses by what it was asked, and by nothing else.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+
+    def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        _check_asked(name, arguments)
+        return super().answer(name, arguments)
+
+
+def _check_asked(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse numbers that products with any features could overflow by."""
+    kinds = CALLS[name].arguments if name in CALLS else {}
+    for key, value in arguments.items():
+        number = isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype == np.float64)
+        if not number or key in ("step", "units"):
+            continue  # a step only divides; what units make of a direction is saturated
+        sizes = np.abs(value)
+        if not float(np.max(sizes, initial=0.0)) <= LARGEST:
+            raise Unanswerable(f"call {name!r}: a number of {key!r} is beyond {LARGEST:.3g}")
+        if kinds.get(key, "").startswith("positive") and not float(np.min(sizes, initial=1.0)) >= 1 / LARGEST:
+            raise Unanswerable(f"call {name!r}: a number of {key!r} is below {1 / LARGEST:.3g}")
+
+
+def check_features(block: FeatureBlock, place: str, engine: Engine) -> None:
+    """Refuse features that answers could overflow by; for their owner, before anybody asks.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    place : str
+        What the message begins with.
+    engine : Engine
+
+    Raises
+    ------
+    InputError
+        An entry times the root of how many there are is beyond :data:`LARGEST`.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+    n, d = block.whole_shape
+    largest = block.largest if math.isfinite(block.largest) else block.find_largest(engine)
+    if not largest * math.sqrt(n * d) <= LARGEST:
+        raise InputError(
+            f"{place}: holds a value of {largest:.3g}, too large for {n} x {d} numbers to be multiplied "
+            "safely; rescale its column (for example convert --standardize)"
+        )
+
+
+def saturated(values: np.ndarray, limit: float) -> np.ndarray:
+    """Numbers within a range; what is beyond counts as its end, what is none as its upper end.
+
+    Each entry by itself, so no two arrays of finite numbers get farther apart.
+
+    Parameters
+    ----------
+    values : ndarray
+    limit : float
+        The range is from ``-limit`` to ``limit``.
+
+    Returns
+    -------
+    ndarray of the same shape
+        The given array itself where nothing is beyond.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+    if float(np.abs(values).max(initial=0.0)) <= limit:
+        return values
+    return np.clip(np.nan_to_num(values, nan=limit, posinf=limit, neginf=-limit), -limit, limit)
+
+
+def certified(message: np.ndarray, error: float, slack: float, center: float) -> np.ndarray:
+    """What is released of a message: itself if its certificate holds, else its public centre.
+
+    Parameters
+    ----------
+    message : ndarray of shape (N,)
+    error : float
+        How far it is from the exact one, at most; NaN where nothing is known.
+    slack : float
+        What the sensitivity has room for.
+    center : float
+        c.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t6-inexact-solver``.
+    """
+    return message if error <= slack else np.full_like(message, center)

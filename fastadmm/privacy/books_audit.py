@@ -1,0 +1,362 @@
+"""The audit of the books: what was charged and what is stated, against the releases that were made.
+
+Whole runs with a ledger on disk. Each release says what noise it was given for which distance; by the audit's
+own formulas these add up to an epsilon, and neither ledger nor statement may say less. What is begun again
+draws nothing; what is drawn again costs again; what there is no room for is refused before anything is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import DenseBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, PrivacyBudgetError
+from fastadmm.privacy import ledger as ledgers
+from fastadmm.privacy import modes
+from fastadmm.privacy.accounts import Account
+from fastadmm.privacy.audit_paths import Agents, Watched, same_calls
+from fastadmm.privacy.message_audit import many_rows
+from fastadmm.privacy.noise_tests import Check
+from fastadmm.privacy.second_opinion import epsilon_spent
+from fastadmm.privacy.transcript import Tap
+from fastadmm.problem.problem import make_problem
+from fastadmm.settings.privacy import Privacy
+from fastadmm.solver.options import SolverOptions
+
+__all__ = ["audit_books", "too_little_stated"]
+
+#: Looked up when they are called, as a run does.
+_MODES: Any = modes
+_LEDGERS: Any = ledgers
+
+#: Records of the runs, and what their ledger allows in units of a run's budget.
+_ROWS, _ROOM = 90, 20.0
+
+#: A sum that is less by no more than this share is rounded.
+_ROUNDING = 1e-7
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What releases cost: mu of the Gaussian ones, epsilons of pure ones."""
+
+    gdp: float
+    pure: tuple[float, ...]
+
+
+@dataclass
+class _Made:
+    """A run that was made."""
+
+    solver: Any
+    tap: Tap
+    calls: list[Any]
+    answers: list[Any]
+    late: str
+
+
+def _enough(label_epsilon: float) -> int:
+    """Labels whose soft targets surely have a mean between 0 and 1."""
+    return math.ceil(50.0 / math.tanh(label_epsilon / 2.0) ** 2)
+
+
+class _Books:
+    """Runs on one folder with one ledger."""
+
+    def __init__(self, settings: Privacy, folder: Path) -> None:
+        self.settings, self.folder, self.file = settings, folder, folder / "ledger.jsonl"
+        n = many_rows(_ROWS, settings.delta)
+        if settings.label_epsilon is not None:
+            n = max(n, _enough(settings.label_epsilon))
+        rng = np.random.default_rng(7)
+        blocks = [DenseBlock(rng.normal(size=(n, 3))) for _ in range(3)]
+        self.problem = make_problem(blocks, (np.arange(n) % 2).astype(np.float64), lam=0.1)
+        self.discrete = settings.sampler == "discrete"
+
+    def run(self, run: str, **changes: Any) -> _Made:
+        """Make a run, and look after every exchange whether all that left is charged on disk."""
+        settings = self.settings.with_(**changes) if changes else self.settings
+        ledger = _LEDGERS.Ledger(self.file)
+        options = SolverOptions(n_threads=1)
+        solver = _MODES.private_solver(
+            self.problem, options, settings, self.folder / "releases", ledger=ledger, run=run
+        )
+        late: list[str] = []
+        tap = Tap()
+
+        def look() -> None:
+            for m, account in enumerate(solver.accounts):
+                charged = _LEDGERS.Ledger(self.file).spent(account, run).total_gdp
+                if charged < self.cost(tap, m).gdp * (1.0 - _ROUNDING):
+                    late.append(f"what party {m} sent was not charged on disk when it left")
+
+        solver.driver = watched = Watched(solver.driver, look)
+        try:
+            with tap:
+                for _ in range(settings.rounds if settings.mode == "message" else 1):
+                    solver.round()
+        finally:
+            solver.close()
+        return _Made(solver, tap, watched.calls, watched.answers, late[0] if late else "")
+
+    def cost(self, tap: Tap, party: int, solver: Any = None) -> _Cost:
+        """What a party's releases cost, as their noise says."""
+        gdp = math.hypot(
+            0.0, *(r.level.sensitivity / r.level.sigma for r in tap.releases if r.party == party)
+        )
+        symbols = any(d.party == party for d in tap.uniforms)
+        pure: tuple[float, ...] = ()
+        if symbols and solver is not None and party in solver.messages:
+            pure = (solver.messages[party].channel.epsilon,)
+        return _Cost(gdp, pure)
+
+    def epsilon(self, cost: _Cost) -> float:
+        """By the audit's own formulas."""
+        return epsilon_spent(cost.gdp, self.settings.delta, cost.pure, self.discrete)
+
+    def charged(self, account: Account, run: str | None = None) -> Any:
+        """What the ledger's file says."""
+        return _LEDGERS.Ledger(self.file).spent(account, run)
+
+
+def audit_books(settings: Privacy) -> list[Check]:
+    """Recompute what runs cost from their releases, and hold ledger and statement against it.
+
+    Parameters
+    ----------
+    settings : Privacy
+        The claim.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``; sums: ``docs/privacy.md#t5-composition``.
+    """
+    settings = settings.with_(total_epsilon=_ROOM * settings.epsilon, label_party=None)
+    label = settings.label_epsilon
+    if label is not None and many_rows(_enough(label), settings.delta) < _enough(label):
+        settings = settings.with_(label_epsilon=None)  # of so few records soft targets may have no mean
+    with TemporaryDirectory() as folder:
+        books = _Books(settings, Path(folder))
+        first = books.run("first")
+        charges = (
+            first.late or _too_little_charged(books, first, "first", 1) or _of_agents(settings, Path(folder))
+        )
+        stated = too_little_stated(first.solver.statement(), settings, _costs(books, first, 1))
+        again = _again(books, first)
+    return [
+        _check("charges against releases", charges, "every release is charged on disk before it is used"),
+        _check(
+            "statement against releases", stated, "no epsilon that is stated is below what the releases cost"
+        ),
+        _check(
+            "what is drawn or refused again", again, "nothing is drawn twice for one charge, or without room"
+        ),
+    ]
+
+
+def _check(name: str, wrong: str, right: str) -> Check:
+    return Check(name, wrong or right, bool(wrong), power="exact")
+
+
+def _costs(books: _Books, made: _Made, times: int) -> list[_Cost]:
+    """What each party's releases cost after so many draws of them."""
+    one = [books.cost(made.tap, m, made.solver) for m in range(books.problem.n_parties)]
+    return [_Cost(math.sqrt(times) * c.gdp, times * c.pure) for c in one]
+
+
+def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int) -> str:
+    """What the ledger says too little of; empty for nothing."""
+    delta = books.settings.delta
+    for m, cost in enumerate(_costs(books, made, times)):
+        spent = books.charged(made.solver.accounts[m], run)
+        if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
+            return f"party {m} is charged mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
+        if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
+            return (
+                f"party {m} is charged {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
+            )
+        if spent.epsilon(delta) < books.epsilon(cost) * (1.0 - 1e-4):
+            return f"the ledger adds up epsilon = {spent.epsilon(delta):.4g}, it is {books.epsilon(cost):.4g}"
+    labels = books.settings.label_epsilon
+    if labels is not None:
+        found = math.fsum(books.charged(made.solver.label_account, run).pure)
+        if found < times * labels * (1.0 - _ROUNDING):
+            return f"labels are charged {found:.4g}, they cost {times * labels:.4g}"
+    return ""
+
+
+def too_little_stated(statement: Any, settings: Privacy, costs: Sequence[Any]) -> str:
+    """What a statement says too little of; empty for nothing.
+
+    Parameters
+    ----------
+    statement : PrivacyStatement
+    settings : Privacy
+        The claim.
+    costs : sequence
+        Of each party: ``gdp`` of its Gaussian releases, ``pure`` of the others.
+
+    Returns
+    -------
+    str
+    """
+    delta, discrete = settings.delta, settings.sampler == "discrete"
+
+    def epsilon(gdp: float, pure: Sequence[float]) -> float:
+        return epsilon_spent(gdp, delta, pure, discrete)
+
+    each = [epsilon(cost.gdp, cost.pure) for cost in costs]
+    gdp, pure = math.hypot(0.0, *(c.gdp for c in costs)), [p for c in costs for p in c.pure]
+    label = math.inf if settings.label_epsilon is None else settings.label_epsilon
+    joint = epsilon(gdp, pure)
+    person = math.inf if math.isinf(label) else epsilon(gdp, [*pure, label])
+    pairs = [
+        ("epsilon per party", statement.epsilon, max(each, default=0.0)),
+        ("epsilon of a person in all parties", statement.joint_epsilon, joint),
+        ("label epsilon", statement.label_epsilon, label),
+        ("epsilon with the label", statement.person_epsilon, person),
+    ]
+    pairs += [(f"epsilon of {p.name}", p.epsilon, e) for p, e in zip(statement.parties, each)]
+    pairs += _written(statement)
+    for what, found, due in pairs:
+        if not found >= due * (1.0 - 1e-4):
+            return f"{what} is stated as {found:.4g}, it is {due:.4g}"
+    if statement.delta != delta or statement.adjacency != settings.adjacency:
+        return (
+            f"delta {statement.delta!r}, {statement.adjacency} are stated for {delta!r}, {settings.adjacency}"
+        )
+    return ""
+
+
+def _written(statement: Any) -> list[tuple[str, float, float]]:
+    """Numbers in the texts of a statement, and what they stand for: they are rounded up."""
+    texts = {
+        r"epsilon = ([\d.]+) at": statement.epsilon,
+        r"([\d.]+) for a person in all": statement.joint_epsilon,
+        r"label epsilon = ([\d.]+)": statement.label_epsilon,
+    }
+    line = statement.one_line()
+    pairs = []
+    for pattern, due in texts.items():
+        found = re.search(pattern, line)
+        if math.isfinite(due):
+            pairs.append(("epsilon in words", float(found[1]) if found else math.inf, due))
+    rows = dict(statement.table())
+    for row, due in (
+        ("epsilon per party", statement.epsilon),
+        ("epsilon, one person in all parties", statement.joint_epsilon),
+        ("label epsilon", statement.label_epsilon),
+    ):
+        if math.isfinite(due) and row in rows:
+            pairs.append((f"{row}, in the table", float(rows[row]), due))
+    return [(what, found * (1.0 + 1e-4), due) for what, found, due in pairs]
+
+
+def _of_agents(settings: Privacy, folder: Path) -> str:
+    """The same for parties that answer as agents do, each with a ledger of its own."""
+    books = _Books(settings, folder)
+    n = books.problem.n_parties
+    held: list[Any] = list(books.problem.blocks)
+    if settings.mode == "fusion":
+        held[0] = None
+    files = [folder / f"ledger-{m}.jsonl" for m in range(n)]
+    own = [folder / f"party-{m}" for m in range(n)]
+    for directory in own:
+        directory.mkdir()
+    agents = Agents(
+        settings,
+        held,
+        books.problem.names,
+        Engine(1),
+        [_LEDGERS.Ledger(file) for file in files],
+        "agents",
+        [directory / "messages" for directory in own],
+    )
+    solver = _MODES.private_solver(
+        books.problem, SolverOptions(n_threads=1), settings, folder / "labels", run="agents", driver=agents
+    )
+    agents.open({**solver.terms(), "regularization": books.problem.regularization})
+    with Tap() as tap:
+        for _ in range(settings.rounds if settings.mode == "message" else 1):
+            solver.round()
+    solver.close()
+    for m, party in agents.parties.items():
+        cost = books.cost(tap, m, solver)
+        spent = _LEDGERS.Ledger(files[m]).spent(party.books.account, "agents")
+        if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
+            return f"agent {m} charges mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
+        if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
+            return f"agent {m} charges {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
+        told = party.statement().epsilon
+        if told < books.epsilon(cost) * (1.0 - 1e-4):
+            return f"agent {m} states epsilon = {told:.4g}, its releases cost {books.epsilon(cost):.4g}"
+        if not cost.gdp > 0.0:
+            return f"agent {m} drew no noise"
+    return ""
+
+
+def _again(books: _Books, first: _Made) -> str:
+    """A run begun again, drawn again, a second run, and one that there is no room for."""
+    resumed = books.run("first")
+    if resumed.tap.releases or resumed.tap.uniforms:
+        return f"a run that is begun again draws {len(resumed.tap.releases)} releases once more"
+    if differ := same_calls(first.answers, resumed.answers):
+        return f"a run that is begun again gives another {differ}"
+    if wrong := _too_little_charged(books, first, "first", 1):
+        return wrong
+    shutil.rmtree(books.folder / "releases")
+    redrawn = books.run("first")
+    if wrong := _too_little_charged(books, first, "first", 2):
+        return f"drawn twice: {wrong}"
+    if wrong := too_little_stated(
+        redrawn.solver.statement(), _with_labels(books.settings, 2), _costs(books, first, 2)
+    ):
+        return f"drawn twice: {wrong}"
+    shutil.rmtree(books.folder / "releases")
+    books.run("second")
+    if wrong := _too_little_charged(books, first, None, 3):
+        return f"after another run: {wrong}"
+    return _no_room(books)
+
+
+def _with_labels(settings: Privacy, times: int) -> Privacy:
+    if settings.label_epsilon is None:
+        return settings
+    return settings.with_(label_epsilon=times * settings.label_epsilon)
+
+
+def _no_room(books: _Books) -> str:
+    """A ledger with room for one run: a second one is refused before it draws."""
+    shutil.rmtree(books.folder / "releases")
+    small = _Books(books.settings.with_(total_epsilon=None), books.folder)
+    small.file = books.folder / "small.jsonl"
+    small.run("first")
+    shutil.rmtree(books.folder / "releases")
+    with Tap() as tap:
+        try:
+            small.run("second")
+        except PrivacyBudgetError:
+            pass
+        else:
+            return "a run is not refused although the ledger has no room for it"
+    if tap.releases or tap.uniforms:
+        return f"a run that is refused has drawn {len(tap.releases)} releases before"
+    n = math.ceil(1.0 / books.settings.delta)
+    if n > 300_000:
+        return ""
+    many = make_problem([DenseBlock(np.ones((n, 1)))] * 2, (np.arange(n) % 2).astype(np.float64), lam=0.1)
+    try:
+        _MODES.private_solver(many, SolverOptions(n_threads=1), books.settings).close()
+    except ConfigError:
+        return ""
+    return f"a run on {n} records is not refused although delta is not below 1/N"

@@ -1,0 +1,298 @@
+"""The audit of a source of noise by itself: its key, its nonces, its noise at every size, in every process.
+
+Mode "message", mode "fusion" and the labels have a source each; what they do with it is audited by
+:mod:`fastadmm.privacy.message_audit`, :mod:`fastadmm.privacy.fusion_audit` and
+:mod:`fastadmm.privacy.label_audit`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.privacy.noise import Calibration
+from fastadmm.privacy.noise_tests import (
+    Check,
+    directions_check,
+    distances_check,
+    drawn_in_a_child,
+    law_check,
+    parts_check,
+    patterns_check,
+    reuse_check,
+    tails_check,
+    uniform_check,
+)
+
+__all__ = ["audit_source", "from_system", "parts_of"]
+
+Array = np.ndarray
+
+#: Makes the source of a party, as a run does.
+Maker = Callable[[int], Any]
+
+#: Numbers in a release: around groups of 128, pieces of 8192 and beyond all sixteen pieces.
+_SIZES = (1, 2, 3, 5, 17, 64, 127, 128, 129, 1_000, 5_003, 8_191, 8_193, 16_385, 40_001, 140_001)
+
+#: So many of them where noise is drawn by OpenDP, which takes a hundred times as long.
+_FEW_SIZES = 11
+
+#: Standard deviations, at both ends of their grid and far from one.
+_SIGMAS = (1.0, 1.999, 0.37, 16.4, 3.1e-4, 2.5e5)
+
+#: What tells draws apart; what is cut to 8 or 16 bits would meet.
+_PARTIES = (0, 1, 2, 3, 7, 255, 256, 65_535, 65_536, 2**32 - 1)
+_ROUNDS = (0, 1, 2, 3, 4, 9, 40, 49, 50, 255, 256, 1_000, 65_536)
+
+#: Numbers of the releases whose directions are looked at, and how many releases.
+_SIDE, _TIMES = 64, 2_048
+
+_KEY_BITS = 256
+
+
+class _TwoThreads(Engine):
+    """An engine that has two threads at work whatever else the machine does."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any], parallel: bool = True) -> list[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(function, items))
+
+
+@contextmanager
+def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
+    """Let ``os.urandom`` give chosen bytes to this thread.
+
+    Parameters
+    ----------
+    answer : callable
+        Takes how many bytes are asked for.
+    """
+    own, here = os.urandom, threading.get_ident()
+
+    def urandom(size: int, /) -> bytes:
+        return answer(size) if threading.get_ident() == here else own(size)
+
+    os.urandom = urandom
+    try:
+        yield
+    finally:
+        os.urandom = own
+
+
+def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
+    """Noise by what its numbers have in common: release, place in it, size of the exact value.
+
+    Parameters
+    ----------
+    noises, exact : sequence of ndarray
+        One release each.
+    names : sequence of str
+        Of the releases; those of one name are one part.
+    """
+    parts: dict[str, list[Array]] = {}
+
+    def put(name: str, numbers: Array) -> None:
+        if len(numbers):
+            parts.setdefault(name, []).append(numbers)
+
+    for noise, value, name in zip(noises, exact, names):
+        size, n = np.abs(value), len(noise)
+        largest = float(size.max(initial=0.0))
+        put(f"all of {name}", noise)
+        put("first numbers", noise[:1])
+        put("last numbers", noise[-1:])
+        put("numbers whose exact value is 0", noise[size == 0.0])
+        put("numbers whose exact value is the largest", noise[(size == largest) & (size > 0.0)])
+        put("other numbers", noise[(size < largest) & (size > 0.0)])
+        put("numbers whose exact value is negative", noise[value < 0.0])
+        for k in range(min(n, 128)) if n >= 256 else ():
+            put(f"number {k} of every 128", noise[k::128])
+        for first in range(0, n if n > 1024 else 0, 1024):
+            put(f"numbers from {first} of a release", noise[first : first + 1024])
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def audit_source(make: Maker, what: str, discrete: bool = False, normals: bool = True) -> list[Check]:
+    """Examine one kind of source.
+
+    Parameters
+    ----------
+    make : callable
+        Takes the number of a party.
+    what : str
+        Whose source, for the checks' names.
+    discrete : bool
+        Whether its normal noise is OpenDP's, which has randomness of its own.
+    normals : bool
+        Whether it draws normal noise at all; labels need uniform numbers alone.
+
+    Notes
+    -----
+    ``docs/privacy.md#the-audit``.
+    """
+    checks = [_key_check(make, what, normals and not discrete)]
+    numbers, uniforms = _at_all_sizes(make, normals, discrete)
+    if not discrete:
+        checks.append(_nonce_check(make, what, normals))
+    if normals:
+        noises, zeros = [n for _, n in numbers], [np.zeros(len(n)) for _, n in numbers]
+        side = _side_draws(make, _TIMES // 4 if discrete else _TIMES)
+        checks += [
+            _named(parts_check(parts_of(noises, zeros, [name for name, _ in numbers])), what),
+            _named(law_check(np.concatenate(noises)), what),
+            _named(tails_check(np.concatenate([*noises, side.ravel()])), what),
+            _named(distances_check(noises), what),
+            _named(patterns_check(noises, zeros), what),
+            _named(directions_check(side), what),
+        ]
+    checks += [
+        _named(uniform_check(np.concatenate(uniforms), "of every size"), what),
+        _named(distances_check([_normal_of(u) for u in uniforms], "uniform numbers of a call"), what),
+        _process_check(make, what, normals),
+    ]
+    return checks
+
+
+def _named(check: Check, what: str) -> Check:
+    return Check(f"source of {what}, {check.name}", check.found, check.flagged, check.epsilon, check.power)
+
+
+def _normal_of(uniforms: Array) -> Array:
+    from scipy.special import ndtri
+
+    # A middle between two of the 2**53 numbers, so that none is infinite.
+    found: Array = ndtri(uniforms + 2.0**-54)
+    return found
+
+
+def _level(sigma: float) -> Calibration:
+    from fastadmm.privacy.noise import calibrate
+
+    level: Calibration = calibrate(sigma, 1.0, 1)
+    return level
+
+
+def _draw(source: Any, n: int, number: int, engine: Engine, normals: bool, sigma: float = 1.0) -> Array:
+    """Noise in units of its standard deviation, or uniform numbers made normal."""
+    if not normals:
+        return _normal_of(source.uniform(n, number, engine))
+    level = _level(sigma)
+    sent = source.release(np.zeros(n), level, number, engine)
+    values: Array = sent.values / level.sigma
+    return values
+
+
+def _key_check(make: Maker, what: str, normals: bool) -> Check:
+    """Which bits of the system's randomness decide the noise; no sampling."""
+    given, engine = os.urandom(_KEY_BITS // 8), Engine(1)
+    asked = [0]
+
+    def numbers(flip: int | None) -> Array:
+        raw = bytearray(given)
+        if flip is not None:
+            raw[flip // 8] ^= 1 << flip % 8
+        asked[0] = 0
+
+        def answer(size: int) -> bytes:
+            begin, asked[0] = asked[0], asked[0] + size
+            more = b"\0" * max(0, begin + size - len(raw))
+            return bytes(raw[begin : begin + size]) + more
+
+        with from_system(answer):
+            return _draw(make(1), 8, 1, engine, normals)
+
+    base = numbers(None)
+    same = np.array_equal(base, numbers(None))
+    bits = sum(not (numbers(flip) == base).any() for flip in range(min(8 * asked[0], _KEY_BITS)))
+    found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide every number"
+    if not same:
+        found = "other randomness than the operating system's decides the noise"
+    return Check(f"source of {what}, key", found, not same or bits < _KEY_BITS, power="exact")
+
+
+def _nonce_check(make: Maker, what: str, normals: bool) -> Check:
+    """Draws under one key, which differ by party, round and stream alone; and a draw that is asked twice."""
+    given, engine = os.urandom(64), Engine(1)
+    drawn: list[Array] = []
+    again = 0
+    for party in _PARTIES:
+        with from_system(lambda size: given[:size]):
+            source = make(party)
+            for number in _ROUNDS:
+                for stream in (0, 1):
+                    drawn.append(_one(source, number, stream, engine, normals))
+            try:
+                _one(source, _ROUNDS[1], 0, engine, normals)
+                again += 1
+            except RuntimeError:
+                pass
+    check = reuse_check(np.concatenate(drawn), "parties, rounds, streams under one key")
+    found = f"{again} sources draw the noise of a round twice" if again else check.found
+    return Check(f"source of {what}, {check.name}", found, check.flagged or again > 0)
+
+
+def _one(source: Any, number: int, stream: int, engine: Engine, normals: bool) -> Array:
+    if not normals:
+        return _normal_of(source.uniform(24, number, engine, stream))
+    values: Array = source.release(np.zeros(24), _level(1.0), number, engine, stream).values
+    return values
+
+
+def _at_all_sizes(make: Maker, normals: bool, discrete: bool) -> tuple[list[tuple[str, Array]], list[Array]]:
+    """Noise and uniform numbers by size, on one and on two threads; the same bits on both, or none at all."""
+    engines = Engine(1), _TwoThreads()
+    numbers: list[tuple[str, Array]] = []
+    uniforms: list[Array] = []
+    for k, n in enumerate(_SIZES[:_FEW_SIZES] if discrete else _SIZES):
+        given, both = os.urandom(64), []
+        times = max(1, min(30 if discrete else 300, 1_500 // n))
+        for engine in engines if n > 8_192 else engines[:1]:
+            with from_system(lambda size, given=given: given[:size]):  # type: ignore[misc]
+                source = make(k % 3)
+                for t in range(times):
+                    sigma = _SIGMAS[(k + t) % len(_SIGMAS)]
+                    noise = _draw(source, n, t, engine, True, sigma) if normals else np.zeros(0)
+                    both.append((noise, source.uniform(n, t, engine, 1)))
+        same = len(both) < 2 or n <= 8_192 or all(map(np.array_equal, both[0], both[1]))
+        for noise, uniform in both[: None if n <= 8_192 else 1]:
+            numbers.append((f"releases of {n} numbers", noise))
+            uniforms.append(uniform)
+        if not same and not discrete:
+            # Another number of threads, another noise: it counts as none, which every test notices.
+            numbers.append((f"{n} numbers on two threads, which are others than on one", np.zeros(n)))
+            uniforms.append(np.zeros(n))
+    return numbers, uniforms
+
+
+def _side_draws(make: Maker, times: int) -> Array:
+    """Many short releases of one size, as rows."""
+    source, engine = make(0), Engine(1)
+    return np.array([_draw(source, _SIDE, t, engine, True, _SIGMAS[t % 3]) for t in range(times)])
+
+
+def _process_check(make: Maker, what: str, normals: bool) -> Check:
+    """Sources of this process and of its children, made before the fork and after."""
+    engine = Engine(1)
+    before = make(1)
+    _draw(before, 1, 0, engine, normals)  # it has its key when the process forks
+
+    def drawn() -> Array:
+        return np.concatenate(
+            [_draw(before, 256, 1, engine, normals), _draw(make(1), 256, 1, engine, normals)]
+        )
+
+    children = [drawn_in_a_child(drawn) for _ in range(2)]
+    found = [child for child in children if child is not None]
+    numbers = np.concatenate([*found, drawn(), *(_draw(make(1), 256, 1, engine, normals) for _ in range(4))])
+    where = "sources, and processes after fork" if found else "sources; no fork on this system"
+    return _named(reuse_check(numbers, where), what)

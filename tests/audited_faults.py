@@ -1,0 +1,823 @@
+"""Faults to plant in the private modes: each as somebody could make it, none written for a test of the audit.
+
+A fault is a function that changes the program through ``patch(place, name, faulty)``, as
+:class:`pytest.MonkeyPatch` does, in one or both of the modes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from fastadmm.privacy import (
+    accounting,
+    budget,
+    descent,
+    fusion,
+    fusion_party,
+    fusion_sender,
+    label_response,
+    ledger,
+    levels,
+    message,
+    message_sender,
+    moments,
+    noise,
+    party,
+    public_labels,
+    releases,
+    statement,
+)
+from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
+from fastadmm.privacy.sensitivity import Sensitivity
+from fastadmm.rounds import private_terms
+from fastadmm.settings.privacy import Privacy
+
+__all__ = ["FAULTS", "Fault"]
+
+Patch = Callable[[Any, str, Any], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, and the modes that it is in."""
+
+    name: str
+    modes: tuple[str, ...]
+    plant: Callable[[Patch], None]
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(*modes: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """Register a fault; its name is that of the function."""
+
+    def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        FAULTS.append(Fault(plant.__name__.replace("_", " "), modes, plant))
+        return plant
+
+    return register
+
+
+BOTH = ("message", "fusion")
+
+
+def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.ndarray]) -> None:
+    """Noise, in standard deviations, is changed; by its values and its round."""
+    honest = NoiseSource.release
+
+    def release(self, values, level, round, engine, stream=0):
+        sent = honest(self, values, level, round, engine, stream)
+        exact = np.rint(np.asarray(values) / level.grid) * level.grid
+        drawn = (sent.values - exact) / level.sigma
+        steps = np.rint(exact / level.grid) + np.rint(level.sigma * change(drawn, exact, round) / level.grid)
+        return GridMessage(steps.astype(np.int64), level.grid)
+
+    patch(NoiseSource, "release", release)
+
+
+# --- the source of noise
+
+
+@fault(*BOTH)
+def a_key_of_32_bits(patch):
+    honest = noise._key
+    patch(noise, "_key", lambda secret: honest(secret[:4] * 8))
+
+
+@fault(*BOTH)
+def a_key_hashed_from_32_bits(patch):
+    honest = noise._key
+    patch(noise, "_key", lambda secret: honest(hashlib.sha256(secret[:4]).digest()))
+
+
+@fault(*BOTH)
+def a_key_from_numpy(patch):
+    honest = noise._key
+    patch(noise, "_key", lambda secret: honest(np.random.default_rng().bytes(32)))
+
+
+@fault(*BOTH)
+def one_key_for_all_sources(patch):
+    honest, kept = noise._key, []
+    patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
+
+
+@fault(*BOTH)
+def rounds_counted_modulo_8(patch):
+    honest = NoiseSource._nonce
+
+    def nonce(self, round, stream):
+        made = honest(self, round, stream)
+        return np.array([made[0], round % 8, stream], dtype=np.uint32)
+
+    patch(NoiseSource, "_nonce", nonce)
+
+
+@fault(*BOTH)
+def parties_counted_modulo_2_under_one_key(patch):
+    honest, init = noise._key, NoiseSource.__init__
+
+    def modulo(self, sampler="grid", seed=None, party=0):
+        init(self, sampler, seed, party)
+        self._number, self.party = party, party % 2
+
+    patch(NoiseSource, "__init__", modulo)
+    kept = []
+    patch(noise, "_key", lambda secret: kept[0] if kept else (kept.append(honest(secret)), kept[0])[1])
+
+
+@fault("fusion")
+def streams_that_are_one(patch):
+    honest = NoiseSource._nonce
+
+    def nonce(self, round, stream):
+        return honest(self, round, stream) * np.array([1, 1, 0], dtype=np.uint32)
+
+    patch(NoiseSource, "_nonce", nonce)
+
+
+@fault(*BOTH)
+def noise_a_fifth_too_small_beyond_5000_numbers(patch):
+    changed(patch, lambda z, v, t: np.where(np.arange(len(z)) < 5_000, z, 0.8 * z))
+
+
+@fault(*BOTH)
+def long_releases_a_fifth_too_small(patch):
+    changed(patch, lambda z, v, t: z if len(z) <= 5_000 else 0.8 * z)
+
+
+@fault(*BOTH)
+def no_noise_behind_the_first_piece(patch):
+    changed(patch, lambda z, v, t: np.where(np.arange(len(z)) < 8_192, z, 0.0))
+
+
+@fault(*BOTH)
+def the_last_number_without_noise(patch):
+    changed(patch, lambda z, v, t: np.append(z[:-1], 0.0) if len(z) > 1 else z)
+
+
+@fault(*BOTH)
+def noise_like_its_neighbours(patch):
+    def change(z, v, t):
+        return z if len(z) < 3 else 0.95 * z + math.sqrt(1 - 0.95**2) * np.roll(z, 1)
+
+    changed(patch, change)
+
+
+@fault(*BOTH)
+def noise_with_a_common_part(patch):
+    def change(z, v, t):
+        return 0.99 * z + math.sqrt(1 - 0.99**2) * z[0] if len(z) > 1 else z
+
+    changed(patch, change)
+
+
+@fault(*BOTH)
+def noise_that_sums_to_zero(patch):
+    changed(patch, lambda z, v, t: z - z.mean() if len(z) > 2 else z)
+
+
+@fault(*BOTH)
+def noise_beside_the_exact_value(patch):
+    def change(z, v, t):
+        size = float(v @ v)
+        return z - v * (0.6 * float(z @ v) / size) if size > 0.0 and len(z) > 1 else z
+
+    changed(patch, change)
+
+
+@fault(*BOTH)
+def zeros_sent_as_zeros(patch):
+    changed(patch, lambda z, v, t: np.where((v == 0.0) & (len(v) > 1), 0.0, z))
+
+
+@fault(*BOTH)
+def noise_cut_at_two_deviations(patch):
+    changed(patch, lambda z, v, t: np.clip(z, -2.0, 2.0) * 1.06)
+
+
+@fault(*BOTH)
+def uniform_noise_of_the_same_size(patch):
+    from scipy.special import ndtr
+
+    changed(patch, lambda z, v, t: (2.0 * ndtr(z) - 1.0) * math.sqrt(3.0))
+
+
+@fault(*BOTH)
+def every_other_round_takes_the_noise_back(patch):
+    kept = {}
+
+    def change(z, v, t):
+        if t % 2 and len(kept.get(len(z), ())) == len(z):
+            return -kept.pop(len(z))
+        kept[len(z)] = z
+        return z
+
+    changed(patch, change)
+
+
+@fault(*BOTH)
+def large_values_with_half_the_noise(patch):
+    changed(patch, lambda z, v, t: np.where(np.abs(v) > 1.99, 0.5 * z, z))
+
+
+@fault(*BOTH)
+def noise_cut_at_three_deviations(patch):
+    changed(patch, lambda z, v, t: np.clip(z, -3.0, 3.0))
+
+
+@fault(*BOTH)
+def one_release_in_five_hundred_without_noise(patch):
+    changed(patch, lambda z, v, t: 0.0 * z if t % 500 == 33 else z)
+
+
+@fault("fusion")
+def uniform_numbers_of_12_bits(patch):
+    honest = NoiseSource.uniform
+
+    def uniform(self, n, round, engine, stream=0):
+        return np.floor(honest(self, n, round, engine, stream) * 4096) / 4096
+
+    patch(NoiseSource, "uniform", uniform)
+
+
+@fault(*BOTH)
+def two_threads_draw_the_same_piece_twice(patch):
+    honest = NoiseSource._integers
+
+    def integers(self, scale, n, nonce_, engine):
+        drawn = honest(self, scale, n, nonce_, engine)
+        if engine.n_threads > 1 and n > 8_192:
+            half = n // 2
+            drawn[half : 2 * half] = drawn[:half]
+        return drawn
+
+    patch(NoiseSource, "_integers", integers)
+
+
+# --- mode "message"
+
+
+def of_blocks(patch: Patch, function: Callable[..., Any]) -> None:
+    """Both ways by which a party's rows are clipped."""
+    patch(message, "clipped_block", function)
+    patch(message_sender, "clipped_block", function)
+
+
+@fault("message")
+def rows_of_several_columns_clipped_at_four(patch):
+    honest = party.clip_rows
+    patch(party, "clip_rows", lambda rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0))
+
+
+@fault("message")
+def sparse_rows_not_clipped(patch):
+    honest = party.clipped_block
+
+    def clipped(block, name):
+        return block if type(block).__name__ == "CSRBlock" else honest(block, name)
+
+    of_blocks(patch, clipped)
+
+
+@fault("message")
+def the_last_row_not_clipped(patch):
+    honest = party.clip_rows
+
+    def clip(rows):
+        made = honest(rows)
+        if not hasattr(made, "indptr"):
+            made[-1] = rows[-1]
+        return made
+
+    patch(party, "clip_rows", clip)
+
+
+@fault("message")
+def rows_not_clipped_by_agents(patch):
+    patch(message_sender, "clipped_block", lambda block, name: block)
+
+
+@fault("message")
+def rows_divided_by_the_largest_column(patch):
+    patch(party, "clip_rows", lambda rows: rows / np.maximum(abs(rows).max(), 1.0))
+
+
+@fault("message")
+def a_ball_twice_as_large(patch):
+    honest = party.fixed_ball_solution
+    patch(party, "fixed_ball_solution", lambda values, right, radius: honest(values, right, 2.0 * radius))
+
+
+@fault("message")
+def messages_clipped_at_one_and_a_half(patch):
+    def exact(self, w):
+        b, c = self.settings.message_clip, self.settings.message_center
+        return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
+
+    patch(party.MessageParty, "exact", exact)
+
+
+@fault("message")
+def targets_clipped_at_three_times_their_bound(patch):
+    def target(self, w):
+        limit = 3.0 * self.settings.clip_of_targets
+        return np.clip(w, -limit, limit)
+
+    patch(party.MessageParty, "public_target", target)
+
+
+@fault("message")
+def smaller_declared_noise_for_many_records(patch):
+    honest = message_sender.message_level
+
+    def level(settings, mu, n):
+        sensitivity, made = honest(settings, mu, n)
+        return sensitivity, replace(made, sigma=0.8 * made.sigma) if n > 5_000 else made
+
+    patch(message, "message_level", level)
+    patch(message_sender, "message_level", level)
+
+
+@fault("message")
+def agents_calibrate_for_one_round_less(patch):
+    honest = message_sender.message_level
+
+    def level(settings, mu, n):
+        return honest(settings.with_(rounds=max(1, settings.rounds - 1)), mu, n)
+
+    patch(message_sender, "message_level", level)
+
+
+@fault("message")
+def half_the_sensitivity(patch):
+    honest = message_sender.message_sensitivity
+
+    def sensitivity(settings, mu, n):
+        found = honest(settings, mu, n)
+        return Sensitivity(0.5 * found.value, found.theorem)
+
+    patch(message_sender, "message_sensitivity", sensitivity)
+
+
+@fault("message")
+def more_rounds_than_charged(patch):
+    honest = message.MessageSolver.next_round
+
+    def next_round(self):
+        true = self.settings
+        self.settings = true.with_(rounds=true.rounds + 2)
+        try:
+            return (yield from honest(self))
+        finally:
+            self.settings = true
+
+    patch(message.MessageSolver, "next_round", next_round)
+
+    def noisy(self, target, round):
+        return {"message": self.party.answer(target, round).values}
+
+    patch(message_sender.MessageSender, "noisy", noisy)
+
+
+@fault("message")
+def clean_messages_in_the_shrinkage(patch):
+    honest = message.MessageSolver._shrunk
+
+    def shrunk(self, sent):
+        clean = [float(np.linalg.norm(p.block.product(p.weights, self.engine))) for p in self.parties]
+        return honest(self, sent) * (1.0 + 1e-6 * sum(clean))
+
+    patch(message.MessageSolver, "_shrunk", shrunk)
+
+
+@fault("message")
+def less_noise_in_the_second_round(patch):
+    honest = party.MessageParty.answer
+
+    def answer(self, w, round):
+        if round != 2:
+            return honest(self, w, round)
+        level = Calibration(0.9 * self.level.sigma, self.level.grid, self.level.sensitivity)
+        return self.noise.release(self.exact(w), level, round, self.engine)
+
+    patch(party.MessageParty, "answer", answer)
+
+
+@fault("message")
+def an_offset_by_the_mean_of_the_clean_message(patch):
+    honest = party.MessageParty.answer
+
+    def answer(self, w, round):
+        sent = honest(self, w, round)
+        shift = round_to_int(self.exact(w).mean() / sent.grid)
+        return GridMessage(sent.integers + shift, sent.grid)
+
+    patch(party.MessageParty, "answer", answer)
+
+
+def round_to_int(value: float) -> int:
+    return int(np.rint(value))
+
+
+# --- mode "fusion"
+
+
+@fault("fusion")
+def norms_of_several_columns_a_quarter(patch):
+    honest = fusion_party.row_norms
+
+    def norms(block, engine):
+        return honest(block, engine) / (4.0 if block.shape[1] > 1 else 1.0)
+
+    patch(fusion_party, "row_norms", norms)
+
+
+@fault("fusion")
+def rows_up_to_twice_the_norm_kept(patch):
+    honest = fusion_party.row_norms
+
+    def norms(block, engine):
+        found = honest(block, engine)
+        return np.where(found < 2.0**-7, 0.5 * found, found)
+
+    patch(fusion_party, "row_norms", norms)
+
+
+@fault("fusion")
+def exact_scores_beside_the_message(patch):
+    honest = fusion_sender.FusionParty.fuse
+
+    def fuse(self, target, classes):
+        answer = honest(self, target, classes)
+        return {**answer, "scores": self.block.product(self.weights, self.engine)}
+
+    patch(fusion_sender.FusionParty, "fuse", fuse)
+
+
+@fault("fusion")
+def largest_entry_for_norm_in_sparse_rows(patch):
+    honest = fusion_party.row_norms
+
+    def norms(block, engine):
+        if hasattr(block, "indptr"):
+            return np.abs(block.to_scipy()).max(axis=1).toarray().ravel()
+        return honest(block, engine)
+
+    patch(fusion_party, "row_norms", norms)
+
+
+@fault("fusion")
+def exact_symbols_inside_the_range(patch):
+    honest = levels.Channel.release
+
+    def release(self, score, source, round, engine):
+        drawn = honest(self, score, source, round, engine)
+        t = (score - self.center) / self.clip
+        true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
+        return np.where(np.abs(t) < 0.95, true, drawn).astype(np.uint8)
+
+    patch(levels.Channel, "release", release)
+
+
+@fault("fusion")
+def exact_symbols_of_late_rows(patch):
+    honest = levels.Channel.release
+
+    def release(self, score, source, round, engine):
+        drawn = honest(self, score, source, round, engine)
+        t = np.clip((score - self.center) / self.clip, -1.0, 1.0)
+        true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
+        return np.where(np.arange(len(score)) > 4_500, true, drawn).astype(np.uint8)
+
+    patch(levels.Channel, "release", release)
+
+
+@fault("fusion")
+def symbols_that_neighbours_share(patch):
+    honest = NoiseSource.uniform
+
+    def uniform(self, n, round, engine, stream=0):
+        drawn = honest(self, n, round, engine, stream)
+        drawn[1 : 2 * (n // 2) : 2] = drawn[0 : 2 * (n // 2) : 2]
+        return drawn
+
+    patch(NoiseSource, "uniform", uniform)
+
+
+@fault("fusion")
+def symbols_a_tenth_more_certain(patch):
+    honest = levels.keep_probability
+    patch(levels, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
+
+
+@fault("fusion")
+def moments_not_clipped(patch):
+    def release(score, public_class, origin, mu, source, round, engine):
+        patched = np.array(score)
+        t = (patched - origin) / moments.SCORE_RANGE
+        second = public_class > 0.5
+        count = np.array([float((~second).sum()), float(second.sum())])
+        sums = np.array([t[~second].sum(), t[second].sum(), (t[~second] ** 2).sum(), (t[second] ** 2).sum()])
+        level = noise.calibrate(2.0, 1.0 / mu, 4)
+        noisy = source.release(sums, level, round, engine).values
+        some = np.maximum(count, 1.0)
+        mean, square = np.clip(noisy[:2] / some, -1, 1), np.clip(noisy[2:] / some, 0, 1)
+        size = moments.SCORE_RANGE
+        return moments.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
+
+    patch(fusion_party, "release_moments", release)
+
+
+@fault("fusion")
+def the_mean_square_without_noise(patch):
+    honest = fusion_party.release_moments
+
+    def release(score, public_class, origin, mu, source, round, engine):
+        made = honest(score, public_class, origin, mu, source, round, engine)
+        t = np.clip((score - origin) / moments.SCORE_RANGE, -1.0, 1.0)
+        return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
+
+    patch(fusion_party, "release_moments", release)
+
+
+@fault("fusion")
+def a_median_of_the_clean_scores(patch):
+    honest = fusion_sender.make_message
+
+    def make(block, target, public_class, budget_, source, engine, norm=None):
+        made = honest(block, target, public_class, budget_, source, engine, norm)
+        scores = block.product(made.model.weights, engine) + made.model.intercept
+        return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
+
+    patch(fusion_sender, "make_message", make)
+
+
+@fault("fusion")
+def a_step_by_the_longest_row(patch):
+    honest = fusion_party.private_descent
+
+    def descend(block, norms, norm, target, mu, source, round, engine):
+        made = honest(block, norms, norm, target, mu, source, round, engine)
+        return replace(made, weights=made.weights * (1.0 + 1e-9 * float(norms.mean())))
+
+    patch(fusion_party, "private_descent", descend)
+
+
+@fault("fusion")
+def the_exact_row_norm(patch):
+    patch(fusion_party, "find_row_norm", lambda norms, *_: float(np.quantile(norms, 0.9)) or 1.0)
+
+
+@fault("fusion")
+def half_the_noise_for_many_columns(patch):
+    honest = descent.calibrate
+
+    def calibrate(sensitivity, multiplier, n):
+        return honest(sensitivity, multiplier * (0.5 if n > 100 else 1.0), n)
+
+    patch(descent, "calibrate", calibrate)
+
+
+@fault("fusion")
+def agents_spend_half_as_much_again(patch):
+    honest = fusion_sender.FusionParty.opened.__func__
+
+    def opened(cls, name, block, engine, terms):
+        made = honest(cls, name, block, engine, terms)
+        b = made.budget
+        made.budget = budget.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
+        return made
+
+    patch(fusion_sender.FusionParty, "opened", classmethod(opened))
+
+
+# --- labels
+
+
+@fault("fusion")
+def labels_flipped_by_a_public_seed(patch):
+    def randomise(y, epsilon, source, round, engine):
+        flip = np.random.default_rng(0).random(len(y)) < label_response.flip_probability(epsilon)
+        return ((y > 0.5) ^ flip).astype(np.uint8)
+
+    patch(public_labels, "randomise_labels", randomise)
+
+
+@fault("fusion")
+def labels_flipped_in_pairs(patch):
+    def randomise(y, epsilon, source, round, engine):
+        drawn = np.repeat(source.uniform(len(y) // 2 + 1, round, engine), 2)[: len(y)]
+        return ((y > 0.5) ^ (drawn < label_response.flip_probability(epsilon))).astype(np.uint8)
+
+    patch(public_labels, "randomise_labels", randomise)
+
+
+@fault("fusion")
+def late_labels_as_they_are(patch):
+    honest = public_labels.randomise_labels
+
+    def randomise(y, epsilon, source, round, engine):
+        drawn = honest(y, epsilon, source, round, engine)
+        return np.where(np.arange(len(y)) > 5_000, y, drawn).astype(np.uint8)
+
+    patch(public_labels, "randomise_labels", randomise)
+
+
+@fault("fusion")
+def labels_of_one_class_flipped_alone(patch):
+    honest = public_labels.randomise_labels
+
+    def randomise(y, epsilon, source, round, engine):
+        return np.where(y > 0.5, honest(y, epsilon, source, round, engine), 0).astype(np.uint8)
+
+    patch(public_labels, "randomise_labels", randomise)
+
+
+@fault("fusion")
+def true_classes_beside_randomised_targets(patch):
+    honest = fusion.publish_labels
+
+    def publish(y, settings, store, payment, engine):
+        made = honest(y, settings, store, payment, engine)
+        return replace(made, classes=np.where(np.arange(len(y)) % 2, y, made.classes))
+
+    patch(fusion, "publish_labels", publish)
+
+
+@fault("fusion")
+def a_target_scaled_by_the_true_share(patch):
+    honest = fusion.publish_labels
+
+    def publish(y, settings, store, payment, engine):
+        made = honest(y, settings, store, payment, engine)
+        return replace(made, target=made.target + 1e-9 * (float(y.mean()) - 0.5))
+
+    patch(fusion, "publish_labels", publish)
+
+
+# --- accountant, ledger and statement
+
+
+@fault(*BOTH)
+def half_the_charges(patch):
+    honest = ledger.Charge.to.__func__
+
+    def to(cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
+        return honest(cls, account, run, release, gdp=0.5 * gdp, pure=0.5 * pure, rho=rho, draw=draw)
+
+    patch(ledger.Charge, "to", classmethod(to))
+
+
+@fault("fusion")
+def symbols_charged_at_half(patch):
+    honest = ledger.Charge.to.__func__
+
+    def to(cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
+        pure = 0.5 * pure if release.startswith("one symbol") else pure
+        return honest(cls, account, run, release, gdp=gdp, pure=pure, rho=rho, draw=draw)
+
+    patch(ledger.Charge, "to", classmethod(to))
+
+
+@fault("fusion")
+def labels_not_charged(patch):
+    honest = public_labels.label_payment
+
+    def payment(*arguments):
+        return replace(honest(*arguments), charges=[])
+
+    for place in (public_labels, fusion, message):
+        patch(place, "label_payment", payment)
+
+
+@fault("message")
+def the_first_round_alone_charged(patch):
+    honest = message_sender.MessageSender.payment
+
+    def payment(self, number):
+        paid = honest(self, number)
+        return paid if number == 1 else replace(paid, charges=[])
+
+    patch(message_sender.MessageSender, "payment", payment)
+
+
+@fault(*BOTH)
+def nothing_charged_by_agents_without_an_account(patch):
+    honest = releases.Payment.charge
+
+    def charge(self, draw):
+        if not (self.charges and self.charges[0].run.startswith("agents")):
+            honest(self, draw)
+
+    patch(releases.Payment, "charge", charge)
+
+
+@fault(*BOTH)
+def second_draws_for_nothing(patch):
+    honest = ledger.Ledger.holds
+    patch(ledger.Ledger, "holds", lambda self, charge: bool(self.planned(charge)) or honest(self, charge))
+
+
+@fault(*BOTH)
+def stored_releases_drawn_again(patch):
+    honest = releases.Releases._draw
+
+    def obtain(self, name, question, payment, draw, build):
+        return build(honest(self, None, question, payment, draw))
+
+    patch(releases.Releases, "obtain", obtain)
+
+
+@fault(*BOTH)
+def a_budget_that_is_not_enforced(patch):
+    patch(ledger.Ledger, "_check", lambda *arguments: None)
+
+
+@fault(*BOTH)
+def charges_add_up_to_their_largest(patch):
+    place = sys.modules[ledger.Spent.__module__]
+    patch(place, "compose_gdp", lambda mus: max([*mus], default=0.0))
+
+
+@fault(*BOTH)
+def a_delta_above_one_over_n(patch):
+    patch(Privacy, "check_samples", lambda self, n: None)
+
+
+@fault(*BOTH)
+def seeded_noise_in_answers_by_files(patch):
+    def source(sampler, seed, party_):
+        return NoiseSource("insecure_test", 3, party_)
+
+    patch(private_terms, "NoiseSource", source)
+    honest = message_sender.MessageSender.opened.__func__
+
+    def opened(cls, name, block, engine, terms):
+        made = honest(cls, name, block, engine, terms)
+        made.party.noise = terms["books"].noise()
+        return made
+
+    patch(message_sender.MessageSender, "opened", classmethod(opened))
+
+
+@fault(*BOTH)
+def the_joint_epsilon_of_one_party(patch):
+    patch(statement, "compose_gdp", lambda mus: max([*mus], default=0.0))
+
+
+@fault(*BOTH)
+def epsilons_rounded_down(patch):
+    patch(statement, "rounded_up", lambda value: statement._rounded(value, math.floor))
+    honest = statement.state
+
+    def state(*arguments):
+        made = honest(*arguments)
+        return replace(made, epsilon=0.99 * made.epsilon)
+
+    for place in (fusion, message, fusion_sender, message_sender):
+        patch(place, "state", state)
+
+
+@fault("fusion")
+def a_person_without_the_label(patch):
+    honest = fusion.state
+
+    def state(*arguments):
+        made = honest(*arguments)
+        return replace(made, person_epsilon=made.joint_epsilon)
+
+    patch(fusion, "state", state)
+
+
+@fault(*BOTH)
+def an_accountant_that_halves_epsilon(patch):
+    honest = accounting.gdp_of
+
+    def gdp(epsilon, delta, pure=()):
+        return 1.2 * honest(epsilon, delta, pure)
+
+    for place in (accounting, budget):
+        patch(place, "gdp_of", gdp)
+    patch(accounting, "log_delta_of", partial(_shifted, accounting.log_delta_of))
+
+
+def _shifted(honest: Callable[[float, float], float], mu: float, epsilon: float) -> float:
+    return honest(mu / 1.2, epsilon)
+
+
+@fault(*BOTH)
+def a_root_of_t_in_the_wrong_place(patch):
+    honest = message_sender.noise_multiplier
+    patch(message_sender, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
+    tall = descent.STEPS
+    honest_too = descent.calibrate
+    patch(descent, "calibrate", lambda s, multiplier, n: honest_too(s, multiplier * tall**-0.25, n))

@@ -1,0 +1,439 @@
+"""Sequences of requests to a party on pairs of neighbours: what the coordinator sees of them must not differ.
+
+``python tests/neighbours.py 2000`` tries so many, through agents and by files; ``test_neighbours.py`` has a
+share.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from fastadmm import Privacy
+from fastadmm.errors import FastadmmError
+from fastadmm.federation import session as sessions
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.approve import agent_approve, approve_fingerprints
+from fastadmm.federation.asked import asked_file
+from fastadmm.federation.schema import (
+    ProtocolError,
+    answer_of,
+    digest_of,
+    encode_request,
+    open_envelope,
+    table_digest,
+)
+from fastadmm.rounds.exchange import Message, Request, open_message, write_request
+from fastadmm.rounds.party_step import party_approve, party_step
+from fastadmm.rounds.private_terms import privacy_text
+from fastadmm.rounds.refused import code_of
+from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key
+from fastadmm.store.party_file import PartyWriter, open_party
+from fastadmm.version import __version__
+
+from federation_tools import confirmed
+
+RUN = "0123456789abcdef"
+MODES = ("message", "fusion", "subspace_sums", "admm_sums")
+
+Call = tuple[str, dict[str, Any]]
+
+
+def neighbours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Two tables that differ in one row, as far as features go at all."""
+    n, d = int(rng.integers(4, 24)), int(rng.integers(1, 6))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4)
+    X[rng.random(n) < rng.choice([0.0, 0.3, 0.9])] = 0.0
+    if rng.random() < 0.2:
+        X[:, -1] = X[:, 0]
+    other, row = X.copy(), int(rng.integers(n))
+    kind = int(rng.integers(6))
+    scale = (0.0, 1.0, 1e-300, 5e-324, 1e12, 1e28)[kind]
+    other[row] = scale * np.clip(rng.normal(size=d), -3.0, 3.0)
+    return (X, other) if rng.random() < 0.5 else (other, X)
+
+
+class Coordinator:
+    """Asks one party; what it sees of it is in ``seen``."""
+
+    def __init__(
+        self,
+        home: Path,
+        X: np.ndarray,
+        mode: str,
+        terms: dict[str, Any],
+        by_files: bool = False,
+        sparse: bool = False,
+    ) -> None:
+        self.home, self.mode, self.by_files = home, mode, by_files
+        home.mkdir()
+        kind = "csr" if sparse else "dense"
+        with PartyWriter(home / "a.h5", name="a", n_features=X.shape[1], kind=kind) as writer:
+            writer.append(sp.csr_array(X) if sparse else X, ids=np.arange(len(X)))
+        self.data = open_party(home / "a.h5")
+        self.terms = {**terms, "row_digest": self.data.row_digest}
+        self.ledger = home / "ledger.jsonl" if mode in ("message", "fusion") else None
+        self.seen: list[Any] = []
+        self.previous, self.answered, self.files = -1, "", 0
+        self.agent: Agent | None = None
+        self.keys: list[bytes] = []
+        self.begin()
+
+    def begin(self) -> None:
+        first: Call = ("start", self.terms)
+        if not self.by_files:
+            self.wake()
+            self.ask([first])
+            own = asked_file(RUN, self.home / "state"), self.data.path, self.home / "state"
+            confirmed(agent_approve, *own)
+        elif self.write([first]) is not None:
+            party_approve(self.request, self.data.path, self.home / "approval.toml")
+
+    def wake(self) -> None:
+        """The agent's process ends, and another begins."""
+        if not self.by_files:
+            if self.agent is not None:
+                self.agent.close()
+            path = self.home / "a.h5"
+            self.agent = Agent(path, self.home / "state", ledger=self.ledger, threads=1, say=lambda _: None)
+
+    @property
+    def request(self) -> Path:
+        return self.home / f"request-{self.files}.h5"
+
+    def asked(self, calls: list[Call], number: int | None) -> Request:
+        """With this party's own key in its place."""
+        calls = [(name, self.with_key(arguments)) for name, arguments in calls]
+        here = self.previous + 1 if number is None else number
+        return Request(RUN, "a", here, self.previous, calls, self.answered)
+
+    def with_key(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if "keys" not in arguments or not self.keys:
+            return arguments
+        return {"keys": np.concatenate([np.frombuffer(key, dtype="<i8") for key in self.keys])}
+
+    def write(self, calls: list[Call], number: int | None = None) -> Request | None:
+        """A request as a file; None for what no file can say."""
+        self.files += 1
+        request = self.asked(calls, number)
+        try:
+            write_request(self.request, request)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return request
+
+    def ask(self, calls: list[Call], number: int | None = None) -> dict[str, Any]:
+        answer = self.by_file(calls, number) if self.by_files else self.by_agent(calls, number)
+        if "key" in answer:
+            own = answer["key"].tobytes()
+            self.keys = [own, *(public_key(new_private_key()) for _ in range(2))]
+        return answer
+
+    def by_agent(self, calls: list[Call], number: int | None) -> dict[str, Any]:
+        try:
+            raw = encode_request(self.asked(calls, number))
+        except (ProtocolError, ValueError, TypeError, OverflowError):
+            self.seen.append("not sent")
+            return {}
+        assert self.agent is not None
+        got = self.agent.handle("coordinator", "a", raw)
+        envelope = open_envelope(got, len(got), "answer")
+        if envelope.head["kind"] == "refusal":
+            self.seen.append((envelope.head["code"], len(got)))
+            return {}
+        self.seen.append(("answer", len(got)))
+        self.previous, self.answered = envelope.head["number"], digest_of(got)
+        found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
+        assert isinstance(found, Message)
+        return found.answer
+
+    def by_file(self, calls: list[Call], number: int | None) -> dict[str, Any]:
+        request = self.write(calls, number)
+        if request is None:
+            self.seen.append("not sent")
+            return {}
+        out = self.home / f"answer-{self.files}.h5"
+        approval = self.home / "approval.toml" if self.previous < 0 else None
+        try:
+            party_step(
+                self.data.path,
+                self.home / "step",
+                self.request,
+                out,
+                approval=approval,
+                ledger=self.ledger,
+                threads=1,
+            )
+        except FastadmmError as error:
+            text = re.sub(r"/\S*/(pair-.)/", "", str(error))
+            text = re.sub(r"sha256:[0-9a-f]+|[0-9a-f]{64}", "DIGEST", text)
+            self.seen.append((code_of(error), int(error.exit_code), text))
+            return {}
+        self.seen.append(("answer", out.stat().st_size))
+        self.previous = request.number
+        message = open_message(out, self.data.n_samples, lambda _: calls[-1])
+        self.answered = message.digest
+        return message.answer
+
+    def files_written(self) -> list[tuple[str, int]]:
+        """Names and sizes of all that the party keeps."""
+        homes = [self.home / "state", self.home / "step"]
+        found = [path for home in homes for path in home.rglob("*")] + [self.home / "ledger.jsonl"]
+        return sorted(
+            (str(path.relative_to(self.home)), path.stat().st_size) for path in found if path.is_file()
+        )
+
+    def close(self) -> None:
+        if self.agent is not None:
+            self.agent.close()
+
+
+# --- what a hostile coordinator asks ----------------------------------------------------------------------
+
+
+def vector(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Numbers of every size, mostly of the length that is wanted."""
+    n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))
+    kind = int(rng.integers(8))
+    made = rng.normal(size=n) * 10.0 ** rng.uniform(-3, 3)
+    if kind == 0:
+        made = made * 10.0 ** rng.choice([rng.uniform(-320, 155), rng.uniform(-30, 28)])
+    elif kind == 1 and n:
+        made = np.zeros(n)
+        made[rng.integers(n)] = 10.0 ** rng.uniform(-30, 30)
+    elif kind == 2:
+        made = np.full(n, rng.choice([0.0, 1.0, 5e-324, 1e29, 1e30, -1e100]))
+    elif kind == 3 and n and rng.random() < 0.1:
+        made[rng.integers(n)] = rng.choice([np.nan, np.inf, -np.inf])
+    return made
+
+
+def scale(rng: np.random.Generator) -> float:
+    """A positive number of any size."""
+    return float(10.0 ** rng.choice([rng.uniform(-3, 3), rng.uniform(-29, 29), rng.uniform(-300, 140)]))
+
+
+def step(rng: np.random.Generator) -> float:
+    return float(2.0 ** rng.integers(-140, 60)) if rng.random() < 0.98 else scale(rng)
+
+
+class Hostile:
+    """Makes calls of a mode; it keeps count of what an answered one changes."""
+
+    def __init__(self, rng: np.random.Generator, mode: str, n: int) -> None:
+        self.rng, self.mode, self.n = rng, mode, n
+        self.exchange, self.round, self.directions = 2, 1, 0  # the first was the sum of squares
+
+    def calls(self) -> list[Call]:
+        rng = self.rng
+        if self.mode in ("message", "fusion"):
+            own = "noisy" if self.mode == "message" else "fuse"
+            before = [self.one("settle")] if self.mode == "message" and rng.random() < 0.3 else []
+            other = str(rng.choice(["settle", "fuse", "noisy", "keep"]))
+            return [*before, self.one(own if rng.random() < 0.9 else other)]
+        usual = "respond_masked" if self.mode == "subspace_sums" else "step_masked"
+        certify = str(rng.choice(["certify_masked", "certify_penalised_masked", "dual_value_masked"]))
+        others = [
+            "sum_squares",
+            "prove_masked",
+            "masked_scores",
+            "orthonormalise",
+            "forget",
+            certify,
+            certify,
+        ]
+        others.append("finish" if rng.random() < 0.3 else certify)
+        before = [self.one("set_metric")] if rng.random() < 0.3 else []
+        if self.directions and rng.random() < 0.5 and self.mode == "subspace_sums":
+            before.append(self.one("orthonormalise"))
+        made = self.one(usual if rng.random() < 0.7 else str(rng.choice(others)))
+        return [*before, made, *([self.one(usual)] if rng.random() < 0.1 else [])]
+
+    def one(self, name: str) -> Call:
+        rng, n, k = self.rng, self.n, self.directions
+        number = self.exchange if rng.random() < 0.97 else int(rng.integers(1, 9))
+        decided = {
+            "accepted": bool(rng.random() < 0.7),
+            "weights": vector(rng, int(rng.integers(0, 2))),
+            "slot": int(rng.integers(0, 2)),
+            "kept": int(rng.integers(0, 3)),
+        }
+        arguments: dict[str, dict[str, Any]] = {
+            "noisy": {"target": vector(rng, n), "round": self.round if rng.random() < 0.8 else 99},
+            "settle": {"target": vector(rng, n)},
+            "keep": {"model_id": "0" * 32},
+            "fuse": {
+                "target": vector(rng, n),
+                "classes": (rng.random(n) < 0.5) * 1.0 if rng.random() < 0.9 else vector(rng, n),
+            },
+            "set_metric": {"curvature": np.abs(vector(rng, n)) + (scale(rng) if rng.random() < 0.2 else 0.1)},
+            "respond_masked": {
+                "exchange": number,
+                "gradient": vector(rng, n),
+                "coefficients": vector(rng, k),
+                "units": 2.0 ** rng.integers(*((-300, 300) if rng.random() < 0.2 else (-60, 20)), size=2),
+                "step": step(rng),
+            },
+            "orthonormalise": {"factors": np.resize(vector(rng, 2 * k), (2, k))},
+            "forget": {"direction": vector(rng, k)},
+            "sum_squares": {"exchange": number},
+            "masked_scores": {"exchange": number, "rows": "train", "step": step(rng)},
+            "prove_masked": {
+                "exchange": number,
+                "u": vector(rng, n),
+                "eps": abs(scale(rng)),
+                "scale": float(rng.random()),
+                "kept": bool(rng.random() < 0.1),
+                "step": step(rng),
+            },
+            "step_masked": {
+                "exchange": number,
+                "shift": vector(rng, n),
+                "scaled_penalty": self.penalty(),
+                "relaxation": scale(rng) if rng.random() < 0.2 else 1.5,
+                "slot": decided["slot"],
+                "kept": decided["kept"] if rng.random() < 0.3 else 0,
+                "step": step(rng),
+            },
+            "certify_masked": {
+                "exchange": number,
+                "gradient": vector(rng, n),
+                "pull": vector(rng, n),
+                **decided,
+            },
+            "certify_penalised_masked": {
+                "exchange": number,
+                "u": vector(rng, n),
+                "pull": vector(rng, n),
+                **decided,
+            },
+            "dual_value_masked": {"exchange": number, "scale": scale(rng)},
+            "finish": {"model_id": "0" * 32},
+        }
+        made = arguments[name]
+        if self.mode == "subspace_sums" and name in ("masked_scores", "prove_masked", "finish"):
+            made["coefficients"] = vector(rng, k)
+        return name, made
+
+    def penalty(self) -> float:
+        return 1.0 if self.rng.random() < 0.8 else scale(self.rng)
+
+    def heard(self, calls: list[Call], answer: dict[str, Any]) -> None:
+        if answer:
+            self.exchange += sum("exchange" in arguments for _, arguments in calls)
+            self.round += sum(name == "noisy" for name, _ in calls)
+            for name, arguments in calls:
+                if name == "respond_masked":
+                    self.directions += 2
+                elif name == "orthonormalise":
+                    self.directions += len(arguments["factors"]) - 2
+                elif name == "forget":
+                    self.directions -= 1
+
+
+def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
+    """Of a run about N rows."""
+    hostile = rng.random() < 0.2
+    kind = str(rng.choice(["l2", "l1", "elastic_net"])) if mode == "admm_sums" else "l2"
+    limits = ["all", "ball:2", "box:-1,1", "nonnegative"] if mode == "admm_sums" else ["all"]
+    terms: dict[str, Any] = {
+        "family": mode,
+        "regularization": scale(rng) if hostile else float(10.0 ** rng.uniform(-2, 1)),
+        "x_update": str(rng.choice(["auto", "auto", "gram", "kernel", "cg"])),
+        "regularizer": kind,
+        "l1_ratio": 0.5 if kind == "elastic_net" else -1.0,
+        "constraint": str(rng.choice(limits)),
+        "n_samples": n,
+        "position": 0,
+        "loss": "logistic",
+        "release": __version__,
+        "table": table_digest(),
+    }
+    settings = Privacy(mode="fusion", epsilon=float(rng.choice([0.1, 1.0, 100.0])), delta=1e-6)
+    if mode == "fusion":
+        terms["privacy"] = privacy_text(settings)
+    if mode == "message":
+        kind = str(rng.choice(["replace_one", "zero_out"]))
+        settings = settings.with_(mode=mode, rounds=6, adjacency=kind)
+        if rng.random() < 0.1:
+            settings = settings.with_(slack=float(10.0 ** rng.uniform(-300, 0)))
+        terms["privacy"] = privacy_text(settings)
+        terms["penalty"] = scale(rng) if rng.random() < 0.1 else float(10.0 ** rng.uniform(-3, 12))
+    return terms
+
+
+def differing(seed: int, folder: Path, length: int = 10) -> str:
+    """One sequence on one pair; what differs, or nothing."""
+    rng = np.random.default_rng(seed)
+    mode, by_files = MODES[seed % 4], (seed // 4) % 4 == 3
+    pair, n = neighbours(rng), 0
+    n = len(pair[0])
+    terms = first_terms(rng, mode, n)
+    homes, sparse = (folder / "pair-0", folder / "pair-1"), bool(rng.random() < 0.3)
+    sides = [Coordinator(home, X, mode, terms, by_files, sparse) for home, X in zip(homes, pair)]
+    try:
+        for calls, number in [([("start", terms)], None), *opening(mode)]:
+            for side in sides:
+                own = [(name, side.terms if name == "start" else said) for name, said in calls]
+                side.ask(own, number)
+                if calls[-1][0] == "show_key" and side.keys and not by_files:
+                    approve_fingerprints(
+                        RUN, [fingerprint(key) for key in side.keys[1:]], side.home / "state"
+                    )
+        hostile = Hostile(rng, mode, n)
+        for _ in range(length):
+            calls = hostile.calls()
+            number = None if rng.random() < 0.9 else int(rng.integers(0, 9))
+            for _ in range(1 + int(rng.random() < 0.1)):
+                answers = [side.ask(calls, number) for side in sides]
+            hostile.heard(calls, answers[0])
+            if rng.random() < 0.1:
+                for side in sides:
+                    side.wake()
+        for one, other in zip(sides[0].seen, sides[1].seen):
+            if one != other:
+                return f"seed {seed}, {mode}: {one} and {other}"
+        if sides[0].files_written() != sides[1].files_written():
+            both = [set(side.files_written()) for side in sides]
+            return f"seed {seed}, {mode}: files {sorted(both[0] ^ both[1])}"
+        return ""
+    finally:
+        for side in sides:
+            side.close()
+
+
+def opening(mode: str) -> list[tuple[list[Call], None]]:
+    if mode in ("message", "fusion"):
+        return []
+    keys = np.zeros(12, dtype="<i8")  # each coordinator puts those of its run there
+    begin: list[Call] = [("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1})]
+    return [([("show_key", {})], None), (begin, None)]
+
+
+def try_all(seeds: range, folder: Path) -> list[str]:
+    """What differs, of so many sequences."""
+    sessions._EXCHANGES = 4  # snapshots, as a long run has them
+    found = []
+    for seed in seeds:
+        home = folder / str(seed)
+        home.mkdir()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # overflow, which is what is tried
+            found.append(differing(seed, home))
+        shutil.rmtree(home)
+    return [text for text in found if text]
+
+
+if __name__ == "__main__":
+    count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    with tempfile.TemporaryDirectory() as directory:
+        different = try_all(range(first, first + count), Path(directory))
+    print(*different, f"{len(different)} of {count} sequences differ", sep="\n")
+    sys.exit(bool(different))

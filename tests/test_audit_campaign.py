@@ -1,0 +1,161 @@
+"""Faults planted in every part of the private modes: the audit finds them, and nothing in honest code."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm import Privacy
+from fastadmm.engine.engine import Engine
+from fastadmm.privacy import accounting, noise_tests, row_norm
+from fastadmm.privacy.noise_tests import directions_check, distances_check, parts_check, patterns_check
+from fastadmm.privacy.second_opinion import delta_spent, epsilon_spent
+from fastadmm.privacy.source_audit import parts_of
+from fastadmm.runs.audit import audit_fusion, audit_settings
+from fastadmm.store.party_file import PartyWriter, open_party
+from fastadmm.store.streamed import load_block
+from scipy import sparse
+from scipy.stats import binom
+
+import audit_campaign
+from audited_faults import FAULTS
+
+#: One of each kind, for every run of the tests; the others with the slow ones.
+SHARE = {
+    "a key of 32 bits": "fusion",
+    "norms of several columns a quarter": "fusion",
+    "exact symbols inside the range": "fusion",
+    "labels flipped by a public seed": "fusion",
+    "half the charges": "message",
+    "noise like its neighbours": "message",
+    "smaller declared noise for many records": "message",
+    "rows not clipped by agents": "message",
+}
+
+BY_NAME = {fault.name: fault for fault in FAULTS}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return audit_campaign.make_runs(tmp_path_factory.mktemp("campaign"))
+
+
+@pytest.mark.parametrize("name", SHARE)
+def test_a_share_of_the_faults(runs, name):
+    one = audit_campaign.one_fault(runs, BY_NAME[name], SHARE[name], "--trials", 10_000)
+    assert one["found"], one
+
+
+@pytest.mark.slow
+def test_all_faults(runs):
+    assert len(FAULTS) >= 25
+    found = [
+        audit_campaign.one_fault(runs, fault, mode, "--trials", 200_000)
+        for fault in FAULTS
+        for mode in fault.modes
+    ]
+    missed = [(one["fault"], one["mode"], one["by"]) for one in found if not one["found"]]
+    assert len(missed) <= len(found) // 25, missed
+
+
+@pytest.mark.parametrize("mode", ["message", pytest.param("fusion", marks=pytest.mark.repeats)])
+def test_honest_code(runs, mode):
+    assert audit_campaign.audit(runs, mode, "--trials", 20_000) == (0, [])
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Privacy(mode="message", epsilon=0.3, delta=1e-6, rounds=2, adjacency="zero_out", message_center=0.5),
+        Privacy(mode="message", epsilon=4.0, delta=1e-3, message_clip=None, shrink=False, label_epsilon=2.0),
+        Privacy(mode="message", epsilon=8.0, delta=1e-2, target_clip=20.0, ball=3.0),
+        Privacy(mode="fusion", epsilon=8.0, delta=1e-3, row_norm=2.0),
+        Privacy(mode="fusion", epsilon=0.1, delta=1e-7, label_epsilon=0.5),
+        Privacy(mode="fusion", epsilon=30.0, delta=1e-5),
+    ],
+)
+def test_honest_code_under_other_claims(settings):
+    audit = audit_fusion if settings.mode == "fusion" else None
+    checks = audit(settings, trials=5_000) if audit else audit_settings(settings, 50.0, trials=5_000)
+    assert not [check for check in checks if check.flagged]
+
+
+# --- the tests of noise: their level, and what they see
+
+TIMES, N = 300, 400
+
+
+def releases(rng):
+    return [rng.normal(size=N // 4) for _ in range(4)]
+
+
+CHECKS = {
+    "parts": lambda rng: parts_check({str(k): rng.normal(size=50) for k in range(8)}),
+    "distances": lambda rng: distances_check(releases(rng)),
+    "patterns": lambda rng: patterns_check(releases(rng), releases(rng)),
+    "directions": lambda rng: directions_check(rng.normal(size=(128, 16))),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_false_alarms_are_no_more_than_their_level(name, monkeypatch):
+    monkeypatch.setattr(noise_tests, "LEVEL", 0.05)
+    rng = np.random.default_rng(0)
+    alarms = sum(CHECKS[name](rng).flagged for _ in range(TIMES))
+    assert alarms <= binom.isf(1e-4, TIMES, 0.05)
+
+
+def test_what_the_tests_of_noise_see():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=20_000)
+    later = np.where(np.arange(20_000) < 12_000, noise, 0.7 * noise)
+    assert parts_check(parts_of([later], [np.ones(20_000)], ["one"])).flagged
+    assert distances_check([noise + 0.1 * np.roll(noise, 8_192)]).flagged
+    assert distances_check([np.concatenate([noise, noise])]).flagged
+    centred = [part - part.mean() for part in noise.reshape(-1, 100)]
+    assert patterns_check(centred, centred).flagged
+    assert directions_check(np.array(centred)).flagged
+
+
+# --- the audit's own formulas
+
+
+@pytest.mark.parametrize(("mu", "pure"), [(0.2, ()), (0.15, (0.6,)), (1.0, (0.3, 0.5)), (0.0, (0.7,))])
+def test_the_second_opinion_is_that_of_the_accountant(mu, pure):
+    for epsilon in (0.0, 0.4, 1.3):
+        assert delta_spent(mu, epsilon, pure) == pytest.approx(
+            accounting.delta_of(mu, epsilon, pure), rel=1e-6, abs=1e-15
+        )
+    assert epsilon_spent(mu, 1e-5, pure) == pytest.approx(accounting.epsilon_of(mu, 1e-5, pure), rel=1e-4)
+
+
+def test_the_second_opinion_on_discrete_noise():
+    found = epsilon_spent(0.3, 1e-5, (0.2,), discrete=True)
+    assert found == pytest.approx(accounting.zcdp_epsilon(accounting.zcdp_of([0.3]), 1e-5) + 0.2, rel=1e-4)
+    assert math.isinf(epsilon_spent(math.inf, 1e-5))
+
+
+# --- what an audit found
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_row_norms_of_features_that_stay_on_disk(tmp_path, kind):
+    rows = np.random.default_rng(0).normal(size=(500, 7))
+    rows[3] = 0.0
+    with PartyWriter(tmp_path / "a.h5", name="a", n_features=7, kind=kind) as writer:
+        writer.append(sparse.csr_array(rows) if kind == "csr" else rows)
+    party = open_party(tmp_path / "a.h5")
+    for streamed in (False, True):
+        found = row_norm.row_norms(load_block(party, streamed), Engine(1))
+        np.testing.assert_allclose(found, np.linalg.norm(rows, axis=1), rtol=1e-14)
+
+
+def test_the_page_counts_what_the_campaign_plants():
+    page = (Path(__file__).parent.parent / "docs" / "attacks.md").read_text(encoding="utf-8")
+    rows = page.split(audit_campaign.BEGIN)[1].split(audit_campaign.END)[0]
+    places = {(fault.name, mode) for fault in FAULTS for mode in fault.modes}
+    assert set(re.findall(r"^\| ([^|]+) \| (message|fusion) \|", rows, re.MULTILINE)) == places

@@ -1,0 +1,436 @@
+"""What an owner approves: one screen, exactly what was shown, words that exist, limits that count."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm import Privacy
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.approve import agent_approve, consent_to_run, run_description
+from fastadmm.federation.asked import asked_file, asked_lines, keep_asked
+from fastadmm.federation.consent import shown_digest
+from fastadmm.federation.schema import (
+    answer_of,
+    digest_of,
+    encode_request,
+    open_envelope,
+    table_digest,
+)
+from fastadmm.federation.status import agent_status
+from fastadmm.parties.families import FAMILIES
+from fastadmm.parties.xupdate.choose import X_UPDATES
+from fastadmm.privacy.accounts import feature_account
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.problem.losses import LOSSES
+from fastadmm.problem.regularizers import REGULARIZERS
+from fastadmm.rounds.approval import approve
+from fastadmm.rounds.approval_file import open_approval, write_approval
+from fastadmm.rounds.approval_words import LINES, WIDTH
+from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.memory import join_sum
+from fastadmm.rounds.private_terms import privacy_text
+from fastadmm.settings.privacy import ADJACENCIES
+from fastadmm.store.party_file import PartyData, PartyWriter, open_party
+from fastadmm.version import __version__
+
+from run_tools import run
+
+RUN, CALLER = "0123456789abcdef", "coordinator"
+
+
+def party_file(path: Path, name: str, features: np.ndarray) -> PartyData:
+    columns = [f"c{j}" for j in range(features.shape[1])]
+    with PartyWriter(path, name=name, n_features=len(columns), kind="dense", feature_names=columns) as writer:
+        writer.append(features, ids=np.arange(len(features)))
+    return open_party(path)
+
+
+def terms_of(data: PartyData, **more: Any) -> dict[str, Any]:
+    return {
+        "family": "subspace", "regularization": 1.0, "x_update": "auto", "regularizer": "l2",
+        "l1_ratio": -1.0, "constraint": "all", "n_samples": data.n_samples, "row_digest": data.row_digest,
+        "position": 0, "loss": "logistic", "release": __version__, "table": table_digest(),
+        "parties": f"{data.name},other", **more,
+    }  # fmt: skip
+
+
+class Asker:
+    """A coordinator that asks one agent whatever it likes, and counts what left."""
+
+    def __init__(self, home: Path, features: np.ndarray, name: str = "A", **agent: Any) -> None:
+        home.mkdir(exist_ok=True)
+        self.home, self.state, self.name = home, home / "state", name
+        self.data = party_file(home / f"{name}.h5", name, features)
+        self.said: list[str] = []
+        self.agent = Agent(home / f"{name}.h5", self.state, threads=1, say=self.said.append, **agent)
+        self.previous, self.answered = -1, ""
+
+    def ask(self, *calls: tuple[str, dict[str, Any]]) -> tuple[dict[str, Any] | None, str]:
+        number = self.previous + 1
+        raw = encode_request(Request(RUN, self.name, number, self.previous, list(calls), self.answered))
+        got = self.agent.handle(CALLER, self.name, raw)
+        envelope = open_envelope(got, len(got), "answer")
+        if envelope.head["kind"] == "refusal":
+            return None, envelope.head["code"]
+        found = answer_of(envelope, calls[-1], self.data.n_samples, "answer")
+        self.previous, self.answered = number, digest_of(got)
+        return found.answer, ""
+
+    def look(self, what: str = RUN, **how: Any) -> list[str]:
+        return agent_approve(asked_file(what, self.state), self.data.path, self.state, **how)[0]
+
+    def begin(self, terms: dict[str, Any], **limits: Any) -> None:
+        assert self.ask(("start", terms)) == (None, "run")
+        self.look(confirm=shown_digest(self.look()))
+        path = self.state / RUN / "approval.toml"
+        write_approval(replace(open_approval(path), **limits), force=True)
+        assert self.ask(("start", terms))[1] == ""
+
+    def respond(self, vector: np.ndarray, known: int = 0) -> tuple[dict[str, Any] | None, str]:
+        arguments = {"gradient": vector, "coefficients": np.zeros(known), "newton": False}
+        return self.ask(("set_metric", {"curvature": np.ones(len(vector))}), ("respond", arguments))
+
+
+@pytest.fixture
+def asker(tmp_path: Path) -> Iterator[Asker]:
+    made = Asker(tmp_path / "A", np.random.default_rng(6).normal(size=(60, 5)))
+    yield made
+    made.agent.close()
+
+
+# --- pending, shown, confirmed ----------------------------------------------------------------------------
+
+
+def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker: Asker) -> None:
+    terms = terms_of(asker.data)
+    asker.ask(("start", terms))
+    lines = asker.look()
+    assert asker.ask(("start", terms)) == (None, "run")  # looking approves nothing
+    with pytest.raises(ConfigError, match="nothing is approved; give the command without --confirm"):
+        asker.look(confirm="0" * 32)
+    assert asker.ask(("start", terms)) == (None, "run")
+    assert not (asker.state / RUN).exists()
+    asker.look(confirm=shown_digest(lines))
+    assert asker.ask(("start", terms))[1] == ""
+    assert asker.respond(np.ones(60))[1] == ""
+    with pytest.raises(InputError, match="nothing with identifier"):
+        asker.look()
+
+
+def test_other_terms_are_another_request(asker: Asker) -> None:
+    """Harmless terms are shown and talked about, others come under the same run's identifier."""
+    private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
+    harmless, plain = terms_of(asker.data, family="fusion", privacy=private), terms_of(asker.data)
+    asker.ask(("start", harmless))
+    before, digest = agent_status(asker.state), shown_digest(asker.look())
+    asker.ask(("start", plain))
+    assert agent_status(asker.state) != before
+    with pytest.raises(InputError, match=f"2 different things were asked for {RUN}"):
+        asker.look(confirm=digest)
+    first, second = sorted(line.split(":")[0] for line in asked_lines(asker.state))
+    screens = {what: " ".join(asker.look(what)) for what in (first, second)}
+    (own,) = [what for what, words in screens.items() if "carries noise" in words]
+    (other,) = {first, second} - {own}
+    with pytest.raises(ConfigError, match="not what is asked now"):
+        asker.look(other, confirm=digest)
+    asker.look(own, confirm=digest)
+    assert open_approval(asker.state / RUN / "approval.toml").family == "fusion"
+    assert asker.ask(("start", plain)) == (None, "terms")
+    assert not asked_lines(asker.state)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"test": f"sha256:{'1' * 64}"},
+        {"penalty": 1.0},
+        {"x_update": next(iter(X_UPDATES))},
+        {"position": 1, "parties": "other,A"},
+        {"parties": "A,third"},
+        {"regularization": 2.0},
+    ],
+)
+def test_every_word_of_a_request_is_what_was_confirmed(asker: Asker, changes: dict[str, Any]) -> None:
+    asker.ask(("start", terms_of(asker.data)))
+    asker.look(confirm=shown_digest(asker.look()))
+    assert asker.ask(("start", terms_of(asker.data, **changes))) == (None, "terms")
+    assert asker.ask(("start", terms_of(asker.data)))[1] == ""
+
+
+def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
+    """What was spent since the owner looked is part of what it did not see."""
+    asker.agent.close()
+    ledger = asker.home / "ledger.jsonl"
+    asker.agent = Agent(asker.data.path, asker.state, threads=1, ledger=ledger, say=asker.said.append)
+    private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
+    asker.ask(("start", terms_of(asker.data, family="fusion", privacy=private)))
+    lines = asker.look()
+    assert "Spent so far, by your ledger: nothing of these data" in " ".join(lines)
+    charge = Charge.to(feature_account(asker.data), "f" * 16, "message", gdp=0.1)
+    Ledger(ledger).charge(charge, 5.0, 1e-6)
+    with pytest.raises(ConfigError, match="what is known of it has changed"):
+        asker.look(confirm=shown_digest(lines))
+    assert "Spent so far, by your ledger: epsilon 0." in " ".join(asker.look())
+
+
+def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.CaptureFixture[str]) -> None:
+    terms = terms_of(asker.data)
+    asker.ask(("start", terms))
+    approve = ("agent", "approve", RUN, "--data", asker.data.path, "--state", asker.state)
+    assert run(*approve) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == asker.look()
+    assert run(*approve, "--confirm", "0" * 32) == 5
+    assert capsys.readouterr().err.count("\n") == 1
+    assert asker.ask(("start", terms)) == (None, "run")
+    assert run(*approve, "--confirm", shown_digest(shown)) == 0
+    assert "approved in" in capsys.readouterr().out
+    assert asker.ask(("start", terms))[1] == ""
+    assert run("agent", "approve", RUN, "--data", asker.data.path, "--state", asker.state) == 3
+    # A second approval of the same run is a decision of its own.
+    path = asker.home / "run.json"
+    path.write_text(json.dumps(run_description(RUN, CALLER, {"A": terms})))
+    with pytest.raises(StorageError, match="exists already"):
+        agent_approve(path, asker.data.path, asker.state)
+    words = " ".join(agent_approve(path, asker.data.path, asker.state, force=True)[0])
+    assert "Earlier runs on these data here: 1; what they" in words
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [
+        ("loss", "logistic, regularizer l2, lambda 0.02" + " " * 40 + "limits: 3 exchanges"),
+        ("loss", "logistic\u202e"),
+        ("regularizer", "l2 (epsilon 0.1)"),
+        ("regularizer", "log_sum:0.5 and nothing leaves"),
+        ("constraint", "ball:1 "),
+        ("constraint", "box:-1,1 with noise"),
+        ("constraint", "box:1,-1"),
+        ("family", "fusion (private)"),
+        ("x_update", "with noise"),
+        ("release", "0.2.0 audited by the state"),
+        ("parties", "A,other and a hospital"),
+        ("parties", "A,A"),
+        ("parties", "other,A"),
+        ("parties", ""),
+        ("test", "none"),
+        ("table", "trusted"),
+    ],
+)
+def test_words_of_a_request_exist(asker: Asker, key: str, word: str) -> None:
+    terms = terms_of(asker.data, **{key: word})
+    document = run_description(RUN, CALLER, {"A": terms})
+    with pytest.raises((FormatError, InputError)) as caught:
+        consent_to_run(document, "x", asker.data.path, asker.state)
+    assert "\n" not in str(caught.value)
+    assert asker.ask(("start", terms))[0] is None
+    # Neither does an approval of anything let such a request begin.
+    asker.ask(("start", terms_of(asker.data)))
+    (good,) = [
+        p
+        for p in (asker.state / "asked").glob("*.json")
+        if json.loads(p.read_text())["parties"]["A"] == terms_of(asker.data)
+    ]
+    own = (good, asker.data.path, asker.state)
+    agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
+    assert asker.ask(("start", terms)) in ((None, "terms"), (None, "values"))
+
+
+def test_every_word_that_exists_passes(asker: Asker) -> None:
+    words = {
+        "loss": [*LOSSES],
+        "regularizer": [*REGULARIZERS, "log_sum:0.5"],
+        "constraint": ["all", "nonnegative", "box:-1.0,inf", "ball:2.5"],
+        "x_update": ["auto", *X_UPDATES],
+    }
+    for key, known in words.items():
+        for word in known:
+            document = run_description(RUN, CALLER, {"A": terms_of(asker.data, **{key: word})})
+            assert consent_to_run(document, "x", asker.data.path, asker.state).lines
+
+
+def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path: Path) -> None:
+    caller = "bank\u202e\x1b[2J\nlimits: none" + "x" * 100
+    keep_asked(tmp_path, RUN, {"format": "fastadmm-run", "coordinator": caller})
+    (line,) = asked_lines(tmp_path)
+    assert "'bank\\u202e\\x1b[2J\\nlimits: none" in line
+    assert "x" * 60 not in line
+    assert line.isprintable()
+    data = party_file(tmp_path / "A.h5", "A", np.ones((4, 2)))
+    document = run_description(RUN, caller, {"A": terms_of(data)})
+    lines = consent_to_run(document, "x", data.path, tmp_path).lines
+    assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
+
+
+# --- one screen -------------------------------------------------------------------------------------------
+
+LONG = "an-owner-whose-name-is-as-long-as-names-of-parties-may-be-" + "x" * 6
+
+
+def everything() -> Iterator[dict[str, Any]]:
+    """Terms of every family, with whatever makes a screen longer."""
+    constraints = ("all", "nonnegative", "box:-1234567.123456789,1234567.123456789", "ball:1234567.123456789")
+    for family, regularizer, constraint in itertools.product(FAMILIES, REGULARIZERS, constraints):
+        more = {"n_classes": 1000} if family.startswith("multinomial") else {}
+        ratio = 0.123456789 if regularizer == "elastic_net" else -1.0
+        yield {
+            "family": family, "regularizer": regularizer, "constraint": constraint, "l1_ratio": ratio,
+            "loss": "negative_binomial", "regularization": 1.23456e-9, **more,
+        }  # fmt: skip
+    for mode, adjacency, sampler in itertools.product(
+        ("fusion", "message"), ADJACENCIES, ("grid", "insecure_test")
+    ):
+        seed = {"seed": 1} if sampler == "insecure_test" else {}
+        try:
+            settings = Privacy(
+                mode=mode, epsilon=0.123456, delta=1.23456e-7, adjacency=adjacency, sampler=sampler, **seed
+            )
+        except ConfigError:
+            continue  # a mode has not every adjacency
+        yield {"family": mode, "privacy": privacy_text(settings)}
+
+
+@pytest.mark.parametrize("columns", [1, 2, 30])
+def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
+    data = party_file(tmp_path / "A.h5", LONG, np.random.default_rng(0).normal(size=(200, columns)))
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "agent.json").write_text(json.dumps({"ledger": str(tmp_path / "l.jsonl")}))
+    Ledger(tmp_path / "l.jsonl").charge(
+        Charge.to(feature_account(data), "f" * 16, "message", gdp=0.1), 5.0, 1e-6
+    )
+    many = [LONG, *(f"{k:02d}-{LONG}"[:64] for k in range(60))]
+    summed = terms_of(data, family="subspace_sums", parties=",".join(many))
+    first = Request(RUN, LONG, 0, -1, [("start", summed)])
+    join_sum(data, RUN, summed, approve(first, data, "x", tmp_path / "a.toml"), "x")
+    longest = 0
+    for own in everything():
+        for parties in ([LONG, "b"], many):
+            others = dict.fromkeys(("test", "validation"), data.row_digest) if "privacy" not in own else {}
+            terms = terms_of(data, parties=",".join(parties), **own, **others)
+            consent = consent_to_run(run_description(RUN, "c" * 300, {LONG: terms}), "x", data.path, state)
+            # What an agent knows of earlier runs may come on top.
+            longest = max(longest, len(consent.lines) + 1)
+            assert all(len(line) < WIDTH and line.isprintable() for line in consent.lines)
+            words = " ".join(" ".join(consent.lines).split())
+            for needed in (
+                f"{len(parties)} parties: {LONG}",
+                f"{data.n_features} columns",
+                "Limits: ",
+                "Spent so far",
+            ):
+                assert needed in words
+            if "privacy" in own:
+                assert ("carries noise" in words) != ("nothing is protected" in words)
+            else:
+                assert "epsilon is infinite" in words
+                assert "trust to be honest" in words
+                assert ("You have ONE column" in words) == (columns == 1)
+    assert longest <= LINES
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+def test_numbers_count_whatever_they_are_called(asker: Asker) -> None:
+    """A scalar for each pair of rows gives all inner products, as vectors would."""
+    asker.begin(terms_of(asker.data), numbers=asker.data.n_samples, exchanges=10**6)
+    answered = 0
+    for _ in range(500):
+        vector = np.random.default_rng(answered).normal(size=60)
+        got, code = asker.ask(("squared_residual", {"gradient": vector, "coefficients": np.zeros(0)}))
+        if got is None:
+            assert code == "directions"
+            break
+        answered += 1
+    assert 0 < answered <= asker.data.n_samples
+
+
+def test_refusals_count_and_end_a_run(asker: Asker) -> None:
+    asker.begin(terms_of(asker.data), exchanges=9)
+    assert asker.respond(np.ones(60))[1] == ""
+    codes = []
+    for number in range(12):
+        codes.append(
+            asker.ask(("squared_residual", {"gradient": np.ones(60), "coefficients": np.zeros(7)}))[1]
+        )
+        if number == 3:  # also for an agent that begins anew
+            asker.agent.close()
+            asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    assert codes == ["call"] * 7 + ["exchanges"] * 5
+    assert asker.respond(np.ones(60), 1)[1] == "exchanges"
+
+
+def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker) -> None:
+    assert not asker.agent.known(CALLER, 3 << 20)
+    asker.begin(terms_of(asker.data))
+    assert asker.agent.known(CALLER, 1 << 20)
+    assert not asker.agent.known(CALLER, 1 << 30)  # longer than any question about so few rows
+    assert not asker.agent.known("somebody", 1 << 20)
+
+
+def test_drafts_are_near_an_honest_run(asker: Asker) -> None:
+    asker.ask(("start", terms_of(asker.data)))
+    asker.look(confirm=shown_digest(asker.look()))
+    drafted = open_approval(asker.state / RUN / "approval.toml")
+    assert drafted.exchanges <= 160
+    assert drafted.numbers <= 800 * 60
+    assert drafted.parties == ["A", "other"]
+
+
+def test_an_older_approval_is_asked_for_again(asker: Asker) -> None:
+    asker.begin(terms_of(asker.data))
+    path = asker.state / RUN / "approval.toml"
+    lines = path.read_text().replace('version = "1.1"', 'version = "1.0"').splitlines()
+    new = ("numbers", "terms", "parties")
+    path.write_text("\n".join([*(line for line in lines if not line.startswith(new)), "directions = 2000"]))
+    assert open_approval(path).family == "subspace"  # of a run that is over its models are applied
+    assert asker.respond(np.ones(60))[1] == "directions"
+
+
+# --- what was spent survives damage -----------------------------------------------------------------------
+
+
+def test_an_answer_that_the_journal_lost_counts(asker: Asker) -> None:
+    terms = terms_of(asker.data)
+    asker.begin(terms)
+    assert asker.respond(np.ones(60))[1] == ""
+    journal = asker.state / RUN / "requests.journal"
+    asker.agent.close()
+    before = journal.read_bytes()
+    kept = asker.previous, asker.answered
+    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    last, code = asker.respond(np.arange(60.0), 1)
+    assert (code, last is None) == ("", False)
+    asker.agent.close()
+    whole = journal.read_bytes()
+    # Damaged: said, and nothing is answered.
+    damaged = bytearray(whole)
+    damaged[len(before) + 40] ^= 1
+    journal.write_bytes(damaged)
+    asker.previous, asker.answered = kept
+    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    assert asker.respond(np.arange(60.0)[::-1].copy(), 1)[1] == "failed"
+    assert "is damaged; restore the file" in asker.said[-1]
+    asker.agent.close()
+    # Cut off: the audit log has it. The same question is answered alike, another one is not.
+    journal.write_bytes(before)
+    asker.agent = Agent(asker.data.path, asker.state, threads=1, say=asker.said.append)
+    assert asker.respond(np.arange(60.0)[::-1].copy(), 1)[1] == "changed"
+    again, code = asker.respond(np.arange(60.0), 1)
+    assert code == ""
+    assert again is not None
+    assert last is not None
+    assert again["message"].tobytes() == last["message"].tobytes()
+    assert asker.respond(np.ones(60) + np.arange(60), 2)[1] == ""

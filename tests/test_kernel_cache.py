@@ -1,0 +1,157 @@
+"""What lies in the cache of compiled kernels is run: nobody else may be able to change it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastadmm.kernels.cache import is_safe, make_safe
+
+PROGRAM = """
+import os, sys
+import numba, numpy as np
+if len(sys.argv) > 1:  # what the interpreter needs is read: it may be out of reach now
+    import grp, pwd, shutil, tempfile
+    numba.njit(lambda x: x + 1)(1)
+    os.setgroups([])
+    os.setegid(int(sys.argv[1]))
+    os.seteuid(int(sys.argv[1]))
+from fastadmm.kernels.cache import cache_base
+from fastadmm.kernels.compilation import watching
+compiled = []
+with watching(lambda name, seconds: seconds is not None and compiled.append(name)):
+    from fastadmm.kernels.squared import squared_evaluate
+    from fastadmm.kernels.residual import residual_curvature
+    z = np.ones(2)
+    squared_evaluate(z, np.zeros(2), z, np.empty(2), 0, 2)
+    residual_curvature(z, z, z, 1.0, -1.0, 1.0, np.empty(2), 0, 2)
+print(cache_base(), len(compiled), sep="|")
+"""
+
+#: Another user; only root can become one.
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A directory that other users can reach."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def site(folder: Path) -> Path:
+    """A copy of the installed package that keeps no kernels beside them."""
+    import fastadmm
+
+    source = Path(fastadmm.__file__).parent
+    shutil.copytree(source, folder / "site" / "fastadmm", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "site" / "fastadmm" / "kernels" / "__pycache__").write_text("")
+    return folder / "site"
+
+
+def kernels(
+    site: Path, cache: Path | None, home: Path, *user: object, **options: Any
+) -> tuple[str, int, str]:
+    """Place of the cache, how many kernels were compiled, and what was said."""
+    environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(home), "NUMBA_NUM_THREADS": "1"}
+    environment = {k: v for k, v in environment.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
+    command = [sys.executable, "-P", "-c", PROGRAM, *map(str, user)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, cwd="/", **options
+    )
+    assert done.returncode == 0, done.stderr
+    place, _, count = done.stdout.strip().partition("|")
+    return place, int(count), done.stderr
+
+
+class Evil:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.file}",)
+
+
+def test_a_file_of_another_is_compiled_again_and_not_run(site: Path, folder: Path) -> None:
+    cache = folder / "cache"
+    place, count, said = kernels(site, cache, folder)
+    assert (place, count, said) == (str(cache / "fastadmm"), 2, "")
+    assert kernels(site, cache, folder)[1:] == (0, "")
+    raw = pickle.dumps(Evil(folder / "owned"))
+    indexes = list(cache.rglob("*.nbi"))
+    for index in indexes:  # with the digest of its content alone
+        index.write_bytes(hashlib.sha256(raw).digest() + raw)
+    assert kernels(site, cache, folder)[1:] == (2, "")
+    for index in indexes:  # with the whole digest, in a file that others can write to
+        name = f"{index.parent.parent.name}/{index.name}".encode()
+        index.write_bytes(hashlib.sha256(name + b"\0" + raw).digest() + raw)
+        index.chmod(0o666)
+    assert kernels(site, cache, folder)[1:] == (2, "")
+    assert not (folder / "owned").exists()
+
+
+@pytest.mark.repeats
+def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -> None:
+    cache = folder / "cache"
+    kernels(site, cache, folder)
+    one, other = sorted(cache.rglob("*.nbi"))
+    one.write_bytes(other.read_bytes())
+    assert kernels(site, cache, folder)[1:] == (1, "")
+
+
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("which", ["cache", "cache/fastadmm", "above"])
+def test_a_folder_that_others_can_write_to_is_not_used(site: Path, folder: Path, which: str) -> None:
+    cache = folder / "above" / "cache" if which == "above" else folder / "cache"
+    (cache / "fastadmm").mkdir(parents=True)
+    (folder / which).chmod(0o777)
+    place, count, said = kernels(site, cache, folder)
+    assert (place, count) == (str(folder / ".cache" / "fastadmm" / "numba"), 2)
+    assert said.count("\n") == 1
+    assert "you alone can write to" in said
+    assert not list(cache.rglob("*.nb?"))
+
+
+def test_a_folder_that_they_can_write_to_and_not_change_is(folder: Path) -> None:
+    folder.chmod(0o1777)
+    if os.geteuid() == 0:
+        assert make_safe(folder / "a" / "b")
+    folder.chmod(0o777)
+    assert not is_safe(folder / "a" / "b")
+
+
+@pytest.mark.repeats
+def test_it_is_closed_whatever_the_umask(site: Path, folder: Path) -> None:
+    kernels(site, folder / "cache", folder, umask=0)
+    assert not [path for path in (folder / "cache").rglob("*") if path.stat().st_mode & 0o022]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site: Path, folder: Path) -> None:
+    cache, home = folder / "cache", folder / "home"
+    kernels(site, cache, folder)
+    home.mkdir()
+    os.chown(home, NOBODY, NOBODY)
+    place, count, said = kernels(site, cache, home, NOBODY)
+    assert (place, count, said) == (str(home / ".cache" / "fastadmm" / "numba"), 0, "")
+    os.chown(cache / "fastadmm", 1, 1)  # what a third one compiled
+    place, count, said = kernels(site, cache, home, NOBODY)
+    assert (place, count) == (str(home / ".cache" / "fastadmm" / "numba"), 2)
+    assert said.count("\n") == 1
+    # And with no place at all.
+    place, count, said = kernels(site, cache, Path("/"), NOBODY)
+    assert (place, count, said.count("\n")) == ("None", 2, 1)
+    assert "compiled in every process" in said

@@ -1,0 +1,258 @@
+"""Who may speak to the scoring service, how much and how slowly; and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_tools import run, start, write_problem
+
+pytest.importorskip("fastapi")
+
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass
+class Service:
+    process: subprocess.Popen[str]
+    port: int
+    row: dict[str, float]
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            given = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            connection.request(method, path, given, JSON if headers is None else headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def connect(self, text: str) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection.sendall(text.replace("\n", "\r\n").encode())
+        return connection
+
+
+def post(length: int) -> str:
+    """Head of a request, but for the empty line."""
+    lines = ("POST /contribution HTTP/1.1", "Host: localhost", "Content-Type: application/json")
+    return "\n".join((*lines, f"Content-Length: {length}\n"))
+
+
+def serving(home: Path, *options: object) -> Service:
+    process = start("serve", home / "run", "--party", "party-1", "--port", "0", *options)
+    assert process.stdout is not None
+    port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
+    service = Service(process, port, {})
+    service.row = dict.fromkeys(service.ask("GET", "/health")[1]["columns"], 1.0)
+    return service
+
+
+def ended(service: Service, number: int = signal.SIGTERM) -> tuple[int, str, float]:
+    """Exit code, what it said, and how long it took."""
+    begin = time.monotonic()
+    service.process.send_signal(number)
+    _, said = service.process.communicate(timeout=30)
+    return service.process.returncode, said, time.monotonic() - begin
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("door")
+    write_problem(home / "a.parts", 40, (2, 2))
+    assert not run("train", home / "a.parts", "-q", "-o", home / "run")
+    return home
+
+
+@pytest.fixture(scope="module")
+def service(home: Path) -> Iterator[Service]:
+    service = serving(home, "--allow-host", "scores.example", "--max-rows", 100)
+    yield service
+    code, said, seconds = ended(service)
+    assert (code, said) == (0, "")
+    assert seconds < 5.0
+
+
+def test_it_answers_to_its_own_names(service: Service) -> None:
+    body = {"row": service.row}
+    for name in (
+        "localhost",
+        "127.0.0.1",
+        f"localhost:{service.port}",
+        "[::1]:1",
+        "LOCALHOST",
+        "scores.example:80",
+    ):
+        assert service.ask("POST", "/contribution", body, JSON | {"Host": name})[0] == 200, name
+    for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "evil@localhost", "[::1"):
+        for method, path in (("POST", "/contribution"), ("GET", "/health"), ("GET", "/openapi.json")):
+            status, answer = service.ask(method, path, body, JSON | {"Host": name})
+            assert status == 421, name
+            assert "row" not in answer
+            assert "--allow-host" in answer["error"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "a/b"])
+def test_it_takes_json_alone(service: Service, kind: str) -> None:
+    for headers in ({"Content-Type": kind}, {}):
+        assert service.ask("POST", "/contribution", {"row": service.row}, headers)[0] == 415
+    assert (
+        service.ask(
+            "POST", "/contribution", {"row": service.row}, {"Content-Type": "Application/JSON; charset=utf-8"}
+        )[0]
+        == 200
+    )
+
+
+def test_pages_of_other_origins_are_refused(service: Service) -> None:
+    own = f"127.0.0.1:{service.port}"
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://localhost:1",
+        f"http://{own}.evil",
+        "http://127.0.0.1",
+    ):
+        assert service.ask("POST", "/contribution", {"row": service.row}, JSON | {"Origin": origin})[0] == 403
+    assert (
+        service.ask("POST", "/contribution", {"row": service.row}, JSON | {"Origin": f"http://{own}"})[0]
+        == 200
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"[" * 1_000, 422, "too deep"),
+        (b'{"row":' + b'{"a":' * 70 + b"1" + b"}" * 71, 422, "too deep"),
+        (b'{"row":1,"row":2}', 422, "'row' occurs twice"),
+        (b'{"row":{"\\ud800":1}}', 422, "surrogates"),
+        (b'{"row":{"f1":1e400}}', 422, "is no finite number"),
+        (b'{"row":{"f1":' + b"9" * 500 + b"}}", 422, "is no finite number"),
+        (b'{"row":{"f1":NaN}}', 422, "NaN is no JSON number"),
+        (b"", 422, "no JSON"),
+        (b"\xff", 422, "no JSON"),
+        (b"[" + b"0," * 20_000 + b"0]", 422, "too many values"),
+        (b"[" + b" " * 300_000 + b"]", 413, "send fewer rows"),
+    ],
+)  # fmt: skip
+def test_odd_bodies_are_one_line(service: Service, body: bytes, status: int, says: str) -> None:
+    found, answer = service.ask("POST", "/contribution", body)
+    assert (found, says in answer["error"]) == (status, True), answer
+    assert "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize("ids", [[[1]], [{"a": 1}], [None], [True], [1.5], [2**63], ["x" * 257], [1, 2], "1"])
+def test_ids_are_texts_and_whole_numbers(service: Service, ids: Any) -> None:
+    status, answer = service.ask("POST", "/contribution", {"row": service.row, "ids": ids})
+    assert (status, "'ids'" in answer["error"]) == (422, True)
+    assert service.ask("POST", "/contribution", {"row": service.row, "ids": ["ä"]})[1]["ids"] == ["ä"]
+
+
+def test_half_sent_requests_are_given_up(service: Service) -> None:
+    head = post(1000)
+    whole = "GET /health HTTP/1.1\nHost: localhost\n\n"
+    held = [service.connect(text) for text in ("", "POST /cont", head, head + "\n{", whole + "POST /con") * 8]
+    begin = time.monotonic()
+    assert service.ask("GET", "/health")[0] == 200
+    for connection in held:
+        while connection.recv(1 << 16):
+            pass
+        connection.close()
+    assert time.monotonic() - begin < 15.0
+
+
+def test_clients_that_leave_leave_no_trace(service: Service) -> None:
+    head = post(1000) + "\n{"
+    for text in (head, "GET /health HTTP/1.1\nHost: localhost\n\n", "\0\0\0\n\n", "GET / HTTP/9\n\n"):
+        for _ in range(5):
+            connection = service.connect(text)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.close()
+    assert service.ask("GET", "/health")[0] == 200  # and the fixture looks at standard error
+
+
+@pytest.mark.repeats
+def test_many_bodies_at_once_are_bounded(home: Path) -> None:
+    service = serving(home, "--max-rows", 60_000)
+    size = 6_000_000
+    head = post(size) + "\n"
+    refused = []
+
+    def send() -> None:
+        with service.connect(head) as connection:
+            with suppress(OSError):
+                connection.sendall(b" " * (size - 1))  # all but the last byte
+            try:
+                refused.append(b" 503 " in connection.recv(64))
+            except OSError:
+                refused.append(False)
+
+    threads = [threading.Thread(target=send) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert any(refused)
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    assert int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < 400_000  # type: ignore[index]
+    assert ended(service)[:2] == (0, "")
+
+
+def test_sigterm_ends_it_while_requests_are_half_sent(home: Path) -> None:
+    service = serving(home)
+    head = post(10) + "\n{"
+    held = [service.connect(text) for text in ("", "POST", head)]
+    code, said, seconds = ended(service)
+    assert code == 0
+    assert "Traceback" not in said
+    assert seconds < 5.0
+    for connection in held:
+        connection.close()
+
+
+def test_an_interrupt_is_an_interrupt(home: Path) -> None:
+    code, said, _ = ended(serving(home), signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in said
+
+
+@pytest.mark.repeats
+def test_an_answer_that_nobody_takes_is_given_up(home: Path) -> None:
+    service = serving(home, "--max-rows", 100_000)
+    body = json.dumps({"rows": [service.row] * 80_000})
+    text = post(len(body)) + "\n" + body
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", service.port))
+        connection.sendall(text.replace("\n", "\r\n").encode())
+        time.sleep(2.0)
+        held = open_sockets(service)
+        begin = time.monotonic()
+        while open_sockets(service) >= held:
+            time.sleep(0.2)
+            assert time.monotonic() - begin < 60.0
+        assert service.ask("GET", "/health")[0] == 200
+        code, said, seconds = ended(service)
+    assert code == 0
+    assert "Traceback" not in said
+    assert seconds < 5.0
+
+
+def open_sockets(service: Service) -> int:
+    links = Path(f"/proc/{service.process.pid}/fd").iterdir()
+    return sum(str(link.readlink()).startswith("socket:") for link in links)

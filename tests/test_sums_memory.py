@@ -1,0 +1,291 @@
+"""Sums only: who remembers what, so that no difference of two sums or two masked answers shows one party."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm import Privacy
+from fastadmm.errors import FormatError
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.approve import agent_approve, approve_fingerprints, consent_to_run, run_description
+from fastadmm.federation.asked import asked_file
+from fastadmm.federation.consent import shown_digest
+from fastadmm.federation.schema import answer_of, digest_of, encode_request, open_envelope
+from fastadmm.parties.masked_direction import MaskedDirectionParty
+from fastadmm.rounds.approval_file import open_approval, write_approval
+from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.memory import memory_folder
+from fastadmm.rounds.private_terms import privacy_text
+from fastadmm.secrecy.grid import from_grid
+from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
+from fastadmm.secrecy.masks import add_up
+from fastadmm.store.party_file import open_party
+
+from test_consent import CALLER, party_file, terms_of
+
+pytest.importorskip("cryptography", reason='needs cryptography: pip install "fastadmm[secrecy]"')
+
+N, STEP = 40, 2.0**-50
+FEATURES = {
+    name: np.random.default_rng(k).normal(size=(N, d))
+    for k, (name, d) in enumerate((("A", 3), ("B", 4), ("C", 2)))
+}
+TESTED = np.random.default_rng(9).normal(size=(20, 3))
+
+
+class Member:
+    """One party of a run with sums only, and a coordinator that asks it by hand."""
+
+    def __init__(self, home: Path, name: str, run: str, names: str, **files: Any) -> None:
+        home.mkdir(parents=True)
+        self.home, self.name, self.run, self.names = home, name, run, names
+        self.state, self.said = home / "state", []
+        self.data = party_file(home / f"{name}.h5", name, files.get("features", FEATURES.get(name)))
+        self.test = home / "test" / f"{name}.h5"
+        self.test.parent.mkdir()
+        self.give(np.random.default_rng(9).normal(size=(20, self.data.n_features)))
+        self.previous, self.answered = -1, ""
+        self.restart()
+
+    def give(self, rows: np.ndarray) -> None:
+        self.test.unlink(missing_ok=True)
+        party_file(self.test, self.name, rows)
+
+    def restart(self, test: bool = True) -> None:
+        own = self.test if test else None
+        self.agent = Agent(self.data.path, self.state, threads=1, test=own, say=self.said.append)
+
+    def ask(self, *calls: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
+        number = self.previous + 1
+        raw = encode_request(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
+        got = self.agent.handle(CALLER, self.name, raw)
+        envelope = open_envelope(got, len(got), "answer")
+        if envelope.head["kind"] == "refusal":
+            return None, envelope.head["code"]
+        found = answer_of(envelope, calls[-1], N, "answer")
+        self.previous, self.answered = number, digest_of(got)
+        return found.answer, ""
+
+    def terms(self) -> dict[str, Any]:
+        return {
+            "family": "subspace_sums",
+            "parties": ",".join(self.names),
+            "position": self.names.index(self.name),
+            "test": open_party(self.test).row_digest,
+        }
+
+    def start(self, **limits: Any) -> str:
+        begin = ("start", terms_of(self.data, **self.terms()))
+        assert self.ask(begin)[1] == "run"
+        own = asked_file(self.run, self.state), self.data.path, self.state
+        agent_approve(*own, confirm=shown_digest(agent_approve(*own)[0]))
+        path = self.state / self.run / "approval.toml"
+        write_approval(replace(open_approval(path), **limits), force=True)
+        return self.ask(begin)[1]
+
+
+def introduced(members: list[Member]) -> None:
+    keys = np.concatenate([member.ask(("show_key", {}))[0]["key"] for member in members])
+    prints = [fingerprint(key) for key in keys_of(keys)]
+    for k, member in enumerate(members):
+        approve_fingerprints(member.run, [p for m, p in enumerate(prints) if m != k], member.state)
+        assert member.ask(("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1}))[1] == ""
+
+
+def direction(members: list[Member], gradient: np.ndarray) -> list[Any]:
+    arguments = {"exchange": 2, "gradient": gradient, "coefficients": np.zeros(0), "step": STEP}
+    calls = ("set_metric", {"curvature": np.ones(N)}), ("respond_masked", {**arguments, "units": np.ones(2)})
+    found = [member.ask(*calls) for member in members]
+    assert [code for _, code in found] == [""] * len(members)
+    return [answer for answer, _ in found]
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Member]]:
+    made: list[Member] = []
+    yield made
+    for member in made:
+        member.agent.close()
+
+
+def begun(opened: list[Member], home: Path, run: str, names: str, **files: Any) -> list[Member]:
+    members = [Member(home / run / name, name, run, names, **files) for name in names]
+    opened += members
+    return members
+
+
+FIRST, SECOND = "a" * 16, "b" * 16
+
+
+def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path: Path, opened: list[Member]) -> None:
+    """Two honest runs, one with A and one without: their difference would be A's message."""
+    three = begun(opened, tmp_path, FIRST, "ABC")
+    assert [member.start() for member in three] == ["", "", ""]
+    introduced(three)
+    whole = from_grid(add_up(direction(three, np.ones(N))).rows, STEP)
+    two = begun(opened, tmp_path, SECOND, "BC")
+    assert two[0].start() == "members"
+    assert f"added up among A, B, C in run {FIRST}, and now among B, C" in two[0].said[-1]
+    assert "other_members = true" in two[0].said[-1]
+    assert two[1].start(other_members=True) == ""
+    # The same members again are no news, whatever the order, and what else was agreed to.
+    again = begun(opened, tmp_path, "c" * 16, "CBA")
+    assert [member.start() for member in again] == ["", "", ""]
+    assert len(whole) == 2 * N
+
+
+@pytest.mark.parametrize("kind", ["part of the rows", "scaled", "another name"])
+def test_the_same_data_are_recognised(tmp_path: Path, opened: list[Member], kind: str) -> None:
+    assert begun(opened, tmp_path, FIRST, "ABC")[1].start() == ""
+    name = "D" if kind == "another name" else "B"
+    features = FEATURES["B"] * (2.0 if kind == "scaled" else 1.0)
+    features = features[: N // 2] if kind == "part of the rows" else features
+    opened.append(Member(tmp_path / "other", name, SECOND, f"{name}C", features=features))
+    assert opened[-1].start() == "members"
+
+
+def test_the_owner_is_told_of_earlier_sums(tmp_path: Path, opened: list[Member]) -> None:
+    members = begun(opened, tmp_path, FIRST, "ABC")
+    assert [member.start() for member in members] == ["", "", ""]
+    alone = begun(opened, tmp_path, SECOND, "BC")[0]
+    for family, told in (("subspace", True), ("subspace_sums", True), ("fusion", False)):
+        more = (
+            {"privacy": privacy_text(Privacy(mode="fusion", epsilon=1.0, delta=1e-6))}
+            if family == "fusion"
+            else {}
+        )
+        terms = terms_of(alone.data, family=family, parties="B,C", **more)
+        document = run_description(SECOND, CALLER, {"B": terms})
+        words = " ".join(" ".join(consent_to_run(document, "x", alone.data.path, alone.state).words).split())
+        assert (f"part of a sum of 3 parties in run '{FIRST}'" in words) == told
+    same = terms_of(members[1].data, family="subspace_sums", parties="A,B,C", position=1)
+    document = run_description(SECOND, CALLER, {"B": same})
+    assert "part of a sum" not in " ".join(consent_to_run(document, "x", alone.data.path, alone.state).words)
+
+
+def test_a_mask_hides_one_answer(
+    tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state from a backup, and a test table that was corrected since."""
+    members = begun(opened, tmp_path, FIRST, "AB")
+    assert [member.start() for member in members] == ["", ""]
+    introduced(members)
+    direction(members, np.arange(float(N)) / N)
+    first = members[0]
+    first.agent.close()
+    shutil.copytree(first.state, tmp_path / "backup")
+    scores = (
+        "masked_scores",
+        {"exchange": 3, "rows": "test", "coefficients": np.array([1.0, 0.0]), "step": STEP},
+    )
+    before = first.previous, first.answered
+
+    def asked_again() -> tuple[Any, str]:
+        first.previous, first.answered = before
+        first.restart()
+        try:
+            return first.ask(scores)
+        finally:
+            first.agent.close()
+            shutil.rmtree(first.state)
+            shutil.copytree(tmp_path / "backup", first.state)
+
+    one, code = asked_again()
+    assert code == ""
+    same, code = asked_again()
+    assert code == ""
+    assert same["rows"].tobytes() == one["rows"].tobytes()
+    corrected = TESTED.copy()
+    corrected[5, 1] += 3.0
+    first.give(corrected)
+    assert asked_again() == (None, "rows")
+    assert "features of test rows are those that the run began with" in first.said[-1]
+    # Whatever else an answer may depend on: no mask leaves with two answers.
+    first.give(TESTED)
+    honest = MaskedDirectionParty.scores
+
+    def other(self: Any, rows: str, **needed: Any) -> dict[str, Any]:
+        return {"scores": honest(self, rows, **needed)["scores"] + 1.0}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedDirectionParty, "scores", other)
+        assert asked_again() == (None, "changed")
+    assert "answered under the same mask, with other data" in first.said[-1]
+    assert asked_again()[1] == ""
+    first.restart()
+
+
+def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Member]) -> None:
+    members = begun(opened, tmp_path, FIRST, "AB")
+    members[0].agent.close()
+    members[0].restart(test=False)
+    assert [member.start() for member in members] == ["scores", ""]
+    assert "with sums only their features are there when the run begins" in members[0].said[-1]
+    members[0].agent.close()
+    members[0].restart()
+    begin = ("start", terms_of(members[0].data, **members[0].terms()))
+    assert members[0].ask(begin)[1] == ""
+    introduced(members)
+
+
+def test_a_run_has_a_key_for_each_of_its_parties(tmp_path: Path, opened: list[Member]) -> None:
+    """Named as three, it could be a sum of two."""
+    members = begun(opened, tmp_path, FIRST, "ABC")
+    assert [member.start() for member in members] == [""] * 3
+    keys = np.concatenate([member.ask(("show_key", {}))[0]["key"] for member in members])
+    two = keys[4:]
+    members[1].agent.close()
+    members[1].restart()
+    own = [fingerprint(key) for key in keys_of(two)]
+    approve_fingerprints(FIRST, own, members[1].state)
+    begin = ("introduce", {"keys": two}), ("sum_squares", {"exchange": 1})
+    assert members[1].ask(*begin) == (None, "call")
+    assert "2 keys in a run of 3 parties" in members[1].said[-1]
+    lines = (members[1].state / FIRST / "keys.txt").read_text().splitlines()
+    assert lines[0].startswith("key of party 1, A: ")
+
+
+def test_other_data_have_another_key(tmp_path: Path) -> None:
+    path = tmp_path / "private.key"
+    key, digests = kept_private_key(path, lambda: {"train": "x"})
+    assert kept_private_key(path, lambda: {"train": "y"}) == (key, digests) == (key, {"train": "x"})
+    path.write_bytes(path.read_bytes().replace(b'"x"', b'"y"'))
+    assert kept_private_key(path, dict)[0] != key
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(FormatError, match="not a key of a run"):
+        kept_private_key(path, dict)
+
+
+def test_the_memory_lies_outside_and_is_its_owners(
+    tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FASTADMM_MEMORY")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    assert memory_folder() == tmp_path / "xdg" / "fastadmm"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert memory_folder() == tmp_path / ".local" / "state" / "fastadmm"
+    monkeypatch.setenv("FASTADMM_MEMORY", str(tmp_path / "kept"))
+    first, second = begun(opened, tmp_path, FIRST, "AB")
+    assert first.start() == ""
+    path = tmp_path / "kept" / "sums.jsonl"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    whole = path.read_bytes()
+    # A line that a kill cut goes; a whole one that was changed does not.
+    path.write_bytes(whole + b"0123")
+    assert second.start() == ""
+    assert path.read_bytes().startswith(whole)
+    assert path.read_bytes().count(b"\n") == 2
+    changed = bytearray(path.read_bytes())
+    changed[-20] ^= 1
+    path.write_bytes(changed)
+    third = begun(opened, tmp_path, SECOND, "AB")[0]
+    with pytest.raises(FormatError, match=r"sums\.jsonl: line 2 is damaged"):
+        third.start()
