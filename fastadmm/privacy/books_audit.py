@@ -139,7 +139,7 @@ def audit_books(settings: Privacy) -> list[Check]:
 
     Notes
     -----
-    Rules: ``docs/privacy.md#the-ledger``; sums: ``docs/privacy.md#t5-composition``.
+    ``docs/privacy.md#the-audit``.
     """
     settings = settings.with_(total_epsilon=_ROOM * settings.epsilon, label_party=None)
     label = settings.label_epsilon

@@ -65,10 +65,6 @@ def audit_hosts(settings: Privacy, mu: float, note: Callable[[str], None]) -> li
         Modulus of the x-update of mode "message".
     note : callable
         Told what comes next.
-
-    Notes
-    -----
-    ``docs/privacy.md#the-audit``.
     """
     note("replaying answers by files and agents")
     wrong, worst, count = "", 0.0, 0
