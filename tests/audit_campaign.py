@@ -104,6 +104,12 @@ def with_table(page: str, text: str) -> str:
     return f"{before}{BEGIN}\n{text}{END}{rest.split(END, 1)[1]}"
 
 
+def _kept(path: Path | None) -> list[dict[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> int:
     """Exit code 1 if honest code is flagged, or too few faults are found."""
     from audited_faults import FAULTS
@@ -115,16 +121,24 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=200_000)
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--least", type=int, default=0, help="faults that have to be found")
+    parser.add_argument("--results", type=Path, help="a line per fault is kept there, and not done again")
     parser.add_argument("--write", type=Path, help="put the counts into this page")
     arguments = parser.parse_args()
     options = ("--trials", arguments.trials)
+    known = {(one["fault"], one["mode"]): one for one in _kept(arguments.results)}
     found, alarms = [], 0
     with tempfile.TemporaryDirectory() as folder:
         runs = make_runs(Path(folder))
         for fault in FAULTS:
             for mode in fault.modes if arguments.only in fault.name else ():
+                if (fault.name, mode) in known:
+                    found.append(known[fault.name, mode])
+                    continue
                 one = one_fault(runs, fault, mode, *options)
                 found.append(one)
+                if arguments.results is not None:
+                    with arguments.results.open("a", encoding="utf-8") as log:
+                        log.write(json.dumps(one) + "\n")
                 said = f"{one['seconds']:.1f} s: {one['by'][:3]} {one['says'][:160]}"
                 print(f"{'found ' if one['found'] else 'MISSED'} {fault.name} ({mode}), {said}", flush=True)
         for k in range(arguments.honest):

@@ -23,7 +23,7 @@ from scipy.stats import binom
 import audit_campaign
 from audited_faults import FAULTS
 
-#: One of each kind, for every run of the tests; the others with the slow ones.
+#: One of each kind; the others with the slow tests.
 SHARE = {
     "a key of 32 bits": "fusion",
     "norms of several columns a quarter": "fusion",
@@ -43,6 +43,7 @@ def runs(tmp_path_factory):
     return audit_campaign.make_runs(tmp_path_factory.mktemp("campaign"))
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("name", SHARE)
 def test_a_share_of_the_faults(runs, name):
     one = audit_campaign.one_fault(runs, BY_NAME[name], SHARE[name], "--trials", 10_000)

@@ -273,6 +273,15 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path: Path) -> None:
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
 
 
+def test_status_quotes_callers_too(asker: Asker) -> None:
+    forged = "coordinator" + " " * 60 + "run 1: nothing was answered" + " " * 60
+    raw = encode_request(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
+    asker.agent.handle(forged, "A", raw)
+    lines = agent_status(asker.state)
+    assert any("'coordinator   " in line for line in lines)
+    assert not any("nothing was answered" in line for line in lines)
+
+
 # --- one screen -------------------------------------------------------------------------------------------
 
 LONG = "an-owner-whose-name-is-as-long-as-names-of-parties-may-be-" + "x" * 6

@@ -103,7 +103,7 @@ def test_a_kit_as_it_comes_is_not(stage: Stage, tmp_path: Path) -> None:
     assert "authorization.json.default: grants byoc to the role 'project_admin'" in found
     assert "authorization.json.default: grants byoc to the role 'lead'" in found
     assert "resources.json.default: lets jobs use" in found
-    assert "fastadmm.json: No such file or directory" in found
+    assert "fastadmm.json: cannot read: No such file or directory" in found
 
 
 @pytest.mark.parametrize(

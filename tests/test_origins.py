@@ -65,11 +65,11 @@ OTHERS = {
     *("federate infer", "federate worth"),
 }
 
-# Modules that make such files: the writers' own, what these commands call, and the warmup on made-up rows.
+# Modules that make such files: the writers' own, what these commands call, warmup and audit on made-up rows.
 WRITERS = {
     *("data_tools/convert.py", "data_tools/convert_tables.py", "data_tools/owners.py", "runs/scorecard.py"),
     *("store/cutting.py", "store/partition.py", "store/party_file.py"),
-    *("cli/convert.py", "cli/warmup_run.py"),
+    *("cli/convert.py", "cli/warmup_run.py", "rounds/audited_hosts.py"),
 }
 
 
@@ -349,7 +349,7 @@ def test_a_party_by_files_refuses_its_own_bins(bins_of_described, tmp_path, labe
     asked = Privacy(mode="fusion", epsilon=4.0, label_epsilon=label_epsilon)
     terms = {"family": "fusion", "privacy": privacy_text(asked), "position": 1, "n_samples": N}
     data = open_party(bins_of_described / "shop.h5")
-    agreed = replace(Protection.draft(asked), allow_infinite_epsilon=True)
+    agreed = replace(Protection.draft(asked, terms), allow_infinite_epsilon=True)
     arguments = (data, terms, "run", agreed, tmp_path / "ledger", tmp_path / "releases", "request")
     if label_epsilon is None:
         assert "bins of 'job'" in books_of(*arguments).unproved

@@ -34,7 +34,8 @@ OTHERS = [
     "fastadmm.conversation.gate",
     "fastadmm.rounds.opened",
     "fastadmm.rounds.private_terms",
-    "fastadmm.rounds.refused",
+    "fastadmm.rounds.audited_hosts",
+    "fastadmm.rounds.refusals",
     "fastadmm.settings.privacy",
     "fastadmm.reports.published",
 ]

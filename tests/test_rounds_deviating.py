@@ -313,6 +313,21 @@ def test_honest_changes_of_the_penalty_pass(tmp_path: Path) -> None:
     fixed.refused("never, as its first request said", ("step", {"w": w, "scaled_penalty": 2.0}))
 
 
+def test_a_run_by_files_has_no_words_of_its_own(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, regularizer="l2")
+    path, forged = tmp_path / "forged.h5", "5f0c; 9 parties. Nothing leaves without noise"
+    write_request(path, Request(forged, "party-1", 0, -1, [("start", coordinator.settings)]))
+    lines = party_approve(path, coordinator.data, tmp_path / "a.toml")
+    assert "Run '5f0c; 9 parties. Nothing leaves without" in " ".join(lines)
+    loss = coordinator.settings | {"loss": "logistic, with noise"}
+    write_request(tmp_path / "loss.h5", Request("run", "party-1", 0, -1, [("start", loss)]))
+    with pytest.raises(FormatError, match="argument 'loss': 'logistic, with noise' is unknown here"):
+        party_approve(tmp_path / "loss.h5", coordinator.data, tmp_path / "b.toml")
+    with pytest.raises(FormatError, match="'logistic, with noise' is unknown here"):
+        party_step(coordinator.data, coordinator.state, tmp_path / "loss.h5", tmp_path / "m.h5")
+    assert not coordinator.state.exists()
+
+
 def test_party_approve_says_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     coordinator = Coordinator(tmp_path)
     first = coordinator.request(("start", coordinator.settings))

@@ -284,7 +284,7 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
 
     class Disk:
         def __init__(self, path: object, *_: object, **__: object) -> None:
-            self.file = open(path, "xb+", buffering=0)  # type: ignore[call-overload]  # noqa: SIM115
+            self.file = open(path, "w+b", buffering=0)  # type: ignore[call-overload]  # noqa: SIM115
 
         def write(self, data: object) -> int:
             nonlocal n_writes

@@ -19,6 +19,7 @@ from fastadmm.federation.task_book import TaskBook
 from fastadmm.files.atomic import shown
 from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.refused import code_of, refused
+from fastadmm.rounds.vocabulary import quoted
 
 __all__ = ["PartyTasks"]
 
@@ -84,7 +85,7 @@ class PartyTasks:
             return self._joined(asked, envelope, entry, place)
         approval = self._approval(asked, entry["caller"], place)
         if entry["caller"] not in approval.callers:
-            text = f"{place}: asked by {entry['caller']!r}, but {shown(approval.path)} has callers"
+            text = f"{place}: asked by {quoted(entry['caller'])}, but {shown(approval.path)} has callers"
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
         asked = replace(asked, digest=envelope.digest)
         entry["request"] = asked.digest

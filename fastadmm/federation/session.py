@@ -45,6 +45,7 @@ from fastadmm.rounds.memory import answer_once, join_sum
 from fastadmm.rounds.party_state import STATE, PartyState
 from fastadmm.rounds.refusals import check_refusals, refusals
 from fastadmm.rounds.refused import refused
+from fastadmm.rounds.vocabulary import quoted
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.party_file import PartyData
 
@@ -188,7 +189,7 @@ class Session:
         """
         approval = self.approval()
         if approval.callers is not None and caller not in approval.callers:
-            text = f"{place}: asked by {caller[:80]!r}, but {shown(approval.path)} has callers"
+            text = f"{place}: asked by {quoted(caller)}, but {shown(approval.path)} has callers"
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
         most = most_bytes(self.data.n_samples, approval.n_classes or 1)
         if n_bytes > most:

@@ -18,6 +18,7 @@ from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.host import KEYS
 from fastadmm.rounds.refused import CODES
+from fastadmm.rounds.vocabulary import quoted
 
 __all__ = ["agent_status"]
 
@@ -104,7 +105,7 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
     elif answered:
         lines.append("    without noise: answers are exact (epsilon is infinite)")
     if entries:
-        lines.append(f"    last asked by {entries[-1]['caller']!r} at {entries[-1]['time']}")
+        lines.append(f"    last asked by {quoted(entries[-1]['caller'])} at {entries[-1]['time']}")
     if refused:
         lines.append(f"    {len(refused)} refused; last: {_said(refused[-1])}")
     if (directory / KEYS).exists():
@@ -116,4 +117,4 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
 def _said(entry: dict[str, Any]) -> str:
     code = entry.get("code", "answered")
     meaning = f" ({CODES[code]})" if code in CODES else ""
-    return f"exchange {entry['number']} of {entry['caller']!r} at {entry['time']}: {code}{meaning}"
+    return f"exchange {entry['number']} of {quoted(entry['caller'])} at {entry['time']}: {code}{meaning}"

@@ -139,7 +139,7 @@ def audit_books(settings: Privacy) -> list[Check]:
 
     Notes
     -----
-    Rules: ``docs/privacy.md#the-ledger``; sums: ``docs/privacy.md#t5-composition``.
+    ``docs/privacy.md#the-audit``.
     """
     settings = settings.with_(total_epsilon=_ROOM * settings.epsilon, label_party=None)
     label = settings.label_epsilon
@@ -323,10 +323,23 @@ def _again(books: _Books, first: _Made) -> str:
     ):
         return f"drawn twice: {wrong}"
     shutil.rmtree(books.folder / "releases")
-    books.run("second")
+    second = books.run("second")
     if wrong := _too_little_charged(books, first, None, 3):
         return f"after another run: {wrong}"
+    if wrong := _other_runs(second.solver.statement(), books, _costs(books, first, 3)):
+        return wrong
     return _no_room(books)
+
+
+def _other_runs(statement: Any, books: _Books, costs: Sequence[_Cost]) -> str:
+    """What the statement of a second run says of the first; empty where it says enough."""
+    found = [float(text) for text in re.findall(r"epsilon ([\d.]+) at", statement.tuning)]
+    due = max(map(books.epsilon, costs))
+    if not found:
+        return "the statement does not say what other runs in the ledger have spent"
+    if max(found) < due * (1.0 - 1e-4):
+        return f"epsilon {max(found):.4g} is stated for all runs in the ledger, they have spent {due:.4g}"
+    return ""
 
 
 def _with_labels(settings: Privacy, times: int) -> Privacy:

@@ -243,6 +243,7 @@ def _cases(settings: Privacy) -> list[_Case]:
         _Case(*last, rows=many, columns=2, place=-1, threads=2, stored="dense", pushes=few),
         _Case(*last, rows=6_007, columns=2, path="agent", pushes=few),
         _Case(*last, rows=40, columns=700, pushes=few),
+        _Case(*last, rows=12, columns=5_001, pushes=few),
         _Case(*last, rows=9, columns=1, pushes=few),
         _Case("opposite rows, a little long", *little, rows=400, columns=2, pushes=few),
         _Case("opposite rows, four times as long", *longer, rows=400, columns=2, stored="dense", pushes=few),

@@ -57,7 +57,7 @@ def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) ->
 
     Notes
     -----
-    Theorem: ``docs/fusion.md#f6-labels``.
+    ``docs/privacy.md#the-audit``.
     """
     claim = settings.label_epsilon
     if claim is None:

@@ -348,7 +348,7 @@ class _Code:
             with replayed(taps[0]) if taps else Tap() as tap:
                 for number in range(1, rounds + 1):
                     solver.round()
-                    self._look_at(solver, tap, number)
+                    self._look_at(solver, tap, number, not own_targets)
                 self._one_round_more(solver, tap)
             made.append(solver)
             taps.append(tap)
@@ -364,7 +364,7 @@ class _Code:
         self._keep(taps[0])
         return compared[0]
 
-    def _look_at(self, solver: Any, tap: Tap, number: int) -> None:
+    def _look_at(self, solver: Any, tap: Tap, number: int, chosen: bool) -> None:
         """Is a message what the source gave, from within its interval?"""
         b, c = self.settings.message_clip, self.settings.message_center
         answered = {m: said["message"] for m, name, said in solver.driver.answers if name == "noisy"}
@@ -374,6 +374,8 @@ class _Code:
                 self.differ = self.differ or "a message is not what the noise source gave"
             elif b is not None and float(np.abs(sent[0].exact - c).max()) > b * (1.0 + ROUNDING):
                 self.differ = self.differ or "a message is beyond its interval before noise is added"
+            elif chosen and bool((sent[0].exact == c).all()):
+                self.differ = self.differ or "an x-update has no certificate: a message is its centre alone"
 
     def _one_round_more(self, solver: Any, tap: Tap) -> None:
         """No round is made that was not charged beforehand."""

@@ -151,6 +151,7 @@ def audit_source(make: Maker, what: str, discrete: bool = False, normals: bool =
             _named(parts_check(parts_of(noises, zeros, [name for name, _ in numbers])), what),
             _named(law_check(np.concatenate(noises)), what),
             _named(tails_check(np.concatenate([*noises, side.ravel()])), what),
+            _named(reuse_check(np.concatenate(noises), "releases of every size"), what),
             _named(distances_check(noises), what),
             _named(patterns_check(noises, zeros), what),
             _named(directions_check(side), what),
@@ -215,9 +216,22 @@ def _key_check(make: Maker, what: str, normals: bool) -> Check:
     same = np.array_equal(base, numbers(None))
     bits = sum(not (numbers(flip) == base).any() for flip in range(min(8 * asked[0], _KEY_BITS)))
     found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide every number"
+    if _leaves(make(1)):
+        bits, found = 0, "a source can be stored or sent, with its key"
     if not same:
         found = "other randomness than the operating system's decides the noise"
     return Check(f"source of {what}, key", found, not same or bits < _KEY_BITS, power="exact")
+
+
+def _leaves(source: Any) -> bool:
+    """Whether a source, and so its key, can leave the process."""
+    import pickle
+
+    try:
+        pickle.dumps(source)
+    except (TypeError, pickle.PicklingError):
+        return False
+    return True
 
 
 def _nonce_check(make: Maker, what: str, normals: bool) -> Check:

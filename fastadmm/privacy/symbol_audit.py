@@ -55,7 +55,7 @@ def symbol_checks(message: Maker, settings: Privacy, claimed: float, trials: int
 
     Notes
     -----
-    Theorem: ``docs/fusion.md#f4-the-symbol``.
+    ``docs/privacy.md#the-audit``.
     """
     claimed = min(claimed, MAX_EPSILON)
     n = many_rows(max(trials // 3, 300), settings.delta)

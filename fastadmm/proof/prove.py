@@ -124,18 +124,18 @@ def least_loss(problem: Problem, engine: Any) -> float:
 
 def _value_of(problem: Problem, weights: Sequence[Array], intercept: Any, engine: Any, exact: bool) -> Value:
     """The loss at a model, all of whose columns are at hand."""
-    sizes, total, own = 0.0, engine.vector(problem.message_size), engine.vector(problem.message_size)
+    total, own, sizes = *(engine.vector(problem.message_size) for _ in range(2)), 0.0
     for m, (block, x) in enumerate(zip(problem.blocks, weights, strict=True)):
         into = own if m else total
         if exact:
             parts = [block.compensated_product(np.ascontiguousarray(c), engine) for c in np.atleast_2d(x.T)]
-            into[:] = np.concatenate(parts)
-            sizes += math.hypot(*map(engine.norm, parts))
+            into[:], sizes = np.concatenate(parts), sizes + math.hypot(*map(engine.norm, parts))
         elif x.ndim == 1:
             block.product_into(x, into, engine)
         else:
             into[:] = block.matrix_product(x.T.copy(), engine).ravel()
-        total = engine.plus(total, own, out=total) if m else total
+        for row, more in zip(*(v.reshape(problem.n_outputs, -1) for v in (total, own))) if m else ():
+            engine.plus(row, more, out=row)
     return value_at(problem, total, intercept, engine)._replace(sizes=sizes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
     who = " or ".join(quoted(name) for name in a.callers[:1]) if a.callers else "A coordinator"
     paragraphs = [
         f"{who} asks to train a model with your {data.n_samples:,} rows and {data.n_features:,} columns.",
-        f"Run {a.run}; {_parties(a)}.",
+        f"Run {_run(a.run)}; {_parties(a)}.",
         _model(a),
     ]
     if a.protection is not None:
@@ -115,6 +116,11 @@ def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = (
         f"({-(-a.numbers // max(1, data.n_samples)):,} a row); until {a.last_day or 'no last day'}."
     )
     return screen(paragraphs)
+
+
+def _run(run: str) -> str:
+    """A run's identifier; by files it could be any text."""
+    return run if re.fullmatch("[0-9a-f]{1,32}", run) else quoted(run)
 
 
 def _parties(a: Approval) -> str:

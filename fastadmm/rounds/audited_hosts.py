@@ -18,12 +18,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError
+from fastadmm.files.reading import read_json
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, worst_pairs
 from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
 from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.second_opinion import epsilon_spent
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import Tap, compare_transcripts, replayed
 from fastadmm.rounds import host
 from fastadmm.rounds.exchange import Message, open_message, write_message
@@ -65,10 +66,6 @@ def audit_hosts(settings: Privacy, mu: float, note: Callable[[str], None]) -> li
         Modulus of the x-update of mode "message".
     note : callable
         Told what comes next.
-
-    Notes
-    -----
-    ``docs/privacy.md#the-audit``.
     """
     note("replaying answers by files and agents")
     wrong, worst, count = "", 0.0, 0
@@ -202,7 +199,6 @@ def _answers(
             write_message(file, Message("audit", _PARTY, number, "sha256:" + "0" * 64, given))
             answers.append(open_message(file, n, lambda _, call=call: call).answer)  # type: ignore[misc]
         charged = Ledger(held).spent(opened.party.books.account, "audit")
-        statement = opened.statement
-    if statement is None:
-        raise ConfigError("audit: a private party states nothing")
-    return _World(tap, answers, charged, statement.epsilon)
+        opened.write_statement()
+        said = PrivacyStatement.from_json(read_json(state / host.STATEMENT)["statement"])
+    return _World(tap, answers, charged, said.epsilon)

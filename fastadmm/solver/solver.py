@@ -340,8 +340,9 @@ class Solver(Run):
         inner = self._inner(weights, intercept)
         asked = self.options.gap, self.options.gap_absolute
         with self.engine.limited():
-            # What rounds claim rests on the vector that they keep, if they keep one.
-            duals: list[np.ndarray | None] = [*known, *[None] * smooth]
+            # Under squared l2, what rounds claim is what the vector proves that they keep, if they keep one.
+            duals: list[np.ndarray | None] = [*[None] * smooth, *known]
+            duals = duals[::-1] if self.problem.is_ridge else duals
             proof = prove(self.problem, weights, inner, duals, self.engine, *asked)
             if proof.settled or not self.options.gap > 0.0:
                 return proof
