@@ -40,30 +40,14 @@ _INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
 @dataclass(frozen=True)
 class TableIds:
-    """Ids of one table, each once.
+    """Ids of one table, each once."""
 
-    Attributes
-    ----------
-    path : str
-        The table.
-    keys : ndarray
-        ``(k,)`` ids in ascending order: int64, if all are whole numbers, else UTF-8, in bytes or objects.
-    rows : ndarray
-        ``(k,)`` int64 numbers of their rows (from 0).
-    n_rows : int
-        Rows of the table.
-    repeated : int
-        Ids that occurred more than once.
-    left_out : int
-        Rows left out because of that.
-    """
-
-    path: str
+    path: str  # the table
     keys: np.ndarray
-    rows: np.ndarray
-    n_rows: int
-    repeated: int
-    left_out: int
+    rows: np.ndarray  # ``(k,)`` int64 numbers of their rows (from 0)
+    n_rows: int  # rows of the table
+    repeated: int  # ids that occurred more than once
+    left_out: int  # rows left out because of that
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -73,14 +57,7 @@ class TableIds:
         return sorted(_texts(self.keys))
 
     def first(self, which: np.ndarray, most: int = 3) -> list[str]:
-        """Some ids in the order of the table.
-
-        Parameters
-        ----------
-        which : ndarray
-            Numbers of keys.
-        most : int
-        """
+        """Some ids in the order of the table."""
         rows = self.rows[which]
         if len(which) > most:
             which = which[np.argpartition(rows, most)[:most]]
@@ -96,18 +73,10 @@ def _texts(keys: np.ndarray) -> list[str]:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Samples that all parties have, in canonical order.
+    """Samples that all parties have, in canonical order."""
 
-    Attributes
-    ----------
-    ids : ndarray
-        ``(N,)`` int64, if all are whole numbers, else object (str); sorted.
-    digest : str
-        The row digest that every file of the partition will carry.
-    """
-
-    ids: np.ndarray
-    digest: str
+    ids: np.ndarray  # ``(N,)`` int64, if all are whole numbers, else object (str); sorted
+    digest: str  # the row digest that every file of the partition will carry
 
     @property
     def texts(self) -> list[str]:
@@ -116,22 +85,7 @@ class Alignment:
 
 
 def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
-    """Ids of a table.
-
-    Parameters
-    ----------
-    table : Table
-        Read with its id column as text.
-    name : str
-        The id column.
-    duplicates : {"refuse", "first", "drop"}
-        Refuse ids that occur more than once, keep the first row of each, or leave all its rows out.
-
-    Raises
-    ------
-    InputError
-        No such column, a missing id, or ids that occur more than once.
-    """
+    """Ids of a table."""
     if duplicates not in DUPLICATES:
         raise ConfigError(f"--duplicates {duplicates!r}: choose one of {', '.join(DUPLICATES)}")
     keys = _keys(table.require(name, "id column"))
@@ -199,18 +153,7 @@ def _places(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def canonical_order(ids: Sequence[str]) -> Alignment:
-    """Put ids into an order that depends only on the ids, so that every party finds the same.
-
-    Parameters
-    ----------
-    ids : sequence of str
-        Distinct.
-
-    Returns
-    -------
-    Alignment
-        By number if all ids are whole numbers, else by code point.
-    """
+    """Put ids into an order that depends only on the ids, so that every party finds the same."""
     ordered: np.ndarray
     if all(_INTEGER.match(i) for i in ids):
         ordered = np.sort(np.array([int(i) for i in ids], dtype=np.int64))
@@ -220,25 +163,7 @@ def canonical_order(ids: Sequence[str]) -> Alignment:
 
 
 def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
-    """Join tables by id, on one machine.
-
-    Parameters
-    ----------
-    tables : sequence of TableIds
-        Of all parties.
-
-    Returns
-    -------
-    alignment : Alignment
-        Ids that all tables have.
-    report : list of str
-        One line per table: rows, repeated ids, and ids that another table lacks.
-
-    Raises
-    ------
-    InputError
-        No id is in all tables.
-    """
+    """Join tables by id, on one machine."""
     keys = _alike([table.keys for table in tables])
     order = [np.argsort(own) if own is not table.keys else None for own, table in zip(keys, tables)]
     sorted_keys = [own if by is None else own[by] for own, by in zip(keys, order)]
@@ -271,25 +196,7 @@ def _some(ids: Sequence[str], count: int | None = None) -> str:
 
 
 def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
-    """Rows of a table in the order of an alignment.
-
-    Parameters
-    ----------
-    ids : TableIds
-        Of the table.
-    alignment : Alignment
-        All its ids must be in the table.
-
-    Returns
-    -------
-    ndarray
-        ``(N,)`` int64 numbers of rows, from 0.
-
-    Raises
-    ------
-    InputError
-        Ids that the table does not have.
-    """
+    """Rows of a table in the order of an alignment."""
     wanted = alignment.ids
     if wanted.dtype.kind != "i":
         wanted = as_bytes([text.encode() for text in alignment.texts])
@@ -307,16 +214,7 @@ def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
 
 
 def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = False) -> None:
-    """Write an alignment file, completely or not at all.
-
-    Parameters
-    ----------
-    path : path
-        JSON file to make.
-    alignment : Alignment
-    force : bool
-        Whether an existing file may be replaced.
-    """
+    """Write an alignment file, completely or not at all."""
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -329,20 +227,7 @@ def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = Fal
 
 
 def read_alignment(path: str | Path) -> Alignment:
-    """Read an alignment file and check its digest.
-
-    Parameters
-    ----------
-    path : path
-        Written by :func:`write_alignment`.
-
-    Raises
-    ------
-    FormatError
-        Not such a file, damaged or edited, of a newer version.
-    StorageError
-        Absent or unreadable.
-    """
+    """Read an alignment file and check its digest."""
     place, raw = shown(path), read_bytes(path)
     try:
         record: Any = parse_json(raw, place)

@@ -17,45 +17,20 @@ OnRead = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows of a source.
+    """Consecutive rows of a source."""
 
-    Attributes
-    ----------
-    X : ndarray or scipy.sparse.csr_array
-        ``(k, d)`` float64, finite; CSR with sorted, distinct column indices. A LIBSVM block whose number of
-        features is not known yet has as many columns as its largest index.
-    labels : ndarray
-        ``(k,)`` float64, or object (strings, stripped) where the source keeps text labels.
-    first_row : int
-        Zero-based number of the block's first row in the source.
-    """
-
-    X: np.ndarray | sparse.csr_array
-    labels: np.ndarray
-    first_row: int
+    X: np.ndarray | sparse.csr_array  # ``(k, d)`` float64, finite; CSR with sorted, distinct column indices
+    labels: np.ndarray  # ``(k,)`` float64, or object (strings, stripped) where the source keeps text labels
+    first_row: int  # zero-based number of the block's first row in the source
 
 
 class Source(Protocol):
-    """A data file that can be streamed any number of times.
+    """A data file that can be streamed any number of times."""
 
-    Attributes
-    ----------
-    path : str
-        For messages.
-    kind : {"dense", "csr"}
-        What the blocks hold.
-    n_features : int or None
-        None where only a pass over the file can tell (LIBSVM without ``--features`` or widths).
-    feature_names : list of str or None
-        None where the format has no names (LIBSVM, NPZ).
-    quick : bool
-        Whether a second pass costs little: nothing is parsed.
-    """
-
-    path: str
-    kind: str
-    quick: bool
-    feature_names: list[str] | None
+    path: str  # for messages
+    kind: str  # what the blocks hold
+    quick: bool  # whether a second pass costs little: nothing is parsed
+    feature_names: list[str] | None  # none where the format has no names (LIBSVM, NPZ)
 
     @property
     def n_features(self) -> int | None:

@@ -34,27 +34,13 @@ _INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
 
 @dataclass(frozen=True)
 class Cells:
-    """What cells of a table are kept as.
+    """What cells of a table are kept as."""
 
-    Attributes
-    ----------
-    text : collection of str
-        Columns kept as text even if all their cells are numbers (categories).
-    raw : collection of str
-        Columns kept letter by letter, because their numbers are not written plainly.
-    all_raw : bool
-        All columns are, besides those of `text`.
-    na : dict of str to collection of str
-        Words that mean "no value", by column; ``""`` stands for all columns.
-    id : str or None
-        The column of ids.
-    """
-
-    text: Collection[str] = ()
-    raw: Collection[str] = ()
-    all_raw: bool = False
+    text: Collection[str] = ()  # columns kept as text even if all their cells are numbers (categories)
+    raw: Collection[str] = ()  # columns kept letter by letter, because their numbers are not written plainly
+    all_raw: bool = False  # all columns are, besides those of `text`
     na: Mapping[str, Collection[str]] = field(default_factory=dict)
-    id: str | None = None
+    id: str | None = None  # the column of ids
 
     def words(self, name: str) -> frozenset[str]:
         """Words that mean "no value" in a column."""
@@ -70,16 +56,7 @@ class Places:
         self.n_rows = 0
 
     def add(self, before: str, numbers: np.ndarray | int, count: int) -> None:
-        """Add rows.
-
-        Parameters
-        ----------
-        before : str
-            Such as ``"line "`` or ``"part-2.csv: line "``.
-        numbers : ndarray or int
-            ``(count,)`` their lines, or the first of consecutive ones.
-        count : int
-        """
+        """Add rows."""
         if isinstance(numbers, np.ndarray):
             begins = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()]
             runs = [(at, int(numbers[at])) for at in begins]
@@ -102,38 +79,20 @@ class Places:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Cells that are all numbers or missing.
+    """Cells that are all numbers or missing."""
 
-    Attributes
-    ----------
-    values : ndarray
-        ``(k,)`` float64, NaN where missing.
-    zeros : str
-        One that begins with a zero, or ``""``.
-    pointed, ungrouped : bool
-        Whether some have a point; one that cannot group thousands.
-    """
-
-    values: np.ndarray
-    zeros: str = ""
-    pointed: bool = False
-    ungrouped: bool = False
+    values: np.ndarray  # ``(k,)`` float64, NaN where missing
+    zeros: str = ""  # one that begins with a zero, or ``""``
+    pointed: bool = False  # whether some have a point; one that cannot group thousands
+    ungrouped: bool = False  # whether some have a point; one that cannot group thousands
 
 
 @dataclass(frozen=True)
 class Words:
-    """Cells as they are written.
+    """Cells as they are written."""
 
-    Attributes
-    ----------
-    codes : ndarray
-        ``(k,)`` numbers of `words`.
-    words : sequence of str
-        Different texts, in the order of their first rows.
-    """
-
-    codes: np.ndarray
-    words: Sequence[str]
+    codes: np.ndarray  # ``(k,)`` numbers of `words`
+    words: Sequence[str]  # different texts, in the order of their first rows
 
 
 @dataclass(frozen=True)
@@ -148,12 +107,7 @@ Chunk = Mapping[str, Numbers | Words | Whole]
 
 
 def words_of(cells: Sequence[str]) -> Words:
-    """Cells with their different texts numbered.
-
-    Parameters
-    ----------
-    cells : sequence of str
-    """
+    """Cells with their different texts numbered."""
     number: dict[str, int] = {}
     codes = [number.setdefault(cell, len(number)) for cell in cells]
     return Words(np.array(codes, dtype=np.int32), list(number))
@@ -211,18 +165,7 @@ class _Refusing:
 
 
 class Builder(_Refusing):
-    """Collects one column, as numbers for as long as all its cells are numbers or missing.
-
-    Parameters
-    ----------
-    path : str
-        The table, for messages.
-    name : str
-        The column.
-    cells : Cells
-    scratch : Scratch
-        Where it grows.
-    """
+    """Collects one column, as numbers for as long as all its cells are numbers or missing."""
 
     def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch) -> None:
         super().__init__(path, name, cells)
@@ -322,16 +265,7 @@ def _of_rows(found: Numbers, codes: np.ndarray) -> Numbers:
 
 
 class IdBuilder(_Refusing):
-    """Collects the column of ids: whole numbers, or the text of each row.
-
-    Parameters
-    ----------
-    path : str
-        The table, for messages.
-    name : str
-        The column.
-    cells : Cells
-    """
+    """Collects the column of ids: whole numbers, or the text of each row."""
 
     turned = False
     plain = False
@@ -370,13 +304,7 @@ _MOST_BYTES = 64
 
 
 def as_bytes(words: list[bytes]) -> np.ndarray:
-    """Texts as an array that can be sorted: bytes of one size, or objects if one is long.
-
-    Parameters
-    ----------
-    words : list of bytes
-        In UTF-8, whose order is that of code points.
-    """
+    """Texts as an array that can be sorted: bytes of one size, or objects if one is long."""
     if max(map(len, words)) <= _MOST_BYTES:
         return np.array(words, dtype="S")
     found = np.empty(len(words), dtype=object)

@@ -26,20 +26,11 @@ _RATIO = re.compile(r"\d+\s*/\s*\d+")
 
 @dataclass(frozen=True)
 class Typing:
-    """What the user says about the columns of a table.
-
-    Attributes
-    ----------
-    kinds : dict of str to str
-        Kind of a column: "number", "category", "hours", or "days", "year", "month", "weekday" with an
-        optional format behind a colon.
-    decimal, thousands : str or None
-        Marks of the table's numbers; None: by the column.
-    """
+    """What the user says about the columns of a table."""
 
     kinds: Mapping[str, str] = field(default_factory=dict)
-    decimal: str | None = None
-    thousands: str | None = None
+    decimal: str | None = None  # marks of the table's numbers; None: by the column
+    thousands: str | None = None  # marks of the table's numbers; None: by the column
 
     @property
     def dates(self) -> list[str]:
@@ -57,17 +48,7 @@ class Typing:
 
 
 def parse_types(entries: Sequence[str]) -> dict[str, str]:
-    """Read ``name=kind`` entries; several may stand in one, with commas between.
-
-    Parameters
-    ----------
-    entries : sequence of str
-
-    Raises
-    ------
-    ConfigError
-        An entry without a kind, or one that is unknown.
-    """
+    """Read ``name=kind`` entries; several may stand in one, with commas between."""
     kinds: dict[str, str] = {}
     for entry in (part for text in entries for part in re.split(r",(?=[^,=]+=)", text)):
         name, equals, kind = (part.strip() for part in entry.rpartition("="))
@@ -86,22 +67,7 @@ def parse_types(entries: Sequence[str]) -> dict[str, str]:
 
 
 def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellReading | None:
-    """How a column's cells are read as numbers; None where they are categories.
-
-    Parameters
-    ----------
-    table : Table
-        For messages.
-    name : str
-    column : Column
-        Its cells; not a column of numbers, unless marks or its kind are stated.
-    typing : Typing
-
-    Raises
-    ------
-    InputError
-        Cells have several meanings, or are not all numbers; names file, line, column and remedy.
-    """
+    """How a column's cells are read as numbers; None where they are categories."""
     kind, _, style = typing.kinds.get(name, "").partition(":")
     if kind == "category":
         return None
@@ -288,21 +254,7 @@ class _Look:
 
 
 def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] = ()) -> None:
-    """Refuse a column of numbers and text.
-
-    Parameters
-    ----------
-    table : Table
-    name : str
-    column : Column
-    others : sequence of str
-        Cells that are no numbers, if they are known.
-
-    Raises
-    ------
-    InputError
-        Names the first cell that is no number.
-    """
+    """Refuse a column of numbers and text."""
     if not others and column.kind not in ("mixed", "raw"):
         return
     wrong = others or [cell for cell in column.words if cell and not is_number(cell)]
@@ -323,28 +275,7 @@ def _quoted(cell: str) -> str:
 
 
 def read_column(table: Table, name: str, column: Column, reading: CellReading, why: str) -> Column:
-    """A column's cells as numbers.
-
-    Parameters
-    ----------
-    table : Table
-        For messages.
-    name : str
-    column : Column
-    reading : CellReading
-    why : str
-        End of the message about a cell that does not fit.
-
-    Returns
-    -------
-    Column
-        Of the kind "number".
-
-    Raises
-    ------
-    InputError
-        A cell that does not fit the reading.
-    """
+    """A column's cells as numbers."""
     if column.kind == "number":
         return column
     if reading.plain:

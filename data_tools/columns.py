@@ -27,15 +27,7 @@ PIECE = 1 << 20
 
 
 def pieces(rows: np.ndarray, width: int = 1) -> Iterator[np.ndarray]:
-    """Rows, some MB of values at a time; the same pieces whatever the machine.
-
-    Parameters
-    ----------
-    rows : ndarray
-        ``(N,)`` numbers of rows.
-    width : int
-        Values in a row.
-    """
+    """Rows, some MB of values at a time; the same pieces whatever the machine."""
     step = max(1, PIECE // max(1, width))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
@@ -48,13 +40,7 @@ def canonical_text(cell: str) -> str:
 
 
 class Scratch:
-    """Where columns grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name.
-
-    Parameters
-    ----------
-    folder : path or None
-        Where the files lie; None: all is kept in memory.
-    """
+    """Where columns grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self.folder = folder
@@ -73,13 +59,7 @@ class Scratch:
 
 
 class Growing:
-    """An array that is given in pieces.
-
-    Parameters
-    ----------
-    scratch : Scratch
-    dtype : dtype
-    """
+    """An array that is given in pieces."""
 
     def __init__(self, scratch: Scratch, dtype: Any) -> None:
         self._scratch, self._dtype = scratch, np.dtype(dtype)
@@ -120,28 +100,12 @@ class Growing:
 
 @dataclass(frozen=True)
 class Column:
-    """Cells of one column.
-
-    Attributes
-    ----------
-    kind : {"number", "text", "mixed", "raw", "ids"}
-        All cells that are not missing are numbers; none is; some are; "raw": text that nobody has looked at;
-        "ids": the text of each row.
-    values : ndarray
-        ``(N,)`` float64 with NaN for missing cells; int32 numbers of `words`; or for ids int64, if all are
-        whole numbers, else UTF-8 (bytes of one size, or objects), empty where missing.
-    words : tuple of str
-        Different texts, stripped, in the order of their first rows; ``""`` is that of missing cells.
-    zeros : str
-        A number with leading zeros, as codes have them; ``""``: none.
-    grouped : bool
-        Whether all points stand before exactly three digits, as points that group thousands do.
-    """
+    """Cells of one column."""
 
     kind: str
     values: np.ndarray
     words: tuple[str, ...] = ()
-    zeros: str = ""
+    zeros: str = ""  # a number with leading zeros, as codes have them; ``""``: none
     grouped: bool = False
 
     @property

@@ -109,74 +109,6 @@ def convert(
     (and, for CSR archives, 8 for the row pointer). Text is parsed once; parsed rows wait in a file beside
     the partition. A table whose features are not all plain numbers is read by columns. The same source and
     options give the same partition, on any number of threads.
-
-    Parameters
-    ----------
-    source : path
-        Data file; gzip, bzip2 and xz are recognised by content. Or a directory or pattern of parts of one
-        format, not NPZ, whose rows follow one another in the order of the files' names.
-    out : path
-        Partition directory to make.
-    columns : str, optional
-        Widths (``"66,57"``), or column names, parties separated by semicolons (``"age,bmi;glucose"``, CSV).
-    parties : int, optional
-        Number of equal consecutive blocks instead. Exactly one of ``columns``, ``parties``, ``like``.
-    names : str, optional
-        Names of the parties (``"bank,telco"``).
-    label : str, optional
-        Label column (CSV).
-    like : path, optional
-        Partition whose widths, names, transforms, storage, dtype, task and classes are used: for test sets,
-        which must be scaled like the training set.
-    normalize : {"none", "l2"}, optional
-        ``"l2"`` scales each row of each party's block to Euclidean norm 1, after standardising.
-    standardize : bool
-        Divide columns by their standard deviation; dense blocks are centred first.
-    dtype : {"float64", "float32"}, optional
-        Type of the stored features.
-    task : {"auto", "classification", "regression"}, optional
-        "auto": two distinct labels, or text, make a classification.
-    storage : {"auto", "dense", "csr"}, optional
-        "auto": sparse sources are stored CSR, unless more than half of a party's values are non-zero.
-    features : int, optional
-        Number of features, for LIBSVM files whose last features never occur.
-    zero_based : bool
-        LIBSVM indices count from 0.
-    x_key, y_key : str, optional
-        Names of the arrays in an NPZ file; default ``X`` (or the CSR arrays) and ``y``.
-    format : {"auto", "libsvm", "csv", "npz"}
-        Kind of source.
-    compression : {"none", "gzip", "zstd", "blosc2"}
-        Of the stored blocks; the last two need the extra ``fastadmm[compression]``.
-    force : bool
-        Replace an existing partition.
-    progress : callable, optional
-        ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk (or
-        cells, where a table has been read column by column).
-    told : callable, optional
-        ``told(notes, columns)``, called before anything is written, for CSV tables and where a part is empty.
-    shards : int, optional
-        Cut the rows into so many partitions, one for each worker (:mod:`fastadmm.store.cutting`).
-    **reading
-        How a CSV table is read: ``header``, ``separator``, ``encoding``, ``drop``, ``missing``,
-        ``categorical``, ``types``, ``na_values``, ``decimal``, ``thousands``, ``unseen``,
-        ``public_columns`` of :class:`fastadmm.data_tools.convert_tables.TableOptions`.
-
-    Returns
-    -------
-    Partition
-        The new partition, opened.
-
-    Raises
-    ------
-    ConfigError
-        Options that cannot be combined.
-    InputError
-        Faults in the data; the message names file and place.
-    FormatError
-        ``like`` is damaged.
-    StorageError
-        A path cannot be read or written.
     """
     compression_options(compression)
     _check_choices(normalize=normalize, dtype=dtype, task=task, storage=storage, format=format)
@@ -422,22 +354,7 @@ def check_format_options(
     kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str | None, zero_based: bool,
     x_key: str | None, y_key: str | None, place: str = "",
 ) -> None:  # fmt: skip
-    """Refuse options that would have no effect.
-
-    Parameters
-    ----------
-    kind : {"libsvm", "csv", "npz"}
-        Format of the source.
-    label, drop, header, separator, zero_based, x_key, y_key
-        As for :func:`convert`.
-    place : str
-        What messages begin with: the source and a colon.
-
-    Raises
-    ------
-    ConfigError
-        Naming the option and the format it belongs to.
-    """
+    """Refuse options that would have no effect."""
     owners = {
         "--label": ("csv", label is not None),
         "--drop": ("csv", bool(drop)),

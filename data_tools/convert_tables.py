@@ -71,82 +71,33 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables become a partition; the defaults are those of the command line.
-
-    Attributes
-    ----------
-    id : str or sequence of str
-        Name of the id column; ``"bank:cust_no"`` is that of one table, which is named by its party or file.
-    label : str or None
-        Label column of the guest's table; None: no labels (for prediction).
-    alignment : path or None
-        Written by ``fastadmm align``; None: the tables are joined by id here.
-    like : path or None
-        Partition or trained model whose parties, encoders, transforms, task and classes are taken over.
-    names : str or None
-        Names of the parties, guest first.
-    drop, categorical : sequence of str
-        Columns left out; columns whose numbers are codes of categories.
-    types : sequence of str
-        ``"column=kind"``: "number", "category", "days", "year", "month", "weekday", "hours"; see
-        :mod:`fastadmm.data_tools.column_types`.
-    na_values : sequence of str
-        Words that mean "no value", besides the usual ones; ``"column=word"`` for one column.
-    decimal, thousands : str, sequence of str or None
-        Marks of numbers, for all tables or ``"bank:,"`` for one; None: by the whole column.
-    public_columns : path or None
-        Public description of the columns (:mod:`fastadmm.data_tools.public_columns`): nothing is fitted.
-    missing : str or None
-        What is done with missing values (:data:`fastadmm.store.encoder.MISSING_POLICIES`); default "refuse".
-    unseen : {"zeros", "refuse"}
-        What is done with categories that ``like`` does not know.
-    duplicates : {"refuse", "first", "drop"}
-        What is done with ids that occur more than once in a table.
-    prefix : bool
-        All feature names begin with the name of the party, not only those that several tables have.
-    standardize : bool
-        Subtract the mean of each feature (dense storage) and divide by its standard deviation.
-    normalize : {"none", "l2"} or None
-        "l2": then scale each row of each party to norm 1.
-    dtype : {"float64", "float32"} or None
-        Type of the stored features.
-    task : {"auto", "classification", "regression"} or None
-        What the labels are.
-    storage : {"auto", "dense", "csr"} or None
-        How features are stored; "auto" is dense.
-    separator, encoding : str, sequence of str or None
-        Of CSV files, for all tables or ``"bank:;"`` for one; None: recognised.
-    header : bool
-        Whether CSV files begin with column names.
-    compression : str
-        Of the stored blocks.
-    """
+    """How tables become a partition; the defaults are those of the command line."""
 
     id: str | Sequence[str]
-    label: str | None = None
+    label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
     alignment: str | Path | None = None
     like: str | Path | None = None
-    names: str | None = None
-    drop: Sequence[str] = ()
-    categorical: Sequence[str] = ()
+    names: str | None = None  # names of the parties, guest first
+    drop: Sequence[str] = ()  # columns left out; columns whose numbers are codes of categories
+    categorical: Sequence[str] = ()  # columns left out; columns whose numbers are codes of categories
     types: Sequence[str] = ()
     na_values: Sequence[str] = ()
     decimal: str | Sequence[str] | None = None
     thousands: str | Sequence[str] | None = None
     public_columns: str | Path | None = None
-    missing: str | None = None
-    unseen: str = "zeros"
-    duplicates: str = "refuse"
+    missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
+    unseen: str = "zeros"  # what is done with categories that ``like`` does not know
+    duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
     prefix: bool = False
     standardize: bool = False
-    normalize: str | None = None
-    dtype: str | None = None
-    task: str | None = None
-    storage: str | None = None
+    normalize: str | None = None  # "l2": then scale each row of each party to norm 1
+    dtype: str | None = None  # type of the stored features
+    task: str | None = None  # what the labels are
+    storage: str | None = None  # how features are stored; "auto" is dense
     separator: str | Sequence[str] | None = None
     encoding: str | Sequence[str] | None = None
-    header: bool = True
-    compression: str = "none"
+    header: bool = True  # whether CSV files begin with column names
+    compression: str = "none"  # of the stored blocks
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -180,31 +131,15 @@ class _Party:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """Everything a partition needs, nothing of it written.
+    """Everything a partition needs, nothing of it written."""
 
-    Attributes
-    ----------
-    alignment : Alignment
-        Ids of the rows, in order.
-    parties : list
-        Encoded features of each party.
-    labels : Labels or None
-    task : {"classification", "regression"}
-    report : list of str
-        What a user should know: joined rows, filled and unseen cells, unused columns.
-    columns : dict of str to list of dict
-        What each party's columns were taken for.
-    source : str
-        Name of the first table.
-    """
-
-    alignment: Alignment
-    parties: list[_Party]
+    alignment: Alignment  # ids of the rows, in order
+    parties: list[_Party]  # encoded features of each party
     labels: Labels | None
     task: str
-    report: list[str]
-    columns: dict[str, list[dict[str, Any]]]
-    source: str
+    report: list[str]  # what a user should know: joined rows, filled and unseen cells, unused columns
+    columns: dict[str, list[dict[str, Any]]]  # what each party's columns were taken for
+    source: str  # name of the first table
 
 
 @dataclass(frozen=True)
@@ -264,38 +199,7 @@ def convert_tables(
     progress: Progress | None = None,
     **options: Any,
 ) -> Partition:
-    """Convert one table per party into a partition.
-
-    Parameters
-    ----------
-    guest : path or None
-        CSV or Parquet table of the label holder, or a directory or pattern of its parts; None where a host
-        converts its own table alone.
-    hosts : sequence of path
-        Tables of the other parties.
-    out : path
-        Partition directory to make.
-    force : bool
-        Replace an existing partition.
-    progress : callable, optional
-        ``progress(stage, done, total)`` with stage "reading" and bytes on disk, or "writing" and cells.
-    **options
-        Fields of :class:`TableOptions`.
-
-    Returns
-    -------
-    Partition
-        The new partition, opened.
-
-    Raises
-    ------
-    ConfigError
-        Options that do not go together.
-    InputError
-        Faults in the data; the message names file and place.
-    StorageError
-        A path cannot be read or written.
-    """
+    """Convert one table per party into a partition."""
     chosen = TableOptions(**options)
     check_out(out, force)
     plan = plan_tables(guest, hosts, chosen, scratch=Path(out).absolute().parent, progress=progress)
@@ -310,25 +214,7 @@ def plan_tables(
     scratch: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TablePlan:
-    """Read, align and encode tables without writing anything.
-
-    Parameters
-    ----------
-    guest : path or None
-        Table of the label holder.
-    hosts : sequence of path
-        Tables of the other parties.
-    options : TableOptions
-    scratch : path, optional
-        Directory for the columns of large tables, which go as soon as the plan does; None: all are in memory.
-    progress : callable, optional
-        As of :func:`convert_tables`.
-
-    Raises
-    ------
-    FastadmmError
-        As :func:`convert_tables`.
-    """
+    """Read, align and encode tables without writing anything."""
     _check_options(guest, hosts, options)
     like = _Like.open(options.like) if options.like is not None else None
     known = read_alignment(options.alignment) if options.alignment is not None else None
@@ -378,26 +264,7 @@ def plan_one_table(
     *,
     scratch: str | Path | None = None,
 ) -> TablePlan:
-    """Read and encode one table that is split between parties, without writing anything.
-
-    Parameters
-    ----------
-    source : path
-        CSV. Rows are numbered from 0.
-    options : TableOptions
-        ``id`` is not used. With ``like``, the one column that training did not have is the label.
-    columns : str or None
-        Widths or names, as for :func:`fastadmm.data_tools.convert.convert`; they count columns of the table.
-    parties : int or None
-        Number of equal consecutive blocks of columns.
-    scratch : path, optional
-        As of :func:`plan_tables`.
-
-    Raises
-    ------
-    FastadmmError
-        As :func:`convert_tables`.
-    """
+    """Read and encode one table that is split between parties, without writing anything."""
     _check_options(source, [], options)
     like = _Like.open(options.like) if options.like is not None else None
     described = _described(options)
@@ -444,31 +311,7 @@ def describe_tables(
     *,
     force: bool = False,
 ) -> int:
-    """Write a public description of the tables' columns to fill in: names and types, no number of a cell.
-
-    Parameters
-    ----------
-    guest : path or None
-        Table of the label holder, or the one that is split between parties.
-    hosts : sequence of path
-        Tables of the other parties.
-    out : path
-        File to write.
-    options : TableOptions
-        ``id``, ``label``, ``drop``, ``categorical``, ``names``, ``prefix`` and how CSV is read.
-    force : bool
-        Replace an existing file.
-
-    Returns
-    -------
-    int
-        Columns in it.
-
-    Raises
-    ------
-    FastadmmError
-        A table that cannot be read; an existing file.
-    """
+    """Write a public description of the tables' columns to fill in: names and types, no number of a cell."""
     given = _read(guest, hosts, options, None, None)
     tables, columns = [own.table for own in given], [own.features(options) for own in given]
     names = _roles(len(tables), guest is not None)
@@ -512,27 +355,7 @@ def write_plan(
     progress: Progress | None = None,
     shards: int | None = None,
 ) -> Partition:
-    """Write a planned partition.
-
-    Parameters
-    ----------
-    plan : TablePlan
-    out : path
-        Partition directory to make.
-    force : bool
-        Replace an existing partition.
-    compression : str
-        Of the stored blocks.
-    progress : callable, optional
-        As of :func:`convert_tables`.
-    shards : int, optional
-        Cut the rows into so many partitions.
-
-    Returns
-    -------
-    Partition
-        The new partition, opened.
-    """
+    """Write a planned partition."""
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import new_partition
 
@@ -646,14 +469,7 @@ def _cells(
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
-    """What cells of a new table are kept as, for encoders that were fitted before.
-
-    Parameters
-    ----------
-    encoders : sequence of Encoder
-    id : str or None
-        The id column.
-    """
+    """What cells of a new table are kept as, for encoders that were fitted before."""
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
@@ -942,34 +758,7 @@ def labels_of(
     reading: CellReading | None = None,
     report: list[str] | None = None,
 ) -> Labels:
-    """Labels of some rows of a table.
-
-    Parameters
-    ----------
-    table : Table
-    name : str
-        The label column.
-    rows : ndarray
-        Numbers of rows, from 0.
-    task : {"auto", "classification", "regression"}
-    classes : tuple of str, optional
-        Original labels of class 0, class 1 and so on, where they are known.
-    typing : Typing
-        What the user says about columns.
-    reading : CellReading, optional
-        How the labels of training are read; None, or plainly: it is recognised.
-    report : list of str, optional
-        Gets a line where labels that are not written plainly are read as numbers.
-
-    Returns
-    -------
-    Labels
-
-    Raises
-    ------
-    InputError
-        A label is missing, or is none of these classes; numbers or dates that have several meanings.
-    """
+    """Labels of some rows of a table."""
     column = table.columns[name]
     absent, at = column.first_missing(rows)
     if absent:

@@ -17,24 +17,7 @@ __all__ = ["csv_chunks"]
 def csv_chunks(
     source: CsvFile, wanted: Mapping[str, str], on_read: OnRead | None = None
 ) -> Iterator[tuple[np.ndarray, Chunk] | None]:
-    """Cells of a CSV table, block by block.
-
-    Parameters
-    ----------
-    source : CsvFile
-    wanted : dict of str to str
-        By column, looked at anew for each block: ``"numbers"`` if possible, ``"words"`` or ``"ids"``.
-    on_read : callable, optional
-        Called with the bytes of the file on disk consumed so far.
-
-    Yields
-    ------
-    lines : ndarray
-        ``(k,)`` line of each row.
-    cells : Chunk
-    None
-        Instead, and last: from the next row on, the text is not plain.
-    """
+    """Cells of a CSV table, block by block."""
     places = {name: i for i, name in enumerate(source.columns)}
 
     def apart(block: tuple[int, bytes]) -> tuple[np.ndarray, Chunk] | None:

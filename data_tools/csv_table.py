@@ -36,34 +36,7 @@ class NotNumbers(InputError):
 
 
 class CsvFile:
-    """The text of a CSV table: its column names and its rows of cells.
-
-    Parameters
-    ----------
-    source : SourceFile
-        Plain or compressed (gzip, bzip2, xz); UTF-8, UTF-16, or of the encoding that it states.
-    drop : sequence of str
-        Columns that will be left out; only these may have no name.
-    header : bool
-        Whether the first line holds the names; otherwise they are ``c1``, ``c2``, ...
-    separator : str or None
-        One character between cells; None recognises it.
-
-    Attributes
-    ----------
-    columns : list of str
-        All columns in the order of the file.
-    separator : str
-    header_end : int
-        Lines taken by the header.
-    notes : list of str
-        What was recognised: a separator that is no comma, an encoding; numbers that begin with zeros.
-
-    Raises
-    ------
-    InputError
-        Empty file, repeated or empty names.
-    """
+    """The text of a CSV table: its column names and its rows of cells."""
 
     def __init__(
         self,
@@ -160,36 +133,7 @@ def _reason(error: csv.Error) -> str:
 
 
 class CsvSource(CsvFile):
-    """A CSV table with one label column; every other column is a numeric feature or dropped.
-
-    Parameters
-    ----------
-    source : SourceFile
-        Plain or compressed (gzip, bzip2, xz), UTF-8.
-    label : str or None
-        Name of the label column. None raises, listing the columns, except with ``features``, where the one
-        column that is neither a feature nor dropped is the label.
-    drop : sequence of str
-        Columns to leave out (ids, text).
-    header : bool
-        Whether the first line holds the names; otherwise they are ``c1``, ``c2``, ...
-    separator : str or None
-        One character between cells; None recognises it.
-    block_bytes : int, optional
-        Bytes of text per block; memory is a small multiple of it, whatever the file's size.
-    features : sequence of str, optional
-        Names that must be among the columns (from another partition); only used to infer the label.
-
-    Attributes
-    ----------
-    feature_names : list of str
-        Feature columns in the order of the file.
-
-    Raises
-    ------
-    InputError
-        Empty file, repeated or empty names, unknown label or dropped column, no feature column left.
-    """
+    """A CSV table with one label column; every other column is a numeric feature or dropped."""
 
     kind, quick = "dense", False
 
@@ -233,24 +177,7 @@ class CsvSource(CsvFile):
         self.n_features: int | None = len(self.feature_names)
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows.
-
-        Parameters
-        ----------
-        on_read : callable, optional
-            Called with the bytes of the file on disk consumed so far.
-
-        Yields
-        ------
-        Block
-            Dense ``(k, d)`` float64; labels as float64 or, where a block has text labels, as an object array
-            of strings.
-
-        Raises
-        ------
-        InputError
-            Naming line and column: cell empty, not a number, NaN or infinite; ragged rows; no rows.
-        """
+        """Stream the rows."""
         row, slow = 0, False
         texts = self.source.line_blocks(self.block_bytes, on_read)
         large = self.source.size >= LARGE and self.separator in SEPARATORS

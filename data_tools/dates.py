@@ -40,15 +40,7 @@ def _parse(cell: str, style: str) -> datetime | None:
 def date_formats(cells: Sequence[str]) -> list[str]:
     """Formats that all cells have.
 
-    Parameters
-    ----------
-    cells : sequence of str
-        Not empty.
-
-    Returns
-    -------
-    list of str
-        Several where day and month cannot be told apart; none where cells are no dates.
+    Returns: several where day and month cannot be told apart; none where cells are no dates.
     """
     found = [style for style in _FORMATS if _SHAPE.fullmatch(cells[0]) and _parse(cells[0], style)]
     for cell in cells[1:]:
@@ -79,18 +71,7 @@ def hours(cell: str) -> float | None:
 def to_number(cell: str, kind: str, style: str) -> float | None:
     """The number that a date becomes.
 
-    Parameters
-    ----------
-    cell : str
-    kind : {"days", "year", "month", "weekday"}
-        As in :class:`fastadmm.store.cell_reading.CellReading`.
-    style : str
-        Its format.
-
-    Returns
-    -------
-    float or None
-        None for a cell that has another format.
+    Returns: None for a cell that has another format.
     """
     moment = _parse(cell, style)
     if moment is None:

@@ -12,15 +12,7 @@ __all__ = ["check_out"]
 
 
 def check_out(out: str | Path, force: bool) -> None:
-    """Refuse early what the store would refuse only after reading everything.
-
-    Parameters
-    ----------
-    out : path
-        Partition directory to make.
-    force : bool
-        Whether an existing one may be replaced.
-    """
+    """Refuse early what the store would refuse only after reading everything."""
     with storage_errors(out):
         if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
             raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")

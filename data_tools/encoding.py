@@ -36,36 +36,16 @@ UNSEEN = ("zeros", "refuse")
 
 @dataclass
 class EncodingReport:
-    """What happened while a table was encoded.
-
-    Attributes
-    ----------
-    filled : dict of str to int
-        Missing cells per column that were replaced by a fitted value.
-    unseen : dict of str to int
-        Cells per column whose category the training table does not have.
-    examples : dict of str to str
-        One such category per column.
-    grouped : list of str
-        Columns of plain numbers whose points stand before three digits, though other columns of the training
-        table had decimal commas.
-    outside : dict of str to int
-        Cells per column with bins that lie outside the numbers of the training table.
-    """
+    """What happened while a table was encoded."""
 
     filled: dict[str, int] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, str] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)  # one such category per column
     grouped: list[str] = field(default_factory=list)
     outside: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: EncodingReport) -> None:
-        """Add what happened in further rows.
-
-        Parameters
-        ----------
-        other : EncodingReport
-        """
+        """Add what happened in further rows."""
         for own, more in (
             (self.filled, other.filled),
             (self.unseen, other.unseen),
@@ -77,13 +57,7 @@ class EncodingReport:
         self.grouped = other.grouped
 
     def lines(self, path: str) -> list[str]:
-        """One line per column with unseen categories, filled cells or doubtful points.
-
-        Parameters
-        ----------
-        path : str
-            The table.
-        """
+        """One line per column with unseen categories, filled cells or doubtful points."""
         return [
             f"{path}: column {name!r}: {count} cells with unseen categories, such as "
             f"{self.examples[name]!r}: all zeros"
@@ -117,37 +91,7 @@ def fit_encoder(
     shown: Mapping[str, str] | None = None,
     na: Mapping[str, Sequence[str]] | None = None,
 ) -> Encoder:
-    """Infer the type of each column and fit the replacements of missing values.
-
-    Parameters
-    ----------
-    table : Table
-        One party's table.
-    columns : sequence of str
-        Its feature columns.
-    rows : ndarray
-        Numbers of the rows that train.
-    missing : {"refuse", "mean", "median", "most-frequent", "indicator"}
-        What is done with missing cells. With "mean" and "median", the most frequent category stands in for a
-        missing one. "indicator": numbers get the mean, categories all zeros, and one more feature marks the
-        missing cells.
-    typing : Typing
-        What the user says about columns.
-    prefix : str
-        Stands before every feature name.
-    shown : dict of str to str, optional
-        What features of some columns are called.
-    na : dict of str to sequence of str, optional
-        Words that mean "no value", by column; ``""`` stands for all columns.
-
-    Raises
-    ------
-    InputError
-        A missing cell that is refused, a column without any value, of numbers and text, whose numbers have
-        several meanings, or with too many categories; names file, line and column.
-    ConfigError
-        Unknown `missing`.
-    """
+    """Infer the type of each column and fit the replacements of missing values."""
     if missing not in MISSING_POLICIES:
         raise ConfigError(f"--missing {missing!r}: choose one of {', '.join(MISSING_POLICIES)}")
     encodings = []
@@ -164,21 +108,7 @@ def fit_encoder(
 
 
 def refuse_grouped(table: Table, encodings: Sequence[ColumnEncoding], typing: Typing) -> None:
-    """Refuse points that may group thousands, where other columns have decimal commas.
-
-    Parameters
-    ----------
-    table : Table
-    encodings : sequence of ColumnEncoding
-        Of all its columns that are used, whichever party has them, and of the label.
-    typing : Typing
-        What the user says about columns.
-
-    Raises
-    ------
-    InputError
-        Names both columns.
-    """
+    """Refuse points that may group thousands, where other columns have decimal commas."""
     comma = _comma_column(encodings)
     for encoding in encodings if comma is not None else ():
         stated = typing.kinds.get(encoding.name) == "number"
@@ -246,33 +176,7 @@ def _fill(column: Column, rows: np.ndarray, missing: str) -> float:
 def encode_table(
     table: Table, encoder: Encoder, rows: np.ndarray, *, unseen: str = "zeros"
 ) -> tuple[np.ndarray, EncodingReport]:
-    """Make the features of a table.
-
-    Parameters
-    ----------
-    table : Table
-        Read with the encoder's categories as text.
-    encoder : Encoder
-        Fitted on this table or on the one of training.
-    rows : ndarray
-        ``(N,)`` numbers of the rows, in the order wanted.
-    unseen : {"zeros", "refuse"}
-        What is done with categories that the encoder does not know: all their features are zero, or an error.
-
-    Returns
-    -------
-    X : ndarray
-        ``(N, d)`` float64, finite.
-    report : EncodingReport
-        Cells that were filled or unseen.
-
-    Raises
-    ------
-    InputError
-        A column is not there or is of another type; a missing cell or unseen category that is refused.
-    ConfigError
-        Unknown `unseen`.
-    """
+    """Make the features of a table."""
     if unseen not in UNSEEN:
         raise ConfigError(f"--unseen {unseen!r}: choose one of {', '.join(UNSEEN)}")
     report = EncodingReport()
@@ -376,21 +280,7 @@ def _codes(
 
 
 def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, Any]]:
-    """The type and encoding of each column of a table, for display.
-
-    Parameters
-    ----------
-    table : Table
-    encoder : Encoder
-    rows : ndarray
-        Numbers of the rows that are used.
-
-    Returns
-    -------
-    list of dict
-        ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with``, ``levels``, ``bounds``,
-        and ``read_as`` where numbers are not written plainly.
-    """
+    """The type and encoding of each column of a table, for display."""
     result: list[dict[str, Any]] = []
     for encoding in encoder.columns:
         absent, _ = table.columns[encoding.name].first_missing(rows)

@@ -23,33 +23,7 @@ def write_label_table(
     task: str = "auto",
     like: Path | None = None,
 ) -> None:
-    """Write the labels of an alignment's rows; an existing file is replaced.
-
-    Parameters
-    ----------
-    out : Path
-    table : Path
-        CSV or Parquet.
-    label : str
-        Its label column.
-    alignment : Alignment
-        Which rows, in which order.
-    id : str
-        The id column.
-    duplicates : {"refuse", "first", "drop"}
-        What is done with ids that occur more than once.
-    separator : str or None
-        Between CSV cells; None is recognised.
-    task : {"auto", "classification", "regression"}
-        What the labels are.
-    like : Path, optional
-        Label file whose task and classes hold.
-
-    Raises
-    ------
-    FastadmmError
-        A column or label is missing, or the alignment is of other ids.
-    """
+    """Write the labels of an alignment's rows; an existing file is replaced."""
     from fastadmm.store.label_file import LabelWriter, open_labels
 
     known = None if like is None else open_labels(like)

@@ -19,24 +19,12 @@ MAX_CLASSES = 20
 
 @dataclass(frozen=True)
 class Labels:
-    """Checked labels.
-
-    Attributes
-    ----------
-    y : ndarray
-        ``(N,)`` float64: class numbers for classification (of two, 1.0 is the positive class), else
-        the target.
-    task : {"classification", "regression"}
-    classes : tuple of str or None
-        Original labels of class 0, 1 and so on, as text; None for regression.
-    reading : str
-        How they are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text.
-    """
+    """Checked labels."""
 
     y: np.ndarray
     task: str
-    classes: tuple[str, ...] | None
-    reading: str = ""
+    classes: tuple[str, ...] | None  # original labels of class 0, 1 and so on, as text; None for regression
+    reading: str = ""  # how they are read as numbers, a CellReading as text
 
 
 def label_text(value: float | str) -> str:
@@ -51,13 +39,7 @@ def label_text(value: float | str) -> str:
 
 
 class LabelCollector:
-    """Collects the labels of a source; 8 bytes per sample.
-
-    Parameters
-    ----------
-    path : str
-        Source, for messages.
-    """
+    """Collects the labels of a source; 8 bytes per sample."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -70,18 +52,7 @@ class LabelCollector:
         return list(self._words)
 
     def append(self, labels: np.ndarray) -> None:
-        """Add a block's labels.
-
-        Parameters
-        ----------
-        labels : ndarray
-            ``(k,)`` float64, finite; or object array of non-empty strings.
-
-        Raises
-        ------
-        InputError
-            Text labels with more distinct values than any classification here can have.
-        """
+        """Add a block's labels."""
         if labels.dtype != object:
             self._chunks.append(np.array(labels, dtype=np.float64))
             return
@@ -90,20 +61,7 @@ class LabelCollector:
         self.append_words(np.array(codes, dtype=np.int64), list(number))
 
     def append_words(self, codes: np.ndarray, words: Sequence[str]) -> None:
-        """Add a block's labels that are text.
-
-        Parameters
-        ----------
-        codes : ndarray
-            ``(k,)`` numbers of `words`.
-        words : sequence of str
-            Different texts, not empty.
-
-        Raises
-        ------
-        InputError
-            More distinct values than any classification here can have.
-        """
+        """Add a block's labels that are text."""
         known = [self._words.setdefault(label_text(word), len(self._words)) for word in words]
         if spoiled := next((word for word in self._words if "\0" in word), None):
             raise InputError(f"{self.path}: label {spoiled!r} holds a NUL character; remove it")
@@ -124,21 +82,7 @@ class LabelCollector:
                 self.append_words(chunk, other.words)
 
     def finish(self, task: str = "auto", classes: tuple[str, ...] | None = None) -> Labels:
-        """Check all labels and map them.
-
-        Parameters
-        ----------
-        task : {"auto", "classification", "regression"}
-            With "auto", two distinct labels or text mean classification, a few distinct integers are an
-            error that asks for the task, and anything else means regression.
-        classes : tuple of str, optional
-            Mapping to reuse, from another partition (classification only).
-
-        Raises
-        ------
-        InputError
-            One class only; too many; a label that is not in ``classes``; text for a regression.
-        """
+        """Check all labels and map them."""
         if self._words:
             return self._finish_text(task, classes)
         y = np.concatenate(self._chunks) if self._chunks else np.empty(0)

@@ -30,23 +30,12 @@ def powers() -> np.ndarray:
 
 
 def line_ends(text: bytes) -> int:
-    """How often a line ends in a text; ``bytes.count`` takes as long as reading the numbers.
-
-    Parameters
-    ----------
-    text : bytes
-    """
+    """How often a line ends in a text; ``bytes.count`` takes as long as reading the numbers."""
     return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
-    """Results in the order of the items, computed by threads a little ahead.
-
-    Parameters
-    ----------
-    function : callable
-    items : iterable
-    """
+    """Results in the order of the items, computed by threads a little ahead."""
     remaining = iter(items)
     begin = list(islice(remaining, 2))
     if len(begin) == 2:
@@ -75,18 +64,7 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Ge
 
 @contextmanager
 def on_threads(most: int) -> Iterator[Callable[[Callable[[_Item], None], Iterable[_Item]], None]]:
-    """Lend a function that calls another one on every item, on other threads, and waits for all of them.
-
-    Parameters
-    ----------
-    most : int
-        Calls at once.
-
-    Yields
-    ------
-    callable
-        ``every(function, items)``; of several errors the first item's is raised.
-    """
+    """Lend a function that calls another one on every item, on other threads, and waits for all of them."""
     from fastadmm.engine.engine import default_threads
 
     with ThreadPoolExecutor(min(most, default_threads())) as pool:

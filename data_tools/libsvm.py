@@ -37,20 +37,6 @@ class LibsvmSource:
 
     Each line is ``label index:value index:value ...``; indices ascend and count from 1 unless
     ``zero_based``. Blank lines and everything after ``#`` are skipped.
-
-    Parameters
-    ----------
-    source : SourceFile
-    n_features : int, optional
-        Number of features; a larger index is refused. Unknown if None.
-    zero_based : bool
-        Whether indices count from 0.
-    block_bytes : int
-        Bytes of text per block; memory is a small multiple of it, whatever the file's size.
-    threads : bool
-        Whether blocks of a large file are parsed on all cores.
-    large : bool or None
-        Whether compiled code is worth its loading; None: if the file is large.
     """
 
     kind, quick = "csr", False
@@ -75,24 +61,7 @@ class LibsvmSource:
         self.block_bytes = block_bytes
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows.
-
-        Parameters
-        ----------
-        on_read : callable, optional
-            Called with the bytes of the file on disk consumed so far.
-
-        Yields
-        ------
-        Block
-            CSR rows, float64 labels.
-
-        Raises
-        ------
-        InputError
-            Naming line and token: not a number, NaN or infinite, indices unsorted, repeated, out of range;
-            or compressed data cut short; or no rows at all.
-        """
+        """Stream the rows."""
         row, line = 0, 1
         texts = self.source.text_blocks(self.block_bytes, on_read)
         for text, parsed in in_order(self._try, texts) if self.threads else map(self._try, texts):

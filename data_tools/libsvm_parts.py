@@ -14,24 +14,7 @@ __all__ = ["LibsvmParts"]
 
 
 class LibsvmParts:
-    """Files whose rows follow one another.
-
-    Parameters
-    ----------
-    path : str
-        What stands for all of them, for messages.
-    files : sequence of SourceFile
-    n_features : int or None
-        As of :class:`LibsvmSource`.
-    zero_based : bool
-        Whether indices count from 0.
-
-    Attributes
-    ----------
-    parts : list of LibsvmSource
-    rows : list of int
-        Of each part, as far as they are known.
-    """
+    """Files whose rows follow one another."""
 
     kind, quick = "csr", False
     feature_names: list[str] | None = None

@@ -104,19 +104,6 @@ class NpzSource:
     """A dense matrix (one array) or a CSR matrix (``data``, ``indices``, ``indptr``, ``shape``) with labels.
 
     The CSR names are those of ``scipy.sparse.save_npz``.
-
-    Parameters
-    ----------
-    source : SourceFile
-    x_key : str or None
-        Name of the dense feature array; None takes ``X`` if present, else the CSR arrays.
-    y_key : str
-        Name of the label array.
-
-    Raises
-    ------
-    InputError
-        No zip archive, arrays missing, of wrong types or shapes that do not go together.
     """
 
     quick = True
@@ -206,23 +193,7 @@ class NpzSource:
         self._indptr = indptr
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
-        """Stream the rows.
-
-        Parameters
-        ----------
-        on_read : callable, optional
-            Called with the approximate bytes of the file on disk consumed so far.
-
-        Yields
-        ------
-        Block
-            Dense or CSR rows as float64 (integers are converted), labels as float64.
-
-        Raises
-        ------
-        InputError
-            NaN or infinite values, column indices out of range or repeated, a damaged archive.
-        """
+        """Stream the rows."""
         stream = self._dense_blocks if self.kind == "dense" else self._csr_blocks
         with self._open() as archive, _Member(self, archive, self.y_key) as labels:
             row = 0

@@ -57,34 +57,16 @@ _ALIKE = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'",
 
 @dataclass(frozen=True)
 class Written:
-    """Parts of a cell that holds a number.
+    """Parts of a cell that holds a number."""
 
-    Attributes
-    ----------
-    negative : bool
-        A minus sign before or behind it, or brackets.
-    body : str
-        Digits and marks.
-    exponent : str
-        ``"e3"``, or ``""``.
-    unit : str
-        ``"%"``, a currency, another word, or ``""``.
-    """
-
-    negative: bool
-    body: str
-    exponent: str
-    unit: str
+    negative: bool  # a minus sign before or behind it, or brackets
+    body: str  # digits and marks
+    exponent: str  # ``"e3"``, or ``""``
+    unit: str  # ``"%"``, a currency, another word, or ``""``
 
 
 def written(cell: str) -> Written | None:
-    """The parts of a cell that holds a number; None for any other text.
-
-    Parameters
-    ----------
-    cell : str
-        Stripped.
-    """
+    """The parts of a cell that holds a number; None for any other text."""
     match = _CELL.fullmatch(cell.translate(_ALIKE)) if cell else None
     if match is None:
         return None
@@ -131,12 +113,6 @@ def candidates(
     """Readings that fit all cells of a column; two only where they give different numbers.
 
     Where no cell has a decimal mark, the reading has none.
-
-    Parameters
-    ----------
-    cells : sequence of Written
-    decimal, thousands : str, optional
-        Marks that the user states.
     """
     possible = _all_marks("".join({cell.body for cell in cells}))
     if thousands and decimal is None:
@@ -158,14 +134,7 @@ def candidates(
 
 
 def value_of(cell: Written, reading: CellReading) -> float | None:
-    """The number, or None where the cell's marks do not fit the reading; the unit is not compared.
-
-    Parameters
-    ----------
-    cell : Written
-    reading : CellReading
-        Of the kind "number".
-    """
+    """The number, or None where the cell's marks do not fit the reading; the unit is not compared."""
     if not _shape(reading.decimal, reading.thousands).fullmatch(cell.body):
         return None
     digits = cell.body.replace(reading.thousands, "") if reading.thousands else cell.body

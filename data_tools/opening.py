@@ -59,37 +59,7 @@ class NotUtf8(InputError):
 
 
 class SourceFile:
-    """A source file that can be opened any number of times.
-
-    Parameters
-    ----------
-    path : str or Path
-        A regular, readable file.
-    parquet : bool
-        Whether the reader takes Parquet files.
-
-    Attributes
-    ----------
-    path : Path
-        The path as given.
-    name : str
-        Base name, as stored in the partition.
-    shown : str
-        The path as one printable line, for messages.
-    size : int
-        Bytes on disk (compressed).
-    compression : str or None
-        ``"gzip"``, ``"bzip2"``, ``"xz"`` or None.
-    encoding : str or None
-        Of a text; :meth:`open` then gives UTF-8. None: the bytes as they are.
-
-    Raises
-    ------
-    StorageError
-        The path is absent, unreadable, or not a regular file.
-    InputError
-        The file is empty, or is of a kind that cannot be converted.
-    """
+    """A source file that can be opened any number of times."""
 
     def __init__(self, path: str | Path, *, parquet: bool = False) -> None:
         self.path = Path(path)
@@ -146,19 +116,7 @@ class SourceFile:
         return self.magic.startswith(b"PAR1")
 
     def open(self, on_read: Callable[[int], None] | None = None) -> io.BufferedReader:
-        """Open the decompressed bytes for sequential reading.
-
-        Parameters
-        ----------
-        on_read : callable, optional
-            Called with the number of bytes of the file on disk consumed so far.
-
-        Returns
-        -------
-        io.BufferedReader
-            Closing it closes the file. Reading raises :class:`InputError` where compressed data are
-            truncated or damaged, or where text does not have the encoding.
-        """
+        """Open the decompressed bytes for sequential reading."""
         try:
             raw = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed by the reader returned
         except OSError as error:
@@ -169,22 +127,7 @@ class SourceFile:
     def line_blocks(
         self, block_bytes: int | None = None, on_read: Callable[[int], None] | None = None
     ) -> Iterator[tuple[int, bytes]]:
-        """Stream the text in blocks of complete lines.
-
-        Parameters
-        ----------
-        block_bytes : int, optional
-            Size of a block; a block is longer only where a single line is.
-        on_read : callable, optional
-            As in :meth:`open`.
-
-        Yields
-        ------
-        first_line : int
-            Number of the block's first line, from 1.
-        text : bytes
-            Complete lines; the last line of the file may lack its newline.
-        """
+        """Stream the text in blocks of complete lines."""
         line = 1
         for text in self.text_blocks(block_bytes, on_read):
             yield line, text
@@ -312,19 +255,7 @@ class _Recoded(io.RawIOBase):
 
 
 def check_names(names: Sequence[str], place: str) -> None:
-    """Refuse column names that cannot be stored.
-
-    Parameters
-    ----------
-    names : sequence of str
-    place : str
-        What messages begin with.
-
-    Raises
-    ------
-    InputError
-        A NUL character, or no valid Unicode.
-    """
+    """Refuse column names that cannot be stored."""
     from fastadmm.store.elements import check_text
 
     for i, name in enumerate(names, start=1):
@@ -332,17 +263,7 @@ def check_names(names: Sequence[str], place: str) -> None:
 
 
 def guess_format(source: SourceFile) -> str:
-    """Guess what a source holds: zip content is NPZ, ``.csv`` and ``.data`` names CSV, else LIBSVM.
-
-    Parameters
-    ----------
-    source : SourceFile
-        The opened source; suffixes of compression (``.gz``, ``.bz2``, ``.xz``) are skipped.
-
-    Returns
-    -------
-    {"npz", "csv", "libsvm"}
-    """
+    """Guess what a source holds: zip content is NPZ, ``.csv`` and ``.data`` names CSV, else LIBSVM."""
     if source.is_zip:
         return "npz"
     suffixes = [suffix.lower() for suffix in source.path.suffixes]

@@ -40,33 +40,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Reading:
-    """How source files are read; the same for all owners and for a public file.
-
-    Attributes
-    ----------
-    format : {"auto", "libsvm", "csv", "npz"}
-    label : str or None
-        Label column (CSV).
-    drop : sequence of str
-        CSV columns to leave out.
-    header : bool
-    separator : str or None
-    features : int or None
-        Number of features of LIBSVM files.
-    zero_based : bool
-    x_key, y_key : str or None
-        Arrays of an NPZ file.
-    """
+    """How source files are read; the same for all owners and for a public file."""
 
     format: str = "auto"
-    label: str | None = None
-    drop: Sequence[str] = ()
+    label: str | None = None  # label column (CSV)
+    drop: Sequence[str] = ()  # CSV columns to leave out
     header: bool = True
     separator: str | None = None
-    features: int | None = None
+    features: int | None = None  # number of features of LIBSVM files
     zero_based: bool = False
-    x_key: str | None = None
-    y_key: str | None = None
+    x_key: str | None = None  # arrays of an NPZ file
+    y_key: str | None = None  # arrays of an NPZ file
 
     def open(self, path: str | Path, *, by: str | None = None) -> Source:
         """A reader of one file; `by` is the column that names owners, which is no feature."""
@@ -155,49 +139,7 @@ def convert_owners(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Owners:
-    """Write one file per owner.
-
-    Parameters
-    ----------
-    sources : sequence of path
-        One file whose rows are divided, or one file per owner.
-    out : path
-        Directory to make.
-    sizes : sequence of int, optional
-        Consecutive numbers of rows.
-    drop_rest : bool
-        Leave out the rows after the last size; else their presence is an error.
-    by : str, optional
-        Column (CSV) or array (NPZ) whose value names the owner.
-    names : sequence of str, optional
-        Names of the owners; default ``owner-1``, ..., the values of `by`, or the files' names.
-    reading : Reading, optional
-        How files are read.
-    task : {"auto", "classification", "regression"}
-    overlap : {"refuse", "count"}
-        What happens if several owners hold the same record.
-    public : path, optional
-        A public file with the same columns, from which scaling and components are taken. It and the owners
-        may have a tenth of their rows in common beyond what chance gives; labels do not count.
-    standardize : bool
-        Subtract the public mean, divide by the public standard deviation.
-    components : int, optional
-        Keep that many principal components of the public file.
-    storage : {"auto", "dense", "csr"}
-    dtype : {"float64", "float32"}
-    force : bool
-        Replace an existing directory.
-    progress : callable, optional
-
-    Raises
-    ------
-    ConfigError
-        Options that do not go together.
-    InputError
-        Faults of the data: an owner without rows, other features, labels, overlapping records.
-    StorageError
-        Paths that cannot be read or written.
-    """
+    """Write one file per owner."""
     from fastadmm.store.collection import MANIFEST, open_owners
     from fastadmm.store.owner_file import OwnerWriter
 

@@ -18,24 +18,7 @@ BATCH_ROWS = 1 << 16
 
 
 class ParquetTable:
-    """One Parquet file.
-
-    Parameters
-    ----------
-    file : SourceFile
-
-    Attributes
-    ----------
-    columns : list of str
-    n_rows : int
-
-    Raises
-    ------
-    InputError
-        Damaged, a column name twice.
-    ConfigError
-        The extra ``fastadmm[parquet]`` is not installed.
-    """
+    """One Parquet file."""
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
@@ -82,19 +65,7 @@ class ParquetTable:
         return None if self._pa.types.is_null(kind) else str(kind)
 
     def chunks(self, wanted: Mapping[str, str]) -> Iterator[tuple[int, Chunk]]:
-        """Cells, batch by batch.
-
-        Parameters
-        ----------
-        wanted : dict of str to str
-            By column, looked at anew for each batch: ``"numbers"`` if possible, ``"words"`` or ``"ids"``.
-
-        Yields
-        ------
-        int
-            Rows.
-        Chunk
-        """
+        """Cells, batch by batch."""
         with self._open() as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(wanted)):
                 cells = {name: self._cells(batch.column(name), how) for name, how in wanted.items()}

@@ -20,34 +20,13 @@ _TOLD = 3
 
 
 def is_parts(path: str | Path) -> bool:
-    """Whether a path stands for many files.
-
-    Parameters
-    ----------
-    path : path
-    """
+    """Whether a path stands for many files."""
     with storage_errors(path, "read"):
         return Path(path).is_dir() or (glob.has_magic(str(path)) and not Path(path).exists())
 
 
 def part_files(path: str | Path) -> list[Path]:
-    """The files that a path stands for, in the order of their names.
-
-    Parameters
-    ----------
-    path : path
-        A file, a directory or a pattern. Hidden files and those that begin with an underscore, as writers of
-        parts leave behind, are no parts, nor are empty files: see :func:`empty_parts`.
-
-    Returns
-    -------
-    list of Path
-
-    Raises
-    ------
-    InputError
-        A directory without files, or a pattern that no file has; a directory among parts; a file twice.
-    """
+    """The files that a path stands for, in the order of their names."""
     if not is_parts(path):
         return [Path(path)]
     with storage_errors(path, "read"):
@@ -62,26 +41,13 @@ def part_files(path: str | Path) -> list[Path]:
 
 
 def empty_parts(path: str | Path) -> list[str]:
-    """Names of the empty files among parts, as tools write them for a share without rows.
-
-    Parameters
-    ----------
-    path : path
-        As of :func:`part_files`.
-    """
+    """Names of the empty files among parts, as tools write them for a share without rows."""
     with storage_errors(path, "read"):
         return [part.name for part in _parts(path) if _is_empty(part)] if is_parts(path) else []
 
 
 def told_of_empty(path: str | Path, names: Sequence[str]) -> list[str]:
-    """The line about parts without rows that have these names; none without names.
-
-    Parameters
-    ----------
-    path : path
-        Of all parts.
-    names : sequence of str
-    """
+    """The line about parts without rows that have these names; none without names."""
     if not names:
         return []
     first = ", ".join(sorted(names)[:_TOLD]) + (" and others" if len(names) > _TOLD else "")
@@ -119,25 +85,7 @@ def _check_parts(parts: Sequence[Path]) -> None:
 
 
 def source_files(path: str | Path, format: str = "auto") -> tuple[list[SourceFile], str]:
-    """The opened files that a source stands for, and their format.
-
-    Parameters
-    ----------
-    path : path
-        A file, a directory or a pattern.
-    format : str
-        "auto": by content and name.
-
-    Returns
-    -------
-    list of SourceFile
-    {"libsvm", "csv", "npz", "parquet"}
-
-    Raises
-    ------
-    InputError
-        Files of several formats, or several NPZ files.
-    """
+    """The opened files that a source stands for, and their format."""
     files = [SourceFile(part, parquet=True) for part in part_files(path)]
     kinds = [_format(file, format) for file in files]
     for file, kind in zip(files, kinds):

@@ -15,14 +15,7 @@ __all__ = ["check_columns", "layouts", "missing_words", "per_marks", "per_table"
 
 
 def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:
-    """What options may call each table: the name of its party, or of its file without endings.
-
-    Parameters
-    ----------
-    paths : sequence of path
-    parties : sequence of str
-        Empty, or one for each table.
-    """
+    """What options may call each table: the name of its party, or of its file without endings."""
     names = [{Path(path).name.partition(".")[0]} for path in paths]
     stems = [min(own) for own in names]
     result = [own if stems.count(stem) == 1 else set() for own, stem in zip(names, stems)]
@@ -34,24 +27,7 @@ def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set
 def per_table(option: str, given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
     """The value of an option for each table.
 
-    Parameters
-    ----------
-    option : str
-        For messages.
-    given : str, sequence of str or None
-        ``VALUE``, or ``TABLE:VALUE``.
-    names : sequence of set of str
-        Of :func:`table_names`.
-
-    Returns
-    -------
-    list of str or None
-        None where nothing is given.
-
-    Raises
-    ------
-    ConfigError
-        Two values for one table.
+    Returns: None where nothing is given.
     """
     entries = [given] if isinstance(given, str) else list(given or ())
     common: str | None = None
@@ -81,19 +57,7 @@ def layouts(
     header: bool,
     names: Sequence[set[str]],
 ) -> list[Layout]:
-    """How the text of each table is laid out, as the options say.
-
-    Parameters
-    ----------
-    separator, encoding : str, sequence of str or None
-    header : bool
-    names : sequence of set of str
-
-    Raises
-    ------
-    ConfigError
-        No single character, an unknown encoding.
-    """
+    """How the text of each table is laid out, as the options say."""
     found = []
     separators, encodings = (
         per_table(option, given, names)
@@ -116,19 +80,7 @@ def layouts(
 
 
 def per_marks(option: str, given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
-    """Marks of each table's numbers, checked.
-
-    Parameters
-    ----------
-    option : {"decimal", "thousands"}
-    given : str, sequence of str or None
-    names : sequence of set of str
-
-    Raises
-    ------
-    ConfigError
-        No mark that numbers have.
-    """
+    """Marks of each table's numbers, checked."""
     allowed = (".", ",") if option == "decimal" else (".", ",", " ", "'", "_")
     found: list[str | None] = []
     for mark in per_table(f"--{option}", given, names):
@@ -141,22 +93,7 @@ def per_marks(option: str, given: str | Sequence[str] | None, names: Sequence[se
 
 
 def missing_words(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Read ``--na-values``: words with commas between, ``column=word`` for one column.
-
-    Parameters
-    ----------
-    entries : sequence of str
-
-    Returns
-    -------
-    dict of str to tuple of str
-        By column; ``""`` stands for all columns.
-
-    Raises
-    ------
-    ConfigError
-        An empty word.
-    """
+    """Read ``--na-values``: words with commas between, ``column=word`` for one column."""
     words: dict[str, tuple[str, ...]] = {}
     for entry in (part for text in entries for part in text.split(",")):
         column, _, word = (part.strip() for part in entry.rpartition("="))
@@ -167,24 +104,7 @@ def missing_words(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def check_columns(option: str, columns: Mapping[str, object], known: Sequence[str], files: str) -> None:
-    """Refuse names that no table has.
-
-    Parameters
-    ----------
-    option : str
-        That names columns.
-    columns : dict
-        By column; ``""`` is none.
-    known : sequence of str
-        Columns of all tables.
-    files : str
-        The tables, for the message.
-
-    Raises
-    ------
-    ConfigError
-        Naming the column, and one that is near.
-    """
+    """Refuse names that no table has."""
     for name in columns:
         if name and name not in known:
             raise ConfigError(f"{files}: {option}: no table has a column {name!r}{nearest(name, known)}")

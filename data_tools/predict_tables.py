@@ -45,82 +45,35 @@ class PartyColumns(Protocol):
 
 @dataclass(frozen=True)
 class TableRows:
-    """How tables are read for prediction; the defaults are those of the command line.
-
-    Attributes
-    ----------
-    id : str, sequence of str or None
-        Id column; ``"bank:cust_no"`` is that of one table, which is named by its party or file. None numbers
-        the rows of a single table from 0.
-    alignment : path or None
-        Written by ``fastadmm align``: which rows, and in which order.
-    unseen : {"zeros", "refuse"}
-        What is done with categories that training did not have.
-    offset : str or None
-        Column of the first table that is added to the score.
-    separator, encoding : str, sequence of str or None
-        Of CSV files, for all tables or ``"bank:;"`` for one; None: recognised.
-    header : bool
-        Whether CSV files begin with column names.
-    duplicates : {"refuse", "first", "drop"}
-        What is done with ids that occur more than once in a table.
-    """
+    """How tables are read for prediction; the defaults are those of the command line."""
 
     id: str | Sequence[str] | None = None
-    alignment: str | Path | None = None
-    unseen: str = "zeros"
-    offset: str | None = None
+    alignment: str | Path | None = None  # written by ``fastadmm align``: which rows, and in which order
+    unseen: str = "zeros"  # what is done with categories that training did not have
+    offset: str | None = None  # column of the first table that is added to the score
     separator: str | Sequence[str] | None = None
     encoding: str | Sequence[str] | None = None
-    header: bool = True
-    duplicates: str = "refuse"
+    header: bool = True  # whether CSV files begin with column names
+    duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
 
 
 @dataclass(frozen=True)
 class TableFeatures:
     """Features of the model's parties, before their transforms.
 
-    Attributes
-    ----------
-    ids : ndarray of shape (N,)
-        int64, or object holding str.
-    blocks : list of ndarray of shape (N, d_m)
-        In the order of the parties.
-    offset : ndarray of shape (N,) or None
-    notes : list of str
-        What a user should know: rows that were not joined, cells that were filled or unseen.
+    Shapes: ids, offset (N,); each of blocks (N, d_m).
     """
 
-    ids: np.ndarray
-    blocks: list[np.ndarray]
-    offset: np.ndarray | None
+    ids: np.ndarray  # of shape (N,): int64, or object holding str
+    blocks: list[np.ndarray]  # of shape (N, d_m): in the order of the parties
+    offset: np.ndarray | None  # of shape (N,)
     notes: list[str] = field(default_factory=list)
 
 
 def read_features(
     parties: Sequence[PartyColumns], paths: Sequence[str | Path], options: TableRows
 ) -> TableFeatures:
-    """Read the rows of tables as the features that a model was trained on.
-
-    Parameters
-    ----------
-    parties : sequence of PartyColumns
-    paths : sequence of path
-        CSV or Parquet: one table for each party, in their order, or one that holds all of their columns.
-    options : TableRows
-
-    Returns
-    -------
-    TableFeatures
-        Rows in the order of the alignment, or else of the first table.
-
-    Raises
-    ------
-    ConfigError
-        If tables are too many or too few, or several have no id column.
-    InputError
-        Faults in the data: a column or value is missing, a category is refused, ids do not agree.
-    """
+    """Read the rows of tables as the features that a model was trained on."""
     if len(paths) not in (1, len(parties)):
         wanted = ", ".join(party.name for party in parties)
         raise ConfigError(
@@ -158,29 +111,7 @@ def read_features(
 def row_features(
     parties: Sequence[PartyColumns], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
 ) -> TableFeatures:
-    """The same for rows in memory, such as those of a request.
-
-    Parameters
-    ----------
-    parties : sequence of PartyColumns
-    rows : sequence of mapping
-        A value for each column of the parties, and no other: text as in a table, a number, a flag, or None
-        where it is missing.
-    unseen : {"zeros", "refuse"}
-        What is done with categories that training did not have.
-
-    Returns
-    -------
-    TableFeatures
-        Rows are numbered from 0.
-
-    Raises
-    ------
-    ConfigError
-        If two parties have a column of the same name.
-    InputError
-        Naming row and column: one that is not there, or unknown; a value that does not fit.
-    """
+    """Read rows in memory, such as those of a request, as the features that a model was trained on."""
     encoders = [_encoder(party) for party in parties]
     if len(parties) > 1:
         _refuse_shared_columns(parties, encoders)

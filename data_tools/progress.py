@@ -11,16 +11,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Steps:
-    """Adds up the steps of one stage.
-
-    Parameters
-    ----------
-    progress : callable
-        ``progress(stage, done, total)``.
-    stage : str
-    total : int
-        Of all steps.
-    """
+    """Adds up the steps of one stage."""
 
     def __init__(self, progress: Progress, stage: str, total: int) -> None:
         self._progress, self._stage, self._total = progress, stage, total

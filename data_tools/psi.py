@@ -34,31 +34,7 @@ def _library() -> Any:
 
 
 def psi_request(ids: TableIds, out: str | Path, secret: str | Path, *, force: bool = False) -> int:
-    """Blind the guest's ids.
-
-    Parameters
-    ----------
-    ids : TableIds
-        Of the guest's table.
-    out : path
-        Request to make, for every host.
-    secret : path
-        Key to make; it stays with the guest, readable by nobody else.
-    force : bool
-        Whether existing files may be replaced.
-
-    Returns
-    -------
-    int
-        Number of ids.
-
-    Raises
-    ------
-    ConfigError
-        The extra ``fastadmm[psi]`` is not installed.
-    StorageError
-        A path cannot be written.
-    """
+    """Blind the guest's ids."""
     client = _library().client.CreateWithNewKey(True)
     order = _order(ids)
     request = client.CreateRequest(order).SerializeToString()
@@ -70,31 +46,7 @@ def psi_request(ids: TableIds, out: str | Path, secret: str | Path, *, force: bo
 
 
 def psi_respond(ids: TableIds, request: str | Path, out: str | Path, *, force: bool = False) -> int:
-    """Blind the guest's request once more, and the host's own ids.
-
-    Parameters
-    ----------
-    ids : TableIds
-        Of the host's table.
-    request : path
-        The guest's request.
-    out : path
-        Response to make, for the guest. The host's key is used once and not kept.
-    force : bool
-        Whether an existing file may be replaced.
-
-    Returns
-    -------
-    int
-        Number of ids that the guest has.
-
-    Raises
-    ------
-    FormatError
-        The request is damaged or something else.
-    ConfigError
-        The extra ``fastadmm[psi]`` is not installed.
-    """
+    """Blind the guest's request once more, and the host's own ids."""
     psi = _library()
     _, (raw,) = _read(request, "request", 1)
     server = psi.server.CreateWithNewKey(True)
@@ -116,31 +68,7 @@ def psi_respond(ids: TableIds, request: str | Path, out: str | Path, *, force: b
 def psi_finish(
     ids: TableIds, secret: str | Path, responses: Sequence[str | Path]
 ) -> tuple[Alignment, list[str]]:
-    """Find the ids that the guest and every host have.
-
-    Parameters
-    ----------
-    ids : TableIds
-        Of the guest's table, unchanged since the request.
-    secret : path
-        The key of the request.
-    responses : sequence of path
-        One of every host.
-
-    Returns
-    -------
-    alignment : Alignment
-        To be written, and given to every host.
-    report : list of str
-        One line per response.
-
-    Raises
-    ------
-    FormatError
-        A file is damaged or something else.
-    InputError
-        A response to another request, a table that changed, or no common id.
-    """
+    """Find the ids that the guest and every host have."""
     psi = _library()
     head, (key,) = _read(secret, "secret", 1)
     order = _order(ids)

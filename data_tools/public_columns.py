@@ -36,18 +36,10 @@ _LINES = {"number": ("# low =", "# high =", "# fill ="), "category": ("# levels 
 
 @dataclass(frozen=True)
 class Description:
-    """What a file says about columns.
+    """What a file says about columns."""
 
-    Attributes
-    ----------
-    path : str
-        For messages.
-    columns : dict of str to ColumnEncoding
-        By the name in the file.
-    """
-
-    path: str
-    columns: dict[str, ColumnEncoding]
+    path: str  # for messages
+    columns: dict[str, ColumnEncoding]  # by the name in the file
 
     @property
     def categories(self) -> list[str]:
@@ -61,26 +53,7 @@ class Description:
         prefix: str = "",
         shown_as: Mapping[str, str] | None = None,
     ) -> Encoder:
-        """The encoder of one party's columns; nothing in it comes from their cells.
-
-        Parameters
-        ----------
-        table : Table
-            Named in messages.
-        columns : sequence of str
-            Its feature columns.
-        prefix : str
-            Stands before every feature name; the file may use it too.
-        shown_as : dict of str to str, optional
-            What features of columns are called that several parties have; the file may use it too.
-
-        Raises
-        ------
-        ConfigError
-            If a column is not described.
-        InputError
-            If two features would have one name.
-        """
+        """The encoder of one party's columns; nothing in it comes from their cells."""
         encodings = []
         for name in columns:
             own = (shown_as or {}).get(name, "")
@@ -100,22 +73,7 @@ class Description:
 
 
 def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:
-    """Read a description.
-
-    Parameters
-    ----------
-    path : path
-        TOML.
-    drop : sequence of str
-        Columns that are left out, whatever is said of them.
-
-    Raises
-    ------
-    ConfigError
-        Not TOML, an unknown key, a column without bounds or levels; names file, column and key.
-    StorageError
-        The file is absent or unreadable.
-    """
+    """Read a description."""
     try:
         values = read_toml(path)
     except FormatError as error:
@@ -190,27 +148,7 @@ def _text(value: Any, place: str) -> str:
 def write_template(
     path: str | Path, tables: Iterable[tuple[Table, Sequence[tuple[str, str]]]], *, force: bool = False
 ) -> int:
-    """Write a template of a description: names and types of columns, and no value of a cell.
-
-    Parameters
-    ----------
-    path : path
-        File to write.
-    tables : iterable of (Table, sequence of (str, str))
-        Each party's table, its feature columns, and what they are called.
-    force : bool
-        Replace an existing file.
-
-    Returns
-    -------
-    int
-        Columns in it.
-
-    Raises
-    ------
-    StorageError
-        The file exists, or cannot be written.
-    """
+    """Write a template of a description: names and types of columns, and no value of a cell."""
     import tomli_w
 
     parts = [_HEAD]

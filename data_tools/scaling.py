@@ -22,17 +22,6 @@ class ColumnStatistics:
     """Count, mean, variance, range and number of non-zeros of every column, over blocks of rows.
 
     The number of columns may grow from block to block; rows seen before count as zeros there.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows seen.
-    mean : ndarray
-        ``(d,)`` means.
-    m2 : ndarray
-        ``(d,)`` sums of squared deviations from the mean.
-    nonzeros : ndarray
-        ``(d,)`` int64 counts of stored values (CSR) or non-zero values (dense).
     """
 
     def __init__(self) -> None:
@@ -56,13 +45,7 @@ class ColumnStatistics:
                 setattr(self, name, np.pad(getattr(self, name), (0, missing)))
 
     def update(self, X: np.ndarray | sparse.csr_array) -> None:
-        """Merge a block of rows.
-
-        Parameters
-        ----------
-        X : ndarray or csr_array
-            ``(k, d)``, finite.
-        """
+        """Merge a block of rows."""
         k = X.shape[0]
         if k == 0:
             return
@@ -88,13 +71,7 @@ class ColumnStatistics:
         self._merge(k, mean, m2, low, high, nonzeros)
 
     def merge(self, other: ColumnStatistics) -> None:
-        """Merge the statistics of later rows.
-
-        Parameters
-        ----------
-        other : ColumnStatistics
-            May be widened.
-        """
+        """Merge the statistics of later rows."""
         width = max(self.n_features, other.n_features)
         self.widen(width)
         other.widen(width)
@@ -120,14 +97,7 @@ class ColumnStatistics:
         self.n_rows = total
 
     def scale(self) -> np.ndarray:
-        """Population standard deviation of each column; exactly 1 where the column is constant.
-
-        Returns
-        -------
-        ndarray
-            ``(d,)``, positive. A constant column is recognised by its range: rounding makes its computed
-            variance tiny but not zero.
-        """
+        """Population standard deviation of each column; exactly 1 where the column is constant."""
         deviation = np.sqrt(self.m2 / max(self.n_rows, 1))
         return np.where((self.low == self.high) | (deviation == 0), 1.0, deviation)
 
@@ -139,19 +109,7 @@ class ColumnStatistics:
 def fit_transform_of(
     party: PartyColumns, kind: str, statistics: ColumnStatistics | None, normalize: str
 ) -> Transform:
-    """The transform of one party.
-
-    Parameters
-    ----------
-    party : PartyColumns
-        Which columns.
-    kind : {"dense", "csr"}
-        How the party's block is stored. CSR blocks are scaled but not centred: centring would fill them.
-    statistics : ColumnStatistics or None
-        Statistics of all columns of the source; None to leave values as they are.
-    normalize : {"none", "l2"}
-        Whether each row of the party's block is divided by its norm afterwards.
-    """
+    """The transform of one party."""
     from fastadmm.store import Transform
 
     if statistics is None:

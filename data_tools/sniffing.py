@@ -36,29 +36,14 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 def check_separator(separator: str | None) -> None:
-    """Refuse what cannot stand between cells.
-
-    Parameters
-    ----------
-    separator : str or None
-
-    Raises
-    ------
-    ConfigError
-        Not one ASCII character, or a quote or line break.
-    """
+    """Refuse what cannot stand between cells."""
     if separator is None or (len(separator) == 1 and separator not in '"\r\n' and separator.isascii()):
         return
     raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
 
 
 def find_encoding(head: bytes) -> str | None:
-    """Encoding by the first bytes of a file: UTF-16 or UTF-32, or None for UTF-8 and all others.
-
-    Parameters
-    ----------
-    head : bytes
-    """
+    """Encoding by the first bytes of a file: UTF-16 or UTF-32, or None for UTF-8 and all others."""
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name
@@ -73,17 +58,7 @@ def find_encoding(head: bytes) -> str | None:
 
 
 def one_byte_encoding(source: SourceFile) -> str:
-    """The encoding of a text that is not UTF-8, with one byte for each character.
-
-    Parameters
-    ----------
-    source : SourceFile
-
-    Raises
-    ------
-    InputError
-        Some of it is UTF-8, or it holds bytes that no letter of Windows' Western European encoding has.
-    """
+    """The encoding of a text that is not UTF-8, with one byte for each character."""
     for first, text in source.line_blocks():
         if text.isascii():
             continue
@@ -111,20 +86,7 @@ def read_as(source: SourceFile) -> str:
 
 
 def find_separator(head: str, path: str) -> str:
-    """The separator that gives all rows at the beginning of a file the same number of cells.
-
-    Parameters
-    ----------
-    head : str
-        Complete lines.
-    path : str
-        For messages.
-
-    Raises
-    ------
-    InputError
-        Two separators do so.
-    """
+    """The separator that gives all rows at the beginning of a file the same number of cells."""
     found = []
     for separator in SEPARATORS:
         if separator not in head:

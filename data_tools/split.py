@@ -28,35 +28,14 @@ _WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
 
 @dataclass(frozen=True)
 class PartyColumns:
-    """Columns of one party.
+    """Columns of one party."""
 
-    Attributes
-    ----------
-    name : str
-        The party's name.
-    columns : slice or ndarray
-        A range of columns, or their numbers in the party's order (int64).
-    width : int
-        Number of columns.
-    """
-
-    name: str
-    columns: slice | np.ndarray
-    width: int
+    name: str  # the party's name
+    columns: slice | np.ndarray  # a range of columns, or their numbers in the party's order (int64)
+    width: int  # number of columns
 
     def take(self, X: np.ndarray | sparse.csr_array) -> np.ndarray | sparse.csr_array:
-        """The party's columns of a block.
-
-        Parameters
-        ----------
-        X : ndarray or csr_array
-            ``(k, d)``; CSR with sorted, distinct indices.
-
-        Returns
-        -------
-        ndarray or csr_array
-            ``(k, width)``; a CSR block keeps its indices sorted.
-        """
+        """The party's columns of a block."""
         if isinstance(X, np.ndarray):
             return X[:, self.columns]
         part = X[:, self.columns]
@@ -73,23 +52,7 @@ def is_widths(spec: str) -> bool:
 
 
 def parse_widths(spec: str) -> list[int]:
-    """Parse widths.
-
-    Parameters
-    ----------
-    spec : str
-        Such as ``"66,57"``.
-
-    Returns
-    -------
-    list of int
-        One positive width per party.
-
-    Raises
-    ------
-    ConfigError
-        Not whole numbers, or one below 1.
-    """
+    """Parse widths."""
     if not is_widths(spec):
         raise ConfigError(f"--columns {spec!r}: expected widths such as 66,57")
     widths = [int(part) for part in spec.split(",") if part.strip()]
@@ -102,27 +65,7 @@ def parse_widths(spec: str) -> list[int]:
 
 
 def equal_widths(n_parties: int, n_features: int) -> list[int]:
-    """Split columns into nearly equal consecutive blocks.
-
-    Parameters
-    ----------
-    n_parties : int
-        Number of parties k.
-    n_features : int
-        Number of columns d; the first d mod k blocks get one more.
-
-    Returns
-    -------
-    list of int
-        ``n_parties`` widths with sum ``n_features``.
-
-    Raises
-    ------
-    ConfigError
-        Fewer than one party.
-    InputError
-        More parties than columns.
-    """
+    """Split columns into nearly equal consecutive blocks."""
     if n_parties < 1:
         raise ConfigError(f"--parties {n_parties}: at least one party is needed")
     if n_parties > n_features:
@@ -132,20 +75,7 @@ def equal_widths(n_parties: int, n_features: int) -> list[int]:
 
 
 def parse_names(names: str | None, n_parties: int) -> list[str]:
-    """Names of the parties.
-
-    Parameters
-    ----------
-    names : str or None
-        Such as ``"bank,telco"``; None gives ``party-1``, ``party-2``, ...
-    n_parties : int
-        How many are needed.
-
-    Raises
-    ------
-    ConfigError
-        Another number of names, a name twice, or one that cannot be a file name.
-    """
+    """Names of the parties."""
     if names is None:
         return [f"party-{i}" for i in range(1, n_parties + 1)]
     parts = [part.strip() for part in names.split(",")]
@@ -165,22 +95,7 @@ def parse_names(names: str | None, n_parties: int) -> list[str]:
 def by_widths(
     widths: Sequence[int], names: Sequence[str], n_features: int | None = None
 ) -> list[PartyColumns]:
-    """Consecutive column ranges.
-
-    Parameters
-    ----------
-    widths : sequence of int
-        Columns of each party.
-    names : sequence of str
-        Names of the parties.
-    n_features : int, optional
-        Number of columns of the source, where known.
-
-    Raises
-    ------
-    InputError
-        The widths do not add up.
-    """
+    """Consecutive column ranges."""
     total = sum(widths)
     if n_features is not None and total != n_features:
         raise InputError(
@@ -195,22 +110,7 @@ def by_widths(
 def by_names(
     lists: Sequence[Sequence[str]], names: Sequence[str], columns: Sequence[str]
 ) -> list[PartyColumns]:
-    """Columns picked by name.
-
-    Parameters
-    ----------
-    lists : sequence of sequence of str
-        Column names of each party.
-    names : sequence of str
-        Names of the parties.
-    columns : sequence of str
-        Feature columns of the source.
-
-    Raises
-    ------
-    InputError
-        A name that is unknown or used twice, a party without columns, a column nobody has.
-    """
+    """Columns picked by name."""
     position = {column: i for i, column in enumerate(columns)}
     owner: dict[str, int] = {}
     result = []
@@ -238,14 +138,6 @@ def by_names(
 def split_names(spec: str) -> list[list[str]]:
     """Parse lists of column names.
 
-    Parameters
-    ----------
-    spec : str
-        Such as ``"age,bmi;glucose,insulin"``: commas between columns, semicolons between parties.
-
-    Returns
-    -------
-    list of list of str
-        Empty entries are kept, so that ``"a,b;"`` is refused later and not repaired.
+    Returns: empty entries are kept, so that ``"a,b;"`` is refused later and not repaired.
     """
     return [[part.strip() for part in party.split(",") if part.strip()] for party in spec.split(";")]

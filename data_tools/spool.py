@@ -48,13 +48,7 @@ class Held:
 
 
 class Spool:
-    """A file without a name, which is gone when nobody needs it; any thread may write to it.
-
-    Parameters
-    ----------
-    folder : path
-        Where it is made.
-    """
+    """A file without a name, which is gone when nobody needs it; any thread may write to it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = folder
@@ -103,7 +97,7 @@ class Spool:
 
 
 def _narrowed(array: np.ndarray) -> np.ndarray:
-    """The same numbers to the last bit in fewer bytes, where there is such a type."""
+    """An array's numbers, to the last bit, in fewer bytes where there is such a type."""
     if array.size == 0:
         return array
     if array.dtype.kind in "iu":
@@ -120,15 +114,7 @@ def _narrowed(array: np.ndarray) -> np.ndarray:
 
 
 class Kept:
-    """Parsed blocks of a source: in memory while they are few, then in a spool.
-
-    Parameters
-    ----------
-    spool : callable
-        Makes the spool, or gives the one that there is; None: blocks that are many are not kept.
-    most : int
-        Bytes in memory.
-    """
+    """Parsed blocks of a source: in memory while they are few, then in a spool."""
 
     def __init__(self, spool: Callable[[], Spool] | None, most: int) -> None:
         self._make, self._left = spool, most

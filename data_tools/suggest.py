@@ -11,17 +11,7 @@ __all__ = ["nearest"]
 def nearest(name: str, known: Sequence[str]) -> str:
     """End of a message about an unknown name.
 
-    Parameters
-    ----------
-    name : str
-        What was asked for.
-    known : sequence of str
-        What there is.
-
-    Returns
-    -------
-    str
-        ``"; did you mean 'age'?"``, or the list of known names where nothing is near.
+    Returns: ``"; did you mean 'age'?"``, or the list of known names where nothing is near.
     """
     alike = name.strip().casefold()
     if same := [other for other in known if other.strip().casefold() == alike]:

@@ -25,34 +25,7 @@ def make_vertical_classification(
     flip: float = 0.0,
     duplicate: bool = False,
 ) -> tuple[list[Block], np.ndarray, list[np.ndarray]]:
-    """Draw a logistic model over split features.
-
-    Parameters
-    ----------
-    n_samples : int
-        N.
-    widths : sequence of int
-        Columns of each party.
-    density : float
-        Expected fraction of non-zeros; below 1 blocks are CSR, at 1 dense.
-    seed : int
-        Seed of NumPy's PCG64; the same arguments give the same data.
-    signal : float
-        Standard deviation of the scores z = Σ_m D_m x_m.
-    flip : float
-        Probability that a label is exchanged.
-    duplicate : bool
-        Every party holds the same columns: the case in which parallel (Jacobi) updates diverge.
-
-    Returns
-    -------
-    blocks : list of ndarray or csr_array
-        ``(n_samples, widths[m])`` float64 each.
-    y : ndarray
-        ``(n_samples,)`` float64, 0.0 or 1.0, both present.
-    weights : list of ndarray
-        True weights of each party.
-    """
+    """Draw a logistic model over split features."""
     generator, blocks, weights = _draw(n_samples, widths, density, seed, duplicate)
     z, weights = _scores(blocks, weights, signal)
     y = (generator.random(n_samples) < 1.0 / (1.0 + np.exp(-z))).astype(np.float64)
@@ -72,24 +45,7 @@ def make_vertical_regression(
     noise: float = 0.1,
     duplicate: bool = False,
 ) -> tuple[list[Block], np.ndarray, list[np.ndarray]]:
-    """Draw a linear model over split features.
-
-    Parameters
-    ----------
-    n_samples, widths, density, seed, signal, duplicate
-        As in :func:`make_vertical_classification`.
-    noise : float
-        Standard deviation of the Gaussian noise on the target.
-
-    Returns
-    -------
-    blocks : list of ndarray or csr_array
-        ``(n_samples, widths[m])`` float64 each.
-    y : ndarray
-        ``(n_samples,)`` float64.
-    weights : list of ndarray
-        True weights of each party.
-    """
+    """Draw a linear model over split features."""
     generator, blocks, weights = _draw(n_samples, widths, density, seed, duplicate)
     z, weights = _scores(blocks, weights, signal)
     return blocks, z + noise * generator.standard_normal(n_samples), weights
@@ -127,23 +83,7 @@ def _scores(
 
 
 def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) -> list[Path]:
-    """Write the tutorial's tables: a bank with labels, and a shop, each with ids of its own.
-
-    Parameters
-    ----------
-    directory : path
-        Existing directory for ``bank.csv``, ``shop.csv``, ``new-bank.csv`` and ``new-shop.csv``; the last two
-        hold 400 more customers. Rows are in random order, a twentieth of each table is not in the other, some
-        incomes are missing, and one city occurs in the new rows only.
-    n_samples : int
-        Customers in the first two tables.
-    seed : int
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files.
-    """
+    """Write the tutorial's tables: a bank with labels, and a shop, each with ids of its own."""
     rng = np.random.default_rng(seed)
     total = n_samples + 400
     ids = rng.permutation(10 * total)[:total]
@@ -207,11 +147,5 @@ levels = ["new", "regular", "gold"]
 
 
 def write_description(path: str | Path) -> None:
-    """Write a public description of the tables of :func:`write_tables`.
-
-    Parameters
-    ----------
-    path : path
-        File to write.
-    """
+    """Write a public description of the tables of :func:`write_tables`."""
     Path(path).write_text(DESCRIPTION, encoding="utf-8")

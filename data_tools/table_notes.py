@@ -23,16 +23,7 @@ _SENTINELS = (999.0, 9999.0, 99999.0, 999999.0)
 
 
 def column_notes(table: Table, encoder: Encoder, rows: np.ndarray) -> list[str]:
-    """One line for each doubt about a column.
-
-    Parameters
-    ----------
-    table : Table
-    encoder : Encoder
-        Fitted on it.
-    rows : ndarray
-        Rows that are used.
-    """
+    """One line for each doubt about a column."""
     lines = []
     for encoding in encoder.columns:
         column = table.columns[encoding.name]
@@ -74,13 +65,7 @@ def _of_levels(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Se
 def number_notes(path: str, names: Sequence[str], blocks: Sequence[np.ndarray]) -> list[str]:
     """One line for each doubt about columns of plain numbers.
 
-    Parameters
-    ----------
-    path : str
-        The table.
-    names : sequence of str
-    blocks : sequence of ndarray of shape (k, d)
-        Its rows; none is missing.
+    Shapes: each of blocks (k, d).
     """
     low = np.min([block.min(axis=0) for block in blocks], axis=0)
     high = np.max([block.max(axis=0) for block in blocks], axis=0)

@@ -32,20 +32,11 @@ OnBytes = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Layout:
-    """How the text of a table is laid out; None is recognised.
+    """How the text of a table is laid out; None is recognised."""
 
-    Attributes
-    ----------
-    separator : str or None
-        Between CSV cells.
-    encoding : str or None
-    header : bool
-        Whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``, ...
-    """
-
-    separator: str | None = None
+    separator: str | None = None  # between CSV cells
     encoding: str | None = None
-    header: bool = True
+    header: bool = True  # whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``,
 
 
 FOUND, PLAIN = Layout(), Cells()
@@ -53,26 +44,13 @@ FOUND, PLAIN = Layout(), Cells()
 
 @dataclass(frozen=True)
 class Table:
-    """One party's table.
+    """One party's table."""
 
-    Attributes
-    ----------
-    path : str
-        For messages.
-    names : list of str
-        Columns in the order of the file, without those dropped.
-    columns : dict of str to Column
-    places : Places
-        Where its rows stand.
-    notes : list of str
-        How the text was read, where that was recognised.
-    """
-
-    path: str
-    names: list[str]
+    path: str  # for messages
+    names: list[str]  # columns in the order of the file, without those dropped
     columns: dict[str, Column]
-    places: Places
-    notes: list[str] = field(default_factory=list)
+    places: Places  # where its rows stand
+    notes: list[str] = field(default_factory=list)  # how the text was read, where that was recognised
 
     @property
     def n_rows(self) -> int:
@@ -84,20 +62,7 @@ class Table:
         return self.places.of(row)
 
     def require(self, name: str, what: str) -> Column:
-        """The column `name`.
-
-        Parameters
-        ----------
-        name : str
-            Column that must be there.
-        what : str
-            What it is, for the message (``"id column"``).
-
-        Raises
-        ------
-        InputError
-            There is none; similar names are shown.
-        """
+        """The column `name`."""
         if name not in self.columns:
             raise _absent(self.path, self.names, name, what)
         return self.columns[name]
@@ -110,18 +75,7 @@ def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError
 def read_ids(path: str | Path, name: str, layout: Layout = FOUND) -> Table:
     """Read only the id column of a table; the others are not looked at.
 
-    Parameters
-    ----------
-    path : path
-        As in :func:`read_table`.
-    name : str
-        The id column.
-    layout : Layout
-
-    Returns
-    -------
-    Table
-        With that column alone, or without it where there is none of that name.
+    Returns: with that column alone, or without it where there is none of that name.
     """
     return read_table(path, layout, Cells(id=name), only=name)
 
@@ -136,35 +90,7 @@ def read_table(
     scratch: str | Path | None = None,
     on_read: OnBytes | None = None,
 ) -> Table:
-    """Read a CSV or Parquet table.
-
-    Parameters
-    ----------
-    path : path
-        CSV (also compressed by gzip, bzip2, xz) or Parquet, told apart by content; or a directory or pattern
-        of such files, whose rows follow each other in the order of their names.
-    layout : Layout
-        Of the text; UTF-8, UTF-16, and one byte for each Western European letter are recognised.
-    cells : Cells
-    drop : sequence of str
-        Columns left out; ones that are not there do not matter.
-    only : str, optional
-        The one column that is read.
-    scratch : path, optional
-        Directory for the columns of large tables; None: all are kept in memory.
-    on_read : callable, optional
-        Called with the bytes on disk that were read since the last call.
-
-    Raises
-    ------
-    InputError
-        Naming file, line and column: empty file, ragged rows, text of several encodings, infinite numbers;
-        parts with different columns.
-    ConfigError
-        A Parquet file, but the extra ``fastadmm[parquet]`` is not installed.
-    StorageError
-        The file is absent or unreadable.
-    """
+    """Read a CSV or Parquet table."""
     parts = [SourceFile(part, parquet=True) for part in part_files(path)]
     for file in parts:
         if file.is_zip:
@@ -193,22 +119,7 @@ def read_table(
 def table_of_rows(
     name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], cells: Cells = PLAIN
 ) -> Table:
-    """A table of rows that are in memory, typed as those of a file are.
-
-    Parameters
-    ----------
-    name : str
-        For messages.
-    columns : sequence of str
-    rows : sequence of sequence of str
-        Cells as text, ``""`` where missing.
-    cells : Cells
-
-    Raises
-    ------
-    InputError
-        Naming row and column: infinite numbers, text that is no Unicode.
-    """
+    """A table of rows that are in memory, typed as those of a file are."""
     reading = _Reading(name, False, Scratch(), lambda _: None)
 
     def chunks(wanted: dict[str, str]) -> Iterator[_Rows]:

@@ -15,19 +15,6 @@ def write_ugly_tables(directory: str | Path, n_samples: int = 800, seed: int = 0
     The bank's have semicolons, Windows' letters, decimal commas, a currency, days before months, and ``k.A.``
     where nothing is known. The shop's have commas, UTF-8, per cent, ISO dates and ``-``. Names of ids and the
     order of rows differ, and some customers are in one table alone.
-
-    Parameters
-    ----------
-    directory : path
-        Existing directory.
-    n_samples : int
-        Customers in the first two tables; later ones are half as many.
-    seed : int
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files.
     """
     rng = np.random.default_rng(seed)
     total = n_samples + n_samples // 2

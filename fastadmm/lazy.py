@@ -16,19 +16,7 @@ __all__ = ["adopt", "load_on_use", "stand_in"]
 def load_on_use(
     package: dict[str, Any], module_of: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a package.
-
-    Parameters
-    ----------
-    package : dict
-        The package's ``globals()``.
-    module_of : mapping of str to str
-        Module within the package for each public name.
-
-    Returns
-    -------
-    tuple of two callables
-    """
+    """``__getattr__`` and ``__dir__`` for a package."""
 
     def get(name: str) -> Any:
         if name not in module_of:
@@ -41,15 +29,7 @@ def load_on_use(
 
 
 def adopt(package: dict[str, Any], *names: str) -> None:
-    """Make folders beside a package its subpackages, so that a clone works as it lies there.
-
-    Parameters
-    ----------
-    package : dict
-        The package's ``globals()``.
-    *names : str
-        Folders; those that lie in the package itself, as in an installation, are left to Python.
-    """
+    """Make folders beside a package its subpackages, so that a clone works as it lies there."""
     (home,) = package["__path__"]
     for name in names:
         beside = os.path.join(os.path.dirname(home), name)
@@ -64,17 +44,7 @@ def adopt(package: dict[str, Any], *names: str) -> None:
 
 
 def stand_in(package: dict[str, Any], name: str, module_of: Mapping[str, str]) -> None:
-    """Make a module that finds names where they are now, for pickles: they store the module of each class.
-
-    Parameters
-    ----------
-    package : dict
-        The package's ``globals()``.
-    name : str
-        Module within the package, as pickles call it.
-    module_of : mapping of str to str
-        Module within the package for each name.
-    """
+    """Make a module that finds names where they are now, for pickles: they store the module of each class."""
     module = ModuleType(f"{package['__name__']}.{name}", "Names that pickles of version 0.1.0 look for here.")
     get, names = load_on_use({"__name__": package["__name__"]}, module_of)
     vars(module).update(__getattr__=get, __dir__=names)

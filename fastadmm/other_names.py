@@ -92,19 +92,7 @@ def _plain(name: str) -> str:
 def choose_instead(key: str, value: object, known: Iterable[str]) -> str:
     """What to write in place of a value that there is not.
 
-    Parameters
-    ----------
-    key : str
-        Setting.
-    value : object
-        What was given; texts may carry a parameter after a colon.
-    known : iterable of str
-        What there is.
-
-    Returns
-    -------
-    str
-        ``"did you mean 'l1'?"``, or ``"choose l2, l1"`` where nothing is near.
+    Returns: ``"did you mean 'l1'?"``, or ``"choose l2, l1"`` where nothing is near.
     """
     names = list(known)
     listed = f"choose {', '.join(names)}"
@@ -124,21 +112,7 @@ def choose_instead(key: str, value: object, known: Iterable[str]) -> str:
 
 
 def near_key(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """The key that is meant by another name.
-
-    Parameters
-    ----------
-    name : str
-        Unknown key.
-    known : iterable of str
-
-    Returns
-    -------
-    key : str
-        Empty where none is near.
-    note : str
-        What else may be said of it.
-    """
+    """The key that is meant by another name."""
     names = list(known)
     plain = _plain(name)
     if plain in names:

@@ -49,7 +49,7 @@ def dense_compensated_product(matrix, x, out, start, stop):
 
 @kernel
 def csr_compensated_product(indptr, indices, data, x, out, start, stop):
-    """The same of compressed rows.
+    """Products with compressed rows, with compensated sums, over a range of rows.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def dense_compensated_images(matrix, v, sums, start, stop):
 
 @kernel
 def csr_compensated_images(indptr, indices, data, v, sums, start, stop):
-    """The same of compressed rows.
+    """Products with compressed rows, with compensated sums, over a range of rows.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ def _described(make_entry):
 
 
 def _unowned(context, builder, kind, value):
-    """The same arrays, of which Numba counts no references: the caller holds them."""
+    """A job's arrays, of which Numba counts no references: the caller holds them."""
     if isinstance(kind, types.Tuple | types.UniTuple):
         values = cgutils.unpack_tuple(builder, value)
         parts = [_unowned(context, builder, own, v) for own, v in zip(kind.types, values)]

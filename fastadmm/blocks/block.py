@@ -67,23 +67,12 @@ class FeatureBlock(ABC):
     Every sum runs tile by tile inside the engine's leaves, and a tile's rows
     depend on the data alone (:mod:`fastadmm.blocks.tiles`): where a tile comes from,
     memory or a file, cannot change a bit of the result.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (N, d).
-    nbytes : int
-        Memory held.
-    density : float
-        Share of stored entries.
-    largest : float
-        Bound on the entries' absolute values; infinite where nobody has looked.
     """
 
-    shape: tuple[int, int]
-    nbytes: int
-    density: float
-    largest: float = math.inf
+    shape: tuple[int, int]  # (N, d)
+    nbytes: int  # memory held
+    density: float  # share of stored entries
+    largest: float = math.inf  # bound on the entries' absolute values; infinite where nobody has looked
 
     #: Rows of the whole data, where only some of them are here: ``density`` and ``largest`` are of all then.
     all_rows: int | None = None
@@ -134,11 +123,7 @@ class FeatureBlock(ABC):
     def know(self, images: Sequence[tuple[Array, Array]]) -> None:
         """Keep images that one pass made, until others take their place.
 
-        Parameters
-        ----------
-        images : sequence of (ndarray of shape (N,), ndarray of shape (d,))
-            Vectors v, which must not change meanwhile, with ``D.T v``. The very
-            object v is recognised, not its values.
+        Shapes: each of images (N,) or (d,).
         """
         self._known = images
 
@@ -185,25 +170,13 @@ class FeatureBlock(ABC):
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
 
-        Parameters
-        ----------
-        engine : Engine
-        weight : ndarray of shape (N,), optional
-            Not negative.
-        rough : bool
-            To seven digits of its largest entry are enough, if that is faster.
+        Shapes: weight (N,).
         """
         return mirrored(self.upper_gram(engine, weight, rough))
 
     @abstractmethod
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
-        """As :meth:`gram`, without what is below the diagonal: that may be anything.
-
-        Parameters
-        ----------
-        engine, weight, rough
-            As of :meth:`gram`.
-        """
+        """As :meth:`gram`, without what is below the diagonal: that may be anything."""
 
     def rough_gram_is_faster(self, engine: Engine) -> bool:
         """Whether :meth:`gram` gains anything from ``rough``."""
@@ -214,14 +187,7 @@ class FeatureBlock(ABC):
         """Kernel side ``D D.T`` of shape (N, N)."""
 
     def column_lengths(self, exact: bool, engine: Engine) -> Any:
-        r"""Upper bounds of the norms of the columns, of shape (d,), or one for all.
-
-        Parameters
-        ----------
-        exact : bool
-            Whether a pass is made for them; else it is :math:`\sqrt N \max_{ij} |D_{ij}|`.
-        engine : Engine
-        """
+        r"""Upper bounds of the norms of the columns, of shape (d,), or one for all."""
         n = self.whole_shape[0]
         more = 1.0 + (n + 8) * 2.0**-52
         if exact:
@@ -245,18 +211,14 @@ class FeatureBlock(ABC):
         return engine.leaves(n, entries, entries / numbers)
 
     def _gram_leaves(self, engine: Engine) -> Ranges:
-        """The same for a Gram matrix, of which fewer are made where it is large."""
+        """Leaves of a pass that forms a Gram matrix: fewer where that is large."""
         return gram_leaves(self.shape, self.density * self.shape[1], engine)
 
 
 def each_image(blocks: Sequence[FeatureBlock], v: Array, engine: Engine) -> list[Array] | None:
     """``D.T v`` of several blocks, each to the bit as alone; None where that takes a call for each.
 
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock
-    v : ndarray of shape (N,)
-    engine : Engine
+    Shapes: v (N,).
     """
     held = [block for block in blocks if isinstance(block, DenseBlock | CSRBlock) and block.in_memory]
     if len(held) < len(blocks):
@@ -265,15 +227,7 @@ def each_image(blocks: Sequence[FeatureBlock], v: Array, engine: Engine) -> list
 
 
 def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
-    """Leaves of a pass over dense rows that adds up a number for every column.
-
-    Parameters
-    ----------
-    n_rows : int
-        That are here.
-    columns : int
-    engine : Engine
-    """
+    """Leaves of a pass over dense rows that adds up a number for every column."""
     everything = engine.all_rows(n_rows)
     return engine.leaves(n_rows, float(everything) * columns, everything)
 
@@ -288,10 +242,7 @@ def gram_leaves(shape: tuple[int, int], entries: float, engine: Engine) -> Range
 class DenseBlock(FeatureBlock):
     """A dense block; rows are contiguous.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-        Values; kept without a copy where already C-contiguous float64.
+    Shapes: matrix (N, d).
     """
 
     #: Whether the matrix is there as a whole; else passes go tile by tile.
@@ -491,10 +442,7 @@ class DenseBlock(FeatureBlock):
 class CSRBlock(FeatureBlock):
     """A sparse block in compressed sparse rows.
 
-    Parameters
-    ----------
-    matrix : scipy sparse array or matrix of shape (N, d)
-        Converted to CSR with sorted, distinct column indices.
+    Shapes: matrix (N, d).
     """
 
     #: Whether the arrays are there as a whole; else passes go tile by tile.
@@ -520,13 +468,7 @@ class CSRBlock(FeatureBlock):
     def of_sorted(cls, indptr: Array, indices: Array, data: Array, n_columns: int) -> CSRBlock:
         """Block of arrays that are what the kernels take: nothing is checked or copied.
 
-        Parameters
-        ----------
-        indptr : ndarray of int64, shape (N + 1,)
-        indices : ndarray of uint16 or as in :func:`unsigned_indices`, shape (nnz,)
-            Distinct and ascending in each row.
-        data : ndarray of float64, shape (nnz,)
-        n_columns : int
+        Shapes: indptr (N + 1,); data (nnz,).
         """
         block = cls.__new__(cls)
         block._take(indptr, indices, data, n_columns)
@@ -568,7 +510,7 @@ class CSRBlock(FeatureBlock):
 
     @cached_property
     def _transposed_kernel(self) -> tuple[Any, tuple[Array, ...]]:
-        """The same for ``D.T v``."""
+        """Of all kernels for ``D.T v``, which give the same bits, the fastest, and what it reads."""
         from fastadmm.kernels.csr import csr_accumulate_transposed
         from fastadmm.kernels.pattern import pattern_accumulate_transposed
         from fastadmm.kernels.short_rows import short_accumulate_transposed
@@ -865,20 +807,7 @@ def mirrored(upper: Array) -> Array:
 def as_block(matrix: Any, name: str = "block", engine: Engine | None = None) -> FeatureBlock:
     """Wrap a matrix as a feature block.
 
-    Parameters
-    ----------
-    matrix : ndarray, scipy sparse, pandas DataFrame or FeatureBlock, of shape (N, d)
-        Finite values.
-    name : str
-        What error messages call it.
-    engine : Engine, optional
-        Of several workers, of whose rows these are some: all of them decide how the block is kept.
-
-    Raises
-    ------
-    InputError
-        If it is not a numeric matrix with at least one row and column, or
-        holds NaN or infinity (the message names row and column).
+    Shapes: matrix (N, d).
     """
     if isinstance(matrix, FeatureBlock):
         return matrix
@@ -928,22 +857,7 @@ def _largest(values: Array) -> float:
 
 
 def tell_of_all(block: FeatureBlock, engine: Engine, entries: int) -> int:
-    """Tell a block what is true of the rows of all workers.
-
-    Parameters
-    ----------
-    block : FeatureBlock
-        Of some of the rows.
-    engine : Engine
-        Of several workers.
-    entries : int
-        That are stored, or not zero, here.
-
-    Returns
-    -------
-    int
-        Such entries in all.
-    """
+    """Tell a block what is true of the rows of all workers."""
     everything = engine.all_rows(block.shape[0])
     (counts,) = engine.gather(np.array([float(entries)]))
     total = int(counts.sum())
@@ -984,14 +898,7 @@ def _dense_or_compressed(array: Array, name: str, shared: Engine | None) -> Feat
 
 
 def mostly_zero(block: DenseBlock, entries: int) -> bool:
-    """Whether a dense block is worked on as a compressed one.
-
-    Parameters
-    ----------
-    block : DenseBlock
-    entries : int
-        That are not zero, of all rows.
-    """
+    """Whether a dense block is worked on as a compressed one."""
     n, d = block.whole_shape
     return d <= 2**16 and entries <= MOST_FILLED * n * d
 
@@ -999,17 +906,7 @@ def mostly_zero(block: DenseBlock, entries: int) -> bool:
 def check_scale(block: FeatureBlock, name: str, engine: Engine) -> None:
     """Refuse a block with a column whose sum of squares overflows.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    name : str
-        What the error message calls it.
-    engine : Engine
-
-    Raises
-    ------
-    InputError
-        If there is one; the message names the column.
+    Shapes: block (N, d).
     """
     if block.largest < math.sqrt(np.finfo(float).max / block.whole_shape[0]) / 2.0:
         return

@@ -18,20 +18,7 @@ Array = np.ndarray
 class Columns:
     """Columns one after the other: compressed, unless all blocks are dense.
 
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock, of shape (N, d_m)
-        Of which :func:`fastadmm.blocks.side_by_side.can_stand_side_by_side`.
-    engine : Engine
-
-    Attributes
-    ----------
-    shape : (int, int)
-        N and d.
-    indptr : ndarray of int64, shape (d + 1,)
-    rows : ndarray of unsigned int, shape (nnz,) or (0,)
-        Ascending in each column; of dense columns none.
-    data : ndarray of shape (nnz,)
+    Shapes: each of blocks (N, d_m); indptr (d + 1,); rows (nnz,) or (0,); data (nnz,).
     """
 
     def __init__(self, blocks: Sequence[FeatureBlock], engine: Engine) -> None:

@@ -19,11 +19,7 @@ _CONSTANT = 1e-18
 def column_deviations(block: FeatureBlock, engine: Engine) -> Array:
     """Root mean square distance of every column from its mean, of shape (d,); zero of a constant column.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-        A party's own, dense or sparse.
-    engine : Engine
+    Shapes: block (N, d).
     """
     rows, d = block.whole_shape
     mean = block.transposed_product(np.ones(block.shape[0]), engine) / rows

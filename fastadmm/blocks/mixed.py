@@ -21,18 +21,7 @@ Array = np.ndarray
 class Mixed:
     """Sparse columns and, after them, dense ones.
 
-    Parameters
-    ----------
-    sparse : CSRBlock of shape (N, d_0)
-        In memory.
-    dense : Beside of shape (N, d_1)
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (N, d).
-    density : float
-        Share of the entries that are stored.
+    Shapes: sparse (N, d_0); dense (N, d_1).
     """
 
     def __init__(self, sparse: CSRBlock, dense: Beside) -> None:
@@ -80,7 +69,7 @@ class Mixed:
     def gram(self, engine: Engine, weight: Array, lead: int = 0) -> Array:
         """As of :class:`fastadmm.blocks.side_by_side.Beside`.
 
-        ``engine``, ``weight`` and ``lead`` as there.
+        ``engine``.
         """
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.mixed import mixed_gram
@@ -101,12 +90,7 @@ def rows_of_all(blocks: Sequence[FeatureBlock], engine: Engine, once: bool = Fal
     Several sparse blocks are copied as one; with them a few dense columns, and narrow dense blocks as one too
     (:mod:`fastadmm.blocks.stored`).
 
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock, of shape (N, d_m)
-    engine : Engine
-    once : bool
-        Whether they are read hardly more than once: without sparse ones nothing is copied then.
+    Shapes: each of blocks (N, d_m).
     """
     shapes = _stored(blocks)
     sparse = [block for block in blocks if isinstance(block, CSRBlock)]

@@ -31,10 +31,7 @@ def can_stand_side_by_side(blocks: Sequence[FeatureBlock]) -> bool:
 
 
 def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine, apart: bool) -> float:
-    """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones.
-
-    ``apart``: as of :func:`fastadmm.blocks.stored.dense_columns`.
-    """
+    """Mean over rows of all workers, some of them, of their squared number of entries read as sparse ones."""
     n, sparse = blocks[0].shape[0], [block for block in blocks if isinstance(block, CSRBlock)]
     if not sparse:
         return 0.0
@@ -57,17 +54,7 @@ def mean_row_square(blocks: Sequence[FeatureBlock], engine: Engine, apart: bool)
 class Beside:
     """Dense matrices with the same rows, whose columns are read where they are.
 
-    Parameters
-    ----------
-    matrices : sequence of ndarray of shape (N, d_m)
-        C-contiguous.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (N, d).
-    matrices : tuple of ndarray
-        And some without columns: as many as a power of two, since kernels are compiled for their number.
+    Shapes: each of matrices (N, d_m).
     """
 
     def __init__(self, matrices: Sequence[Array]) -> None:
@@ -173,14 +160,7 @@ def side_by_side(blocks: Sequence[FeatureBlock], engine: Engine) -> CSRBlock | B
 
     A single sparse one is that itself.
 
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock, of shape (N, d_m)
-    engine : Engine
-
-    Returns
-    -------
-    CSRBlock or Beside, of shape (N, d)
+    Shapes: each of blocks (N, d_m); the result (N, d).
     """
     from fastadmm.kernels.side_by_side import append_csr, append_dense
 

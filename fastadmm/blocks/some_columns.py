@@ -19,20 +19,7 @@ Array = np.ndarray
 def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) -> tuple[Rows, Array]:
     """Some columns, and their numbers in the order in which they stand: sparse ones before dense ones.
 
-    All columns are as of :func:`fastadmm.blocks.mixed.rows_of_all`.
-
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock, of shape (N, d_m)
-        Of which :func:`fastadmm.blocks.side_by_side.can_stand_side_by_side`.
-    chosen : ndarray of int64, shape (k,)
-        Numbers of columns, counted over all blocks, ascending.
-    engine : Engine
-
-    Returns
-    -------
-    rows : CSRBlock, Beside or Mixed, of shape (N, k)
-    numbers : ndarray of int64, shape (k,)
+    Shapes: each of blocks (N, d_m); chosen, numbers (k,); rows (N, k).
     """
     ends = np.cumsum([block.shape[1] for block in blocks])
     starts = ends - [block.shape[1] for block in blocks]

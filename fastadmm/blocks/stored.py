@@ -21,42 +21,18 @@ _NARROW_ROWS = 64
 
 
 def dense_columns(widths: Sequence[int], densities: Sequence[float], apart: bool = True) -> int:
-    """Number of columns that are read as dense ones.
-
-    Parameters
-    ----------
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored; 1 for dense blocks.
-    apart : bool
-        Whether dense columns beside sparse ones may be read apart from them.
-    """
+    """Number of columns that are read as dense ones."""
     found = sum(width for width, density in zip(widths, densities) if density == 1.0)
     return found if found == sum(widths) or (apart and found >= _FEWEST_DENSE) else 0
 
 
 def are_narrow(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
-    """Whether dense columns of several parties are copied as one matrix.
-
-    Parameters
-    ----------
-    n_samples : int
-        Rows of all workers.
-    widths, densities
-        As for :func:`dense_columns`.
-    """
+    """Whether dense columns of several parties are copied as one matrix."""
     count, dense = sum(density == 1.0 for density in densities), dense_columns(widths, densities)
     fits = count < len(widths) or 8 * n_samples * dense <= _FEW_BYTES
     return count > 1 and fits and 0 < dense < _NARROW * count
 
 
 def rows_are_narrow(widths: Sequence[int]) -> bool:
-    """Whether dense matrices, without sparse ones, are copied as one for dual ascent.
-
-    Parameters
-    ----------
-    widths : sequence of int
-        As for :func:`dense_columns`.
-    """
+    """Whether dense matrices, without sparse ones, are copied as one for dual ascent."""
     return len(widths) > 1 and sum(widths) < _NARROW_ROWS * len(widths)

@@ -41,22 +41,7 @@ def tile_rows(n_columns: int) -> int:
 
 
 def dense_tiles(rows: Rows, n_columns: int, times: int = 1) -> Iterator[Rows]:
-    """Cut a range of rows of a dense matrix.
-
-    Parameters
-    ----------
-    rows : (int, int)
-        Half-open range.
-    n_columns : int
-        d.
-    times : int
-        Make each so many times as large.
-
-    Yields
-    ------
-    (int, int)
-        Consecutive ranges of at most :data:`TILE_BYTES`, or one row.
-    """
+    """Cut a range of rows of a dense matrix."""
     step = times * tile_rows(n_columns)
     for start in range(rows[0], rows[1], step):
         yield start, min(start + step, rows[1])
@@ -65,19 +50,7 @@ def dense_tiles(rows: Rows, n_columns: int, times: int = 1) -> Iterator[Rows]:
 def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
     """Cut a range of rows of a CSR matrix by the number of its entries.
 
-    Parameters
-    ----------
-    rows : (int, int)
-        Half-open range.
-    indptr : ndarray of int64, shape (N + 1,)
-        Row pointers of the whole matrix.
-    times : int
-        Make each so many times as large.
-
-    Yields
-    ------
-    (int, int)
-        Consecutive ranges of at most :data:`TILE_BYTES` of entries and as much of row pointers, or one row.
+    Shapes: indptr (N + 1,).
     """
     start, end = rows
     while start < end:
@@ -89,13 +62,6 @@ def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
 
 @lru_cache(maxsize=256)
 def leaf_terms(n_rows: int, entries: float = 0.0, work: float = math.inf) -> tuple[int, int]:
-    """Rows of the largest leaf of a job, and how often a leaf's sum is added in the tree; of all workers.
-
-    Parameters
-    ----------
-    n_rows : int
-    entries, work : float
-        As of :func:`fastadmm.engine.tree.leaves_of`.
-    """
+    """Rows of the largest leaf of a job, and how often a leaf's sum is added in the tree; of all workers."""
     leaves = leaves_of(n_rows, entries, work)
     return -(-n_rows // leaves), leaves.bit_length() - 1

@@ -17,12 +17,7 @@ Array = np.ndarray
 class WeightedBlock(FeatureBlock):
     r"""Rows of another block times :math:`\sqrt{w_i}`, so that least squares on it is weighted.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    weight : ndarray of shape (N,)
-        w, positive.
-    engine : Engine
+    Shapes: block (N, d); weight (N,).
     """
 
     def __init__(self, block: FeatureBlock, weight: Array, engine: Engine) -> None:

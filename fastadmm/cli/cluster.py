@@ -33,18 +33,7 @@ _T = TypeVar("_T")
 
 @contextmanager
 def workers(cluster: str | None) -> Iterator[Comm | None]:
-    """The processes that were started with this one; where only this one fails, it ends the others.
-
-    Parameters
-    ----------
-    cluster : str or None
-        The setting, as far as it is known.
-
-    Yields
-    ------
-    Comm or None
-        None if this process is on its own.
-    """
+    """The processes that were started with this one; where only this one fails, it ends the others."""
     if cluster != "mpi":
         yield None
         return
@@ -56,15 +45,7 @@ def workers(cluster: str | None) -> Iterator[Comm | None]:
 
 
 def agreed(comm: Comm | None, make: Callable[[], _T]) -> _T:
-    """What a function gives in this process, once it has given something in all of them.
-
-    Parameters
-    ----------
-    comm : Comm or None
-        None: of this process alone.
-    make : callable
-        What it refuses on any of them, rank 0 alone says.
-    """
+    """What a function gives in this process, once it has given something in all of them."""
     if comm is None:
         return make()
     try:
@@ -78,24 +59,7 @@ def agreed(comm: Comm | None, make: Callable[[], _T]) -> _T:
 def on_cluster(
     lead: Callable[[Comm | None], int], cluster: str, config: Any = None, comm: Comm | None = None
 ) -> int:
-    """Train in this process and in those that were started with it.
-
-    Parameters
-    ----------
-    lead : callable
-        What rank 0 does, or a process on its own, which is given None; returns its exit code.
-    cluster : str
-        The setting.
-    config : RunConfig, optional
-        As it was given to this process.
-    comm : Comm, optional
-        All of them, if they have met already.
-
-    Returns
-    -------
-    int
-        Exit code.
-    """
+    """Train in this process and in those that were started with it."""
     if cluster == "none":
         return lead(None)
     if comm is None:
@@ -138,18 +102,7 @@ def _ending_together(comm: Comm) -> Iterator[None]:
 
 
 def plan_of_workers(config: Any, comm: Comm | None) -> Any:
-    """The plan of a worker of a run under ``mpiexec``; what is wrong rank 0 alone says.
-
-    Parameters
-    ----------
-    config : RunConfig
-    comm : Comm or None
-        None: its workers have not met yet.
-
-    Returns
-    -------
-    Plan
-    """
+    """The plan of a worker of a run under ``mpiexec``; what is wrong rank 0 alone says."""
     from fastadmm.runs.shared import plan_worker
 
     if comm is None:
@@ -164,15 +117,7 @@ def plan_of_workers(config: Any, comm: Comm | None) -> Any:
 
 
 def refuse_many(given: str | None, cluster: str) -> None:
-    """Refuse processes that were started together and would each do the same; rank 0 alone says so.
-
-    Parameters
-    ----------
-    given : str or None
-        What the command line says of workers; ``none`` there means that each is to work by itself.
-    cluster : str
-        The setting.
-    """
+    """Refuse processes that were started together and would each do the same; rank 0 alone says so."""
     from fastadmm.cluster.mpi import launched
 
     rank, size = launched()
@@ -193,20 +138,7 @@ def refuse_logs(log_to: list[str] | None) -> None:
 
 
 def start_on_dask(settings: Any, run: Path, force: bool, display: Any) -> dict[str, Any]:
-    """Train on the workers of a Dask cluster.
-
-    Parameters
-    ----------
-    settings : RunConfig
-    run : Path
-    force : bool
-    display : Display
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-    """
+    """Train on the workers of a Dask cluster."""
     from functools import partial
 
     from fastadmm.runs.dask_run import dask_run
@@ -223,21 +155,7 @@ def start_on_dask(settings: Any, run: Path, force: bool, display: Any) -> dict[s
 
 
 def resume_on_dask(cluster: str, run: Path, changes: dict[str, Any], display: Any) -> dict[str, Any]:
-    """Go on with a run on the workers of a Dask cluster.
-
-    Parameters
-    ----------
-    cluster : str
-    run : Path
-    changes : dict
-        As in :func:`fastadmm.runs.train.resume_run`.
-    display : Display
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-    """
+    """Go on with a run on the workers of a Dask cluster."""
     from functools import partial
 
     from fastadmm.runs.dask_run import dask_run

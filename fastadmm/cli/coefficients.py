@@ -76,12 +76,7 @@ def coefficients(
 
 
 def coefficient_table(found: Coefficients) -> Table:
-    """The table for a terminal; a category's ratio is that to its reference.
-
-    Parameters
-    ----------
-    found : Coefficients
-    """
+    """The table for a terminal; a category's ratio is that to its reference."""
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text

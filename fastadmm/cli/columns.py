@@ -42,22 +42,7 @@ def columns(
 def print_columns(
     title: str, rows: list[dict[str, Any]], key: str, top: int, out: Path | None, as_json: bool, force: bool
 ) -> None:
-    """Print rows about columns, the largest first; write all of them as CSV.
-
-    Parameters
-    ----------
-    title : str
-    rows : list of dict
-    key : str
-        What the rows are ordered by.
-    top : int
-        Rows to print.
-    out : Path or None
-        CSV file.
-    as_json : bool
-    force : bool
-        Whether an existing file may be replaced.
-    """
+    """Print rows about columns, the largest first; write all of them as CSV."""
     import math
 
     check_csv(out)

@@ -218,7 +218,7 @@ class _Cells:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those that say how cells are read."""
+        """The options that say how cells are read."""
         values = plain_values(self)
         del values["dry_run"]
         lists = {key: values[key] or () for key in ("types", "na_values")}

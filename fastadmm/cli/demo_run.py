@@ -44,29 +44,7 @@ columns. (Breast Cancer Wisconsin; the division into three is ours.)
 
 
 def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Convert, train, evaluate and report, and compare with what each party gets alone.
-
-    Parameters
-    ----------
-    out : Path
-        Directory to create.
-    force : bool
-        Whether an older demo there may be replaced.
-    say : callable
-        Shows one line per step.
-
-    Returns
-    -------
-    dict
-        ``models`` (name, n_features, log_loss, accuracy, auc, joint), ``message``,
-        ``largest_difference`` (joint against pooled weights), ``report`` (None where its libraries are
-        not installed, and ``no_report`` says which), ``seconds``.
-
-    Raises
-    ------
-    StorageError
-        If ``out`` exists and ``force`` is false, or cannot be written.
-    """
+    """Convert, train, evaluate and report, and compare with what each party gets alone."""
     from fastadmm.reports.html import write_report
 
     begin = time.perf_counter()
@@ -111,19 +89,7 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
 
 
 def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partition, Partition]:
-    """Patients to learn from, and patients to test with; three laboratories.
-
-    Parameters
-    ----------
-    directory : Path
-        Gets the tables and the partitions ``train.parts`` and ``test.parts``.
-    say : callable
-        Shows one line per step.
-
-    Returns
-    -------
-    tuple of Partition
-    """
+    """Patients to learn from, and patients to test with; three laboratories."""
     from fastadmm.data_tools.convert import convert
 
     widths = _write_tables(directory)

@@ -38,29 +38,7 @@ _NAMES_SHOWN = 10
 
 
 def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, Any]:
-    """Describe an HDF5 file of ours, a partition, a directory of owners, a run or a model.
-
-    Parameters
-    ----------
-    path : path
-        What to look at.
-    check : bool
-        Also read every block and compare it with its digest (partitions and party files); for owners of rows,
-        whose digest covers how they were written, read all rows and targets with their checksums.
-
-    Returns
-    -------
-    dict
-        JSON types only; key ``kind`` says what it is: "party", "labels", "partition", "owner", "owners",
-        "run", "model" or "hdf5".
-
-    Raises
-    ------
-    StorageError
-        Absent or unreadable.
-    FormatError, InputError
-        Not ours, damaged, inconsistent.
-    """
+    """Describe an HDF5 file of ours, a partition, a directory of owners, a run or a model."""
     path = Path(path)
     with storage_errors(path, "read"):
         path.stat()

@@ -18,13 +18,7 @@ _INTERVAL = 5.0
 
 
 class ProgressDisplay:
-    """Shows notes and rounds.
-
-    Parameters
-    ----------
-    live : bool
-        Redraw one line on the terminal, else print a line now and then.
-    """
+    """Shows notes and rounds."""
 
     def __init__(self, live: bool) -> None:
         from rich.console import Console

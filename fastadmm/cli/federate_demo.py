@@ -59,26 +59,7 @@ def made(directory: Path) -> Path:
 
 
 def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Provision, start, align, train, kill a party, go on, evaluate, predict; no process is left.
-
-    Parameters
-    ----------
-    directory : Path
-        For everything; it exists and is empty.
-    say : callable
-        Shows one line per step.
-
-    Returns
-    -------
-    dict
-        ``same`` (whether the weights are those of one process, bit for bit), ``same_predictions`` (byte for
-        byte), ``metrics``, ``rounds``, ``jobs``, ``processes`` (name, path, sees), ``seconds``.
-
-    Raises
-    ------
-    FastadmmError
-        If something fails; its line names the log.
-    """
+    """Provision, start, align, train, kill a party, go on, evaluate, predict; no process is left."""
     begin = time.monotonic()
     with Stage(directory / "stage", PARTIES) as stage:
         stage.provision()

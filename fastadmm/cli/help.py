@@ -23,20 +23,7 @@ _LONGEST = 26
 
 
 def help_text(command: Any, context: Any) -> str:
-    """Usage, purpose, and one section for each group of arguments, options and commands.
-
-    Parameters
-    ----------
-    command : typer.core.TyperCommand or TyperGroup
-        What a parameter is called and what it does are its ``metavar`` and ``help``.
-    context : typer.Context
-        Of this command.
-
-    Returns
-    -------
-    str
-        Its lines fit the terminal.
-    """
+    """Usage, purpose, and one section for each group of arguments, options and commands."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     usage = f"{_bold('Usage:')} {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     parts = [usage, *(wrapped(" ".join(text.split()), width) for text in _paragraphs(command.help or ""))]

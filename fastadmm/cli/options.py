@@ -49,17 +49,6 @@ def with_options(
 
     The command receives what was given on the command line as a dictionary by key. A parameter that is a
     dataclass becomes an option for each of its fields, which are annotated as parameters are.
-
-    Parameters
-    ----------
-    settings : callable
-        Returns the settings, and those of the table ``[privacy]``. It is called, and imports them, only where
-        options are needed: the list of commands has none.
-
-    Returns
-    -------
-    callable
-        A decorator.
     """
     return lambda command: _Command(command, settings)
 
@@ -121,20 +110,7 @@ class _Command:
 
 
 def given_options(group: Any, *but: str) -> list[str]:
-    """Options of a dataclass that do not have their defaults.
-
-    Parameters
-    ----------
-    group : dataclass
-        Whose fields are options.
-    *but : str
-        Fields that do not count.
-
-    Returns
-    -------
-    list of str
-        As they are written.
-    """
+    """Options of a dataclass that do not have their defaults."""
     return [
         f"--{f.name.rstrip('_').replace('_', '-')}"
         for f in fields(group)
@@ -143,17 +119,7 @@ def given_options(group: Any, *but: str) -> list[str]:
 
 
 def plain_values(group: Any) -> dict[str, Any]:
-    """Values of a dataclass whose fields are options, choices as text.
-
-    Parameters
-    ----------
-    group : dataclass
-
-    Returns
-    -------
-    dict
-        By field.
-    """
+    """Values of a dataclass whose fields are options, choices as text."""
     values = {f.name: getattr(group, f.name) for f in fields(group)}
     return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
@@ -161,19 +127,7 @@ def plain_values(group: Any) -> dict[str, Any]:
 def in_a_file(context: Any, option: str, argv: list[str]) -> str:
     """What to write into a file, for an option that is a key which only files have.
 
-    Parameters
-    ----------
-    context : click context
-        Of the command.
-    option : str
-        As it was given; also what other programs call the key.
-    argv : list of str
-        The command line.
-
-    Returns
-    -------
-    str
-        One sentence; empty for any other option.
+    Returns: one sentence; empty for any other option.
     """
     command = getattr(getattr(context.command, "callback", None), "__wrapped__", None)
     if not isinstance(command, _Command):
@@ -188,14 +142,7 @@ def in_a_file(context: Any, option: str, argv: list[str]) -> str:
 
 
 def given(option: str, argv: list[str]) -> str:
-    """The value beside an option, empty for none.
-
-    Parameters
-    ----------
-    option : str
-    argv : list of str
-        The command line.
-    """
+    """The value beside an option, empty for none."""
     for k, word in enumerate(argv):
         name, _, value = word.partition("=")
         if name == option:
@@ -204,12 +151,7 @@ def given(option: str, argv: list[str]) -> str:
 
 
 def check_csv(out: Path | None) -> None:
-    """Refuse a name that promises another format than CSV.
-
-    Parameters
-    ----------
-    out : Path or None
-    """
+    """Refuse a name that promises another format than CSV."""
     if out is not None and out.suffix.lower() in _NOT_CSV:
         from fastadmm.errors import ConfigError
         from fastadmm.files.atomic import shown
@@ -232,12 +174,7 @@ def _toml(setting: Setting, text: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:

@@ -11,12 +11,8 @@ from fastadmm.errors import ConfigError
 
 @contextmanager
 def settings_of(config: Path | None) -> Iterator[None]:
-    """Name the configuration file in every :class:`ConfigError` that does not say where its value came from.
-
-    Parameters
-    ----------
-    config : Path or None
-        The file of ``--config``; None changes nothing.
+    """Name the configuration file in every :class:`ConfigError` that does not say where its value came
+    from.
     """
     try:
         yield

@@ -23,10 +23,6 @@ def show(*parts: RenderableType) -> None:
     """Print tables and sentences; in a file or a pipe a table is as wide as it is.
 
     A table that a terminal is too narrow for is printed as several, with its first columns in each.
-
-    Parameters
-    ----------
-    *parts : rich table or text, or str
     """
     import sys
 
@@ -70,7 +66,7 @@ def _fitted(table: Table, console: Console) -> list[Table]:
 
 
 def _part(table: Table, of: list[Column]) -> Table:
-    """The same table with some of its columns, whose cells may take several lines."""
+    """A table with some of another's columns, whose cells may take several lines."""
     from rich.table import Table
 
     part = Table(

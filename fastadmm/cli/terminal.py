@@ -18,12 +18,7 @@ _SPACE = "\0"
 
 
 def columns(stream: TextIO) -> int | None:
-    """How wide a stream is; None where it is no terminal, and nothing breaks its lines.
-
-    Parameters
-    ----------
-    stream : file
-    """
+    """How wide a stream is; None where it is no terminal, and nothing breaks its lines."""
     try:
         if not stream.isatty():
             return None
@@ -33,21 +28,7 @@ def columns(stream: TextIO) -> int | None:
 
 
 def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
-    """Break lines between words; a command that a sentence ends with, or a long path, stays whole.
-
-    Parameters
-    ----------
-    text : str
-        One or more lines.
-    width : int or None
-        Columns; None breaks nothing.
-    hang : int, optional
-        Columns before the further lines of a line; by default as the line itself begins.
-
-    Returns
-    -------
-    str
-    """
+    """Break lines between words; a command that a sentence ends with, or a long path, stays whole."""
     if width is None:
         return text
     lines = []
@@ -71,57 +52,26 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
 
 
 def redraws(stream: TextIO) -> bool:
-    """Whether what a stream shows can be drawn over: on a terminal, but not in a notebook's ``!fastadmm``.
-
-    Parameters
-    ----------
-    stream : file
-    """
+    """Whether what a stream shows can be drawn over: on a terminal, but not in a notebook's ``!fastadmm``."""
     # A notebook's commands have a terminal that keeps every line, between other marks that it does not know.
     return stream.isatty() and "JPY_PARENT_PID" not in os.environ
 
 
 def styled(text: str, code: str, stream: TextIO) -> str:
-    """Text in a colour or weight, where the stream shows it.
-
-    Parameters
-    ----------
-    text : str
-    code : str
-        Of ANSI: "1" is bold, "2" dim, "36" cyan.
-    stream : file
-    """
+    """Text in a colour or weight, where the stream shows it."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not stream.isatty()
     return text if plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def note(console: Any, text: str) -> None:
-    """Show a line beside a progress display.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        That shows the display.
-    text : str
-    """
+    """Show a line beside a progress display."""
     live = console.is_terminal
     lines = wrapped(printable_lines(text), console.width if live else None)
     console.print(lines, style="dim" if live else None, markup=False, highlight=False, soft_wrap=True)
 
 
 def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = False) -> None:
-    """Print sentences at once: one line each into a file or a pipe, broken between words on a terminal.
-
-    Parameters
-    ----------
-    text : str
-    hang : int, optional
-        As for :func:`wrapped`.
-    dim : bool
-        What is less important than the rest.
-    error : bool
-        To standard error.
-    """
+    """Print sentences at once: one line each into a file or a pipe, broken between words on a terminal."""
     stream = sys.stderr if error else sys.stdout
     text = wrapped(printable_lines(text), columns(stream), hang)
     print(styled(text, "2", stream) if dim else text, file=stream, flush=True)

@@ -59,21 +59,7 @@ _COMMANDS: dict[str, str] = {
 
 
 def usage_line(error: Any, argv: list[str], groups: Iterable[str] = ()) -> str:
-    """One sentence about an error of usage.
-
-    Parameters
-    ----------
-    error : Exception
-        What the command line's library raised.
-    argv : list of str
-        The command line.
-    groups : iterable of str
-        Names of groups of commands.
-
-    Returns
-    -------
-    str
-    """
+    """One sentence about an error of usage."""
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
     message = str(error.format_message()).removesuffix(".")
@@ -167,7 +153,7 @@ def _option(context: Any, option: str, argv: list[str]) -> str:
 
 
 def _of_a_run(context: Any, option: str) -> str:
-    """That a resumed run keeps what it was started with."""
+    """A sentence saying that a resumed run keeps what it was started with; empty for other commands."""
     if context.command.name != "resume":
         return ""
     from fastadmm.settings.keys import PRIVACY, SETTINGS

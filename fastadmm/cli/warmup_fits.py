@@ -35,12 +35,7 @@ class _Fit:
 
 
 def other_fits(n_threads: int) -> None:
-    """Solve problems that go all ways but those of the default path.
-
-    Parameters
-    ----------
-    n_threads : int
-    """
+    """Solve problems that go all ways but those of the default path."""
     for fit in (*_smooth_fits(), *_fits_with_kinks(), *_fits_of_classes(), *_fits_by_messages()):
         rng = np.random.default_rng(1)
         y = targets(fit.loss, fit.blocks[0].shape[0], rng)
@@ -49,26 +44,12 @@ def other_fits(n_threads: int) -> None:
 
 
 def dense(rng: np.random.Generator, n_rows: int, width: int) -> Array:
-    """Normal columns.
-
-    Parameters
-    ----------
-    rng : Generator
-    n_rows, width : int
-    """
+    """Normal columns."""
     return rng.normal(size=(n_rows, width))
 
 
 def sparse(rng: np.random.Generator, n_rows: int, width: int, equal: bool = False) -> sp.csr_array:
-    """A few entries in a row, about as many in each column.
-
-    Parameters
-    ----------
-    rng : Generator
-    n_rows, width : int
-    equal : bool
-        Whether all entries are one.
-    """
+    """A few entries in a row, about as many in each column."""
     each = min(_ENTRIES, max(1, width // 4))
     indices = np.sort((rng.integers(0, width, (n_rows, 1)) + np.arange(each) * (width // each)) % width)
     data = np.ones(indices.size) if equal else rng.normal(size=indices.size)
@@ -77,14 +58,7 @@ def sparse(rng: np.random.Generator, n_rows: int, width: int, equal: bool = Fals
 
 
 def targets(loss: str, n_rows: int, rng: np.random.Generator) -> Array:
-    """Targets in the domain of a loss.
-
-    Parameters
-    ----------
-    loss : str
-    n_rows : int
-    rng : Generator
-    """
+    """Targets in the domain of a loss."""
     if loss in ("squared", "huber"):
         return rng.normal(size=n_rows)
     return (np.arange(n_rows) % (3 if loss == "multinomial" else 2)).astype(float)

@@ -36,20 +36,6 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
 
     The default path is ``train`` with the loss that the labels ask for, dense
     and sparse blocks, and a test set.
-
-    Parameters
-    ----------
-    everything : bool
-        Also those of every other loss, scheme, regulariser and constraint, of
-        private messages and of owners of rows.
-    say : callable, optional
-        Called with name and seconds of each kernel that was compiled.
-
-    Returns
-    -------
-    dict
-        ``compiled`` (kernel and seconds each), ``seconds`` (all in all) and
-        ``directory`` (where they are kept; None where nothing can be).
     """
     from fastadmm.engine.rows import NUMBA_THREADS
     from fastadmm.kernels.cache import cache_base
@@ -85,7 +71,7 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
 
 @contextmanager
 def _as_of_many_rows() -> Iterator[None]:
-    """Also what calls kernels of many rows: these runs have few; and as if nobody else kept cores busy."""
+    """Let small runs call the kernels of many rows, and act as if nobody else kept cores busy."""
     from fastadmm.engine.engine import Engine
     from fastadmm.engine.free_cores import FreeCores
 

@@ -23,20 +23,10 @@ Node = tuple[int, int]
 
 
 class Comm(ABC):
-    """Workers that take the same steps, each with its own rows.
+    """Workers that take the same steps, each with its own rows."""
 
-    Attributes
-    ----------
-    rank, size : int
-        Number of this worker, and how many there are.
-    n_sums : int
-        How often sums went around so far.
-    apart : bool
-        Whether what ends this worker has to end the others: not while these wait for what rank 0 says next.
-    """
-
-    rank: int
-    size: int
+    rank: int  # number of this worker, and how many there are
+    size: int  # number of this worker, and how many there are
     n_sums = 0
     apart = True
 
@@ -67,13 +57,7 @@ class Comm(ABC):
         return self.share(thing if self.rank == 0 else None)[0]
 
     def agreed(self, function: Callable[[], _T]) -> _T:
-        """What a function gives, once it has given something on every worker.
-
-        Raises
-        ------
-        FastadmmError
-            On every worker the first error of any: one that rank 0 does not have names the rank.
-        """
+        """What a function gives, once it has given something on every worker."""
         found, error = None, None
         try:
             found = function()
@@ -86,18 +70,7 @@ class Comm(ABC):
         return cast(_T, found)
 
     def sum(self, nodes: dict[Node, Array]) -> Array:
-        """Sum over the whole tree.
-
-        Parameters
-        ----------
-        nodes : dict of (int, int) to ndarray
-            Sums of the nodes that are here, all of one length.
-
-        Returns
-        -------
-        ndarray
-            The same bits everywhere, whatever the number of workers: nodes are added as in one process.
-        """
+        """Sum over the whole tree."""
         self.n_sums += 1
         (node, *others), level = nodes, self.size.bit_length() - 1
         if others or self.size != 1 << level or node != (level, self.rank):
@@ -121,13 +94,7 @@ class Comm(ABC):
 
 
 def add_nodes(nodes: dict[Node, Array]) -> Array:
-    """Add siblings until the whole tree is one.
-
-    Parameters
-    ----------
-    nodes : dict of (int, int) to ndarray
-        That cover the tree, each row once.
-    """
+    """Add siblings until the whole tree is one."""
     while set(nodes) != {(0, 0)}:
         level = max(level for level, _ in nodes)
         deepest = sorted(index for at, index in nodes if at == level)

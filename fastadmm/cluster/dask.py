@@ -59,15 +59,7 @@ def letters_of(worker: Any) -> _Letters:
 
 
 def end_run(worker: Any, run: str, lost: int) -> None:
-    """Let the task of a run on a Dask worker know that another one is lost.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
-    run : str
-    lost : int
-        Rank of the other.
-    """
+    """Let the task of a run on a Dask worker know that another one is lost."""
     letters = letters_of(worker)
     with letters.news:
         letters.known[run, lost, _END] = b""
@@ -75,18 +67,7 @@ def end_run(worker: Any, run: str, lost: int) -> None:
 
 
 class DaskComm(Comm):
-    """The tasks of a run.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
-        That this task is on.
-    run : str
-        No other run has it.
-    rank : int
-    addresses : list of str
-        Of the Dask workers, by rank.
-    """
+    """The tasks of a run."""
 
     def __init__(self, worker: Any, run: str, rank: int, addresses: list[str]) -> None:
         self.rank, self.size = rank, len(addresses)

@@ -35,20 +35,7 @@ _SIGN = 1 << 63
 
 
 def nodes_of(n_rows: int, rank: int, size: int) -> list[Node]:
-    """Nodes of the tree that a worker holds: consecutive, as few as cover its share.
-
-    Parameters
-    ----------
-    n_rows : int
-        Of the whole data.
-    rank, size : int
-        Number of the worker, and how many there are.
-
-    Raises
-    ------
-    ConfigError
-        If there are more workers than leaves of every job.
-    """
+    """Nodes of the tree that a worker holds: consecutive, as few as cover its share."""
     most = leaves_of(n_rows)
     if size > most:
         raise ConfigError(
@@ -70,33 +57,13 @@ def nodes_of(n_rows: int, rank: int, size: int) -> list[Node]:
 
 
 def rows_of(n_rows: int, rank: int, size: int) -> tuple[int, int]:
-    """First row that a worker holds, and the first that it does not any more.
-
-    Parameters
-    ----------
-    n_rows, rank, size : int
-        As of :func:`nodes_of`.
-    """
+    """First row that a worker holds, and the first that it does not any more."""
     nodes = nodes_of(n_rows, rank, size)
     return node_range(n_rows, *nodes[0])[0], node_range(n_rows, *nodes[-1])[1]
 
 
 class RowEngine(Engine):
-    """An engine of one of several workers.
-
-    Parameters
-    ----------
-    comm : Comm
-    n_rows : int
-        Of the whole data.
-    n_threads : int, optional
-        Of this worker.
-
-    Attributes
-    ----------
-    rows : (int, int)
-        First row that is here, and the first that is not any more.
-    """
+    """An engine of one of several workers."""
 
     shares_rows = True
 

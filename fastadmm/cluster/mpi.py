@@ -31,13 +31,7 @@ def launched() -> tuple[int, int]:
 
 
 class MpiComm(Comm):
-    """All processes of an MPI job.
-
-    Raises
-    ------
-    ConfigError
-        Where mpi4py is not installed.
-    """
+    """All processes of an MPI job."""
 
     def __init__(self) -> None:
         try:

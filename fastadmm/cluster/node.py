@@ -12,15 +12,7 @@ __all__ = ["own_threads", "workers_here"]
 
 
 def own_threads(comm: Comm, wanted: int | None) -> int:
-    """Threads of this worker, so that all workers of a machine together have one for each core.
-
-    Parameters
-    ----------
-    comm : Comm
-    wanted : int or None
-        What the user asks for; None shares the cores that this process may use with the workers that may use
-        them too.
-    """
+    """Threads of this worker, so that all workers of a machine together have one for each core."""
     cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     here = platform.node(), cores
     others = [

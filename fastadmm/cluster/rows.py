@@ -28,30 +28,7 @@ _SCHEMES = ("subspace", "proximal")
 
 
 def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = None) -> SolveResult:
-    """Train on the rows of all workers; called by every one of them.
-
-    Parameters
-    ----------
-    problem : Problem
-        The whole of it, the same on every worker, which keeps its own rows only. Weights are those of
-        :func:`fastadmm.solver.solver.solve` to the bit.
-    comm : Comm
-        For example :class:`fastadmm.cluster.mpi.MpiComm`.
-    options : SolverOptions, optional
-        A time limit is by the clock of rank 0.
-
-    Returns
-    -------
-    SolveResult
-        The same on every worker but for its seconds.
-
-    Raises
-    ------
-    ConfigError
-        For what cannot be shared by rows yet, or more workers than the rows have leaves.
-    InputError
-        If workers have different problems.
-    """
+    """Train on the rows of all workers; called by every one of them."""
     options = options or SolverOptions()
     refuse_unshared(problem, options)
     _compare(problem, options, comm)
@@ -66,18 +43,7 @@ def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = Non
 
 
 def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
-    """Refuse what cannot be shared by rows yet.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its blocks are not looked at.
-    options : SolverOptions
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse what cannot be shared by rows yet."""
     scheme = choose_scheme(options, problem.traits)[0].name
     refused = {
         "secrecy": options.secrecy != "none",
@@ -116,14 +82,7 @@ def _compare(problem: Problem, options: SolverOptions, comm: Comm) -> None:
 
 
 def rows_of_problem(problem: Problem, start: int, stop: int) -> Problem:
-    """Some rows of a problem, without their blocks; sums of weights stay those of all rows.
-
-    Parameters
-    ----------
-    problem : Problem
-    start, stop : int
-        Range of rows.
-    """
+    """Some rows of a problem, without their blocks; sums of weights stay those of all rows."""
     offset = problem.offset.reshape(-1, problem.n_samples)[:, start:stop]
     return replace(
         problem,

@@ -26,18 +26,7 @@ __all__ = ["RowSolver", "SharedSolver", "end", "follow", "new_solver"]
 
 
 class RowSolver(Solver):
-    """A solver of some rows, of which every worker calls the same methods.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of this worker's rows. It has all test rows, and the worker scores them by itself, or none.
-    options : SolverOptions
-    engine : RowEngine
-    least : float
-        Of all rows, from :func:`fastadmm.solver.solver.least_of`.
-    start : StartingPoint, optional
-    """
+    """A solver of some rows, of which every worker calls the same methods."""
 
     def __init__(
         self,
@@ -57,7 +46,7 @@ class RowSolver(Solver):
         return self.least
 
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
-        """As of one process; no other worker is asked."""
+        """The predictor of some rows in this process; no other worker is asked."""
         yield from ()
         return predictor(rows, self.method.weights(), self.method.intercept, self.problem.loss, self.alone)
 
@@ -72,13 +61,7 @@ class RowSolver(Solver):
 
 
 class SharedSolver(RowSolver):
-    """The same, of which rank 0 calls methods and the others :func:`follow`: it tells them.
-
-    Parameters
-    ----------
-    problem, options, engine, least, start
-        As of :class:`RowSolver`.
-    """
+    """A solver over several workers: rank 0 calls its methods and tells the others, which :func:`follow`."""
 
     @contextmanager
     def _led(self, name: str, *given: Any) -> Iterator[None]:
@@ -120,20 +103,7 @@ class SharedSolver(RowSolver):
 
 
 def follow(comm: Comm, follower: Any) -> Any:
-    """Do what rank 0 says until it ends.
-
-    Parameters
-    ----------
-    comm : Comm
-        Of another rank.
-    follower : object
-        With an attribute ``solver``: rank 0 names methods of either.
-
-    Returns
-    -------
-    object
-        What rank 0 gave to :func:`end`.
-    """
+    """Do what rank 0 says until it ends."""
     try:
         while True:
             comm.apart = False
@@ -152,27 +122,12 @@ def follow(comm: Comm, follower: Any) -> Any:
 
 
 def new_solver(comm: Comm, make: Callable[[Path], SharedSolver], run: Path) -> SharedSolver:
-    """Make a solver on every worker; called by rank 0.
-
-    Parameters
-    ----------
-    comm : Comm
-    make : callable
-        Makes that of rank 0.
-    run : Path
-        Run directory.
-    """
+    """Make a solver on every worker; called by rank 0."""
     run = run.absolute()
     comm.first(("new", (run,)))
     return make(run)
 
 
 def end(comm: Comm, told: Any) -> None:
-    """Let the other workers return from :func:`follow`; called by rank 0.
-
-    Parameters
-    ----------
-    comm : Comm
-    told : object
-    """
+    """Let the other workers return from :func:`follow`; called by rank 0."""
     comm.first(("end", told))

@@ -72,14 +72,7 @@ def is_member() -> bool:
 
 
 def ask(wish: _Wish, alone: Callable[[], Any]) -> Any:
-    """What a member of :func:`run_together` wishes for; outside one, what ``alone`` gives.
-
-    Parameters
-    ----------
-    wish : dict of node to ndarray, or callable
-        A vector to sum over workers, or what is to be called on the thread that speaks with them.
-    alone : callable
-    """
+    """What a member of :func:`run_together` wishes for; outside one, what ``alone`` gives."""
     member = getattr(_OWN, "member", None)
     return alone() if member is None else member.ask(wish)
 
@@ -87,25 +80,7 @@ def ask(wish: _Wish, alone: Callable[[], Any]) -> Any:
 def run_together(
     function: Callable[[_T], _R], items: Sequence[_T], add_up: Callable[[dict[Any, np.ndarray]], np.ndarray]
 ) -> list[_R]:
-    """Apply a function to items, one at a time, each until it needs a sum: these are then made in one.
-
-    Parameters
-    ----------
-    function : callable
-    items : sequence
-    add_up : callable
-        Sums a vector over all workers: of a dict by node, whose vectors have one length.
-
-    Returns
-    -------
-    list
-        In the order of the items.
-
-    Notes
-    -----
-    Every worker comes to the same steps in the same order, and a sum's numbers do not depend on what travels
-    beside them: bits are those of items in turn.
-    """
+    """Apply a function to items, one at a time, each until it needs a sum: these are then made in one."""
     back = threading.Semaphore(0)
     members = [_Member(lambda item=item: function(item), back) for item in items]  # type: ignore[misc]
     for member in members:

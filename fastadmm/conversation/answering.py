@@ -26,20 +26,7 @@ class Unanswerable(FormatError):
 
 
 def checked(saved: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An array that a party has saved.
-
-    Parameters
-    ----------
-    saved : mapping
-    key : str
-    shape : tuple of int
-        -1 for any length.
-
-    Raises
-    ------
-    ValueError
-        With the key: none, not of this shape, or not finite.
-    """
+    """An array that a party has saved."""
     array = saved.get(key)
     if not isinstance(array, np.ndarray) or array.dtype != np.float64 or array.ndim != len(shape):
         raise ValueError(key)
@@ -49,23 +36,9 @@ def checked(saved: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
 
 
 class Answering(ABC):
-    """A party, wherever the coordinator is.
+    """A party, wherever the coordinator is."""
 
-    Attributes
-    ----------
-    name : str
-    block : FeatureBlock
-    kind, reason : str
-        Name of its update, and why it was chosen.
-    family : str
-        Which calls of :data:`fastadmm.conversation.calls.CALLS` it answers.
-    needs : tuple of str
-        Arguments of the call ``finish`` without which it does not know its weights.
-    exchanges_per_column : int
-        After how many exchanges a coordinator that deviates can know a column more, where answers show any.
-    """
-
-    family: ClassVar[str]
+    family: ClassVar[str]  # which calls of CALLS it answers
     needs: ClassVar[tuple[str, ...]] = ()
     exchanges_per_column: ClassVar[int] = 1
     #: Whether the coordinator of a run by files is told the mean of its scores, for rows without its data.
@@ -73,7 +46,7 @@ class Answering(ABC):
     name: str
     block: FeatureBlock
     engine: Engine
-    reason: str
+    reason: str  # name of its update, and why it was chosen
     #: What the coordinator is told in place of ``kind`` and ``reason``, where these depend on the rows.
     told: ClassVar[tuple[str, str] | None] = None
     #: Blocks of rows that are scored beside those of training, by the name that ``scores`` is given.
@@ -93,22 +66,7 @@ class Answering(ABC):
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Answer one call.
 
-        Parameters
-        ----------
-        name : str
-            Of the call.
-        arguments : dict
-            Arrays and scalars.
-
-        Returns
-        -------
-        dict
-            Arrays and scalars; empty where the table says that the call has no answer.
-
-        Raises
-        ------
-        Unanswerable
-            The call is none of this family, or its arguments are not for this party in this state.
+        Returns: arrays and scalars; empty where the table says that the call has no answer.
         """
         if name not in CALLS or self.family not in CALLS[name].families:
             raise Unanswerable(f"call {name[:80]!r} is unknown here")
@@ -118,11 +76,6 @@ class Answering(ABC):
         """Make the passes that a call begins with; what one thread then does alone, with no sum over rows.
 
         Parties of one process that answer one after another do that side by side. It changes no answer.
-
-        Parameters
-        ----------
-        name, arguments
-            As of :meth:`answer`, which is called next.
         """
         return None
 
@@ -130,28 +83,11 @@ class Answering(ABC):
         """The vector v of shape (N,) whose image ``D.T v`` a call begins with; None where there is none.
 
         Parties of one process that answer one after another have their images made in one pass over all.
-
-        Parameters
-        ----------
-        name, arguments
-            As of :meth:`answer`, which is called next.
         """
         return None
 
     def scores(self, rows: str, **needed: Any) -> dict[str, Any]:
-        """This party's share of the predictor of some rows: its own of training, or others.
-
-        Parameters
-        ----------
-        rows : {"train", "test", "validation"}
-        **needed
-            As in :meth:`final_weights`.
-
-        Returns
-        -------
-        dict
-            ``scores``, one number per row, or of a multinomial model per class and row, class by class.
-        """
+        """This party's share of the predictor of some rows: its own of training, or others."""
         block = self.block if rows == "train" else self.other_rows.get(rows)
         if block is None:
             raise Unanswerable(f"call 'scores': {self.name} has no {rows[:80]!r} rows here")
@@ -165,25 +101,8 @@ class Answering(ABC):
     ) -> dict[str, Any]:
         """Answer a dual vector with the message of the weights that will be written, and their share.
 
-        Parameters
-        ----------
-        u : ndarray of shape (N,) or (C, N)
-            Summed scaling.
-        eps : float
-            How far it is from a feasible one, as a share of its norm.
-        reach : float
-            R, where nothing bounds the weights, or only a norm; else 0.
-        about_mean : bool
-            Whether deviations of columns are from their means.
-        kept : bool
-            Whether the weights are those of :meth:`keep_best`.
-        **needed
-            As in :meth:`final_weights`.
-
-        Returns
-        -------
-        dict
-            ``message``, and the numbers of :class:`fastadmm.proof.share.Share`.
+        Shapes: u (N,) or (C, N).
+        Scaling: u summed scaling.
         """
         told = reach > 0.0 and (self.answers_by_column or not self.penalty.radial)
         bounded = (deviations_of(self.block, about_mean, self.engine), reach) if told else None
@@ -198,7 +117,7 @@ class Answering(ABC):
         kept: bool,
         needed: Mapping[str, Any],
     ) -> tuple[np.ndarray, Share]:
-        """What :meth:`prove` tells; ``bounded`` as of :func:`fastadmm.proof.share.party_share`."""
+        """What :meth:`prove` tells."""
         if set(needed) != set(self.needs):
             what = ", ".join(self.needs) or "no arguments"
             raise Unanswerable(f"call 'prove': family {self.family!r} needs {what}")

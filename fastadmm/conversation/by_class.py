@@ -40,14 +40,7 @@ def _is_rows(kind: str) -> bool:
 
 
 def pack(parts: ByClass, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Values of several parts as those of one call.
-
-    Parameters
-    ----------
-    parts : sequence of dict or None
-    kinds : dict of str to str
-        Of one part, as in :class:`fastadmm.conversation.calls.CallRule`.
-    """
+    """Values of several parts as those of one call."""
     layout, values = [], [np.empty(0)]
     rows: dict[str, np.ndarray] = {}
     for c, part in enumerate(parts):

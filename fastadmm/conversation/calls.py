@@ -49,19 +49,10 @@ class CallRule:
     """What one call takes and answers.
 
     A kind that ends in ``?`` may be absent.
-
-    Attributes
-    ----------
-    families : tuple of str
-        Of runs in which it may be asked; "" before a run has begun.
-    arguments : dict of str to str
-        Kind of every argument.
-    answer : dict of str to str
-        Kind of every value of the answer; empty where the call has none.
     """
 
-    families: tuple[str, ...]
-    arguments: dict[str, str]
+    families: tuple[str, ...]  # of runs in which it may be asked; "" before a run has begun
+    arguments: dict[str, str]  # kind of every argument
     answer: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -72,22 +63,12 @@ class CallRule:
 
 @dataclass(frozen=True)
 class Field:
-    """One value of a message or request.
-
-    Attributes
-    ----------
-    kind : str
-    required : bool
-    shape : tuple of int or None
-        Of an array, -1 for any length; None for a scalar.
-    dtype : str
-        Of an array.
-    """
+    """One value of a message or request."""
 
     kind: str
     required: bool
-    shape: tuple[int, ...] | None
-    dtype: str = ""
+    shape: tuple[int, ...] | None  # of an array, -1 for any length; None for a scalar
+    dtype: str = ""  # of an array
 
 
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
@@ -463,54 +444,19 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
 
 
 def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
-    """What a request of this name holds.
-
-    Parameters
-    ----------
-    name : str
-    n_samples : int
-        N of the party.
-    place : str
-        What messages begin with.
-
-    Raises
-    ------
-    FormatError
-        An unknown call.
-    """
+    """What a request of this name holds."""
     if name not in CALLS:
         raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here; {OTHER_VERSION}")
     return _fields(CALLS[name].arguments, n_samples)
 
 
 def answer_fields(call: Asked, n_samples: int) -> dict[str, Field]:
-    """What the answer to a call holds, with the length of everything that the call decides.
-
-    Parameters
-    ----------
-    call : Asked
-    n_samples : int
-        N of the run.
-    """
+    """What the answer to a call holds, with the length of everything that the call decides."""
     return _fields(CALLS[call[0]].answer, n_samples)
 
 
 def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: str) -> None:
-    """Refuse values that are missing, too many, not finite or out of range.
-
-    Parameters
-    ----------
-    values : dict
-        Arguments, or an answer.
-    fields : dict of str to Field
-    place : str
-        What messages begin with, for example ``"m.h5: key 'answer'"``.
-
-    Raises
-    ------
-    FormatError
-        Naming the value.
-    """
+    """Refuse values that are missing, too many, not finite or out of range."""
     for key in values:
         if key not in fields:
             raise FormatError(f"{place}: {key[:80]!r} is not what was asked for")
@@ -527,7 +473,7 @@ def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: 
 def check_answer(
     call: Asked, answer: Mapping[str, Any], n_samples: int, place: str, shared: tuple[int, int] = (0, 0)
 ) -> None:
-    """Refuse an answer that this call does not have; parameters as of the functions above.
+    """Refuse an answer that this call does not have.
 
     ``shared`` are the directions that other classes send with it and have in common: before it, and after.
     """
@@ -571,7 +517,7 @@ def check_answer(
 
 
 def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
-    """The same for the answers of several classes."""
+    """Refuse an answer whose parts by class do not have the shapes that the call promises."""
     try:
         asked = unpack(call[1], CALLS[one].arguments)
         answers = unpack(answer, CALLS[one].answer)

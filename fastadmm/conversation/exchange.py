@@ -20,22 +20,10 @@ Answers = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """One question to one party, or something it is told.
+    """One question to one party, or something it is told."""
 
-    Attributes
-    ----------
-    party : int
-        Number of the party, in the problem's order.
-    name : str
-        A key of :data:`fastadmm.conversation.calls.CALLS`.
-    arguments : dict or callable
-        Arrays and scalars, as the table says; or what makes them, on the thread that asks.
-    here : dict
-        More arguments for a party in this process, which change no answer: a place to write an array to.
-    """
-
-    party: int
-    name: str
+    party: int  # number of the party, in the problem's order
+    name: str  # a key of CALLS
     arguments: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
     here: dict[str, Any] = field(default_factory=dict)
     #: Whether ``here`` is all that a party of this process needs.
@@ -59,13 +47,7 @@ class Pace(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """Calls that do not wait for each other, at most one of them with an answer per party.
-
-    Attributes
-    ----------
-    calls : sequence of Call
-    pace : Pace
-    """
+    """Calls that do not wait for each other, at most one of them with an answer per party."""
 
     calls: Sequence[Call]
     pace: Pace = Pace.TOGETHER
@@ -76,15 +58,9 @@ Talk = Generator[Exchange, Answers, _T]
 
 
 class Driver(Protocol):
-    """Carries exchanges to parties, wherever they are.
+    """Carries exchanges to parties, wherever they are."""
 
-    Attributes
-    ----------
-    local : bool
-        Whether the parties and their data are in this process.
-    """
-
-    local: bool
+    local: bool  # whether the parties and their data are in this process
 
     def carry(self, exchange: Exchange) -> Answers | None:
         """The answers; None where one is not there yet, which ends the talk."""
@@ -96,20 +72,7 @@ class Driver(Protocol):
 def ask_all(
     n_parties: int, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any
 ) -> Generator[Exchange, Answers, Answers]:
-    """Ask every party the same; use with ``yield from``.
-
-    Parameters
-    ----------
-    n_parties : int
-    name : str
-    pace : Pace
-    **arguments
-
-    Returns
-    -------
-    list of dict
-        The answers, in the order of the parties.
-    """
+    """Ask every party the same; use with ``yield from``."""
     return (yield Exchange([Call(m, name, arguments) for m in range(n_parties)], pace))
 
 
@@ -122,17 +85,7 @@ def put(message: np.ndarray, place: np.ndarray) -> None:
 def converse(talk: Talk[_T], carry: Callable[[Exchange], Answers | None]) -> _T | None:
     """Drive a talk to its end.
 
-    Parameters
-    ----------
-    talk : generator
-        Closed in any case.
-    carry : callable
-        As in :meth:`Driver.carry`.
-
-    Returns
-    -------
-    object or None
-        What the talk returns; None where an answer is not there yet.
+    Returns: what the talk returns; None where an answer is not there yet.
     """
     with closing(talk):
         try:

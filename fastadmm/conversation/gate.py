@@ -38,8 +38,6 @@ MOST_REFUSALS = 100
 class GatedParty(Answering):
     """A party of a protected run: it refuses by what it was asked, and by nothing else.
 
-    Notes
-    -----
     Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
 
@@ -65,21 +63,9 @@ def _check_asked(name: str, arguments: Mapping[str, Any]) -> None:
 def check_features(block: FeatureBlock, place: str, engine: Engine) -> None:
     """Refuse features that answers could overflow by; for their owner, before anybody asks.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    place : str
-        What the message begins with.
-    engine : Engine
-
-    Raises
-    ------
-    InputError
-        An entry times the root of how many there are is beyond :data:`LARGEST`.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#outcomes-are-public``.
+
+    Shapes: block (N, d).
     """
     n, d = block.whole_shape
     largest = block.largest if math.isfinite(block.largest) else block.find_largest(engine)
@@ -95,20 +81,9 @@ def saturated(values: np.ndarray, limit: float) -> np.ndarray:
 
     Each entry by itself, so no two arrays of finite numbers get farther apart.
 
-    Parameters
-    ----------
-    values : ndarray
-    limit : float
-        The range is from ``-limit`` to ``limit``.
-
-    Returns
-    -------
-    ndarray of the same shape
-        The given array itself where nothing is beyond.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#outcomes-are-public``.
+
+    Returns: the given array itself where nothing is beyond.
     """
     if float(np.abs(values).max(initial=0.0)) <= limit:
         return values
@@ -118,18 +93,8 @@ def saturated(values: np.ndarray, limit: float) -> np.ndarray:
 def certified(message: np.ndarray, error: float, slack: float, center: float) -> np.ndarray:
     """What is released of a message: itself if its certificate holds, else its public centre.
 
-    Parameters
-    ----------
-    message : ndarray of shape (N,)
-    error : float
-        How far it is from the exact one, at most; NaN where nothing is known.
-    slack : float
-        What the sensitivity has room for.
-    center : float
-        c.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t6-inexact-solver``.
+
+    Shapes: message (N,).
     """
     return message if error <= slack else np.full_like(message, center)

@@ -13,14 +13,7 @@ __all__ = ["Threads"]
 
 
 class Threads:
-    """Asks parties of this process.
-
-    Parameters
-    ----------
-    engine : Engine
-    parties : sequence or mapping of Answering
-        By their number, in the problem's order.
-    """
+    """Asks parties of this process."""
 
     local = True
 
@@ -28,14 +21,7 @@ class Threads:
         self.engine, self.parties = engine, parties
 
     def carry(self, exchange: Exchange) -> Answers:
-        """The answers, in the order of the calls.
-
-        Parameters
-        ----------
-        exchange : Exchange
-            Where its calls would leave half of the threads idle, parties answer one after another, and their
-            passes over rows are cut up instead.
-        """
+        """The answers, in the order of the calls."""
         calls, pace = exchange.calls, exchange.pace
         if pace is Pace.SHORT:
             return self.engine.map(self._ask, calls, parallel=False)

@@ -63,26 +63,14 @@ _REPAIRABLE = 1e-3
 class PrimalValue:
     """Loss at the current weights, with the best intercept.
 
-    Attributes
-    ----------
-    loss : float
-        Summed loss.
-    gradient : ndarray of shape (N,)
-        Summed-scaling gradient g; of a loss with kinks some subgradient.
-    intercept : float
-        The minimising b; of a multinomial model of shape (C,).
-    dual_feasible : bool
-        Whether g is the gradient and sums to zero as far as rounding allows;
-        without it the gap formula proves nothing, but :func:`dual_bound` may.
-    sums : (float, float) or None
-        Sum of g and of its absolute values, where they are known.
+    Shapes: gradient (N,).
     """
 
-    loss: float
-    gradient: np.ndarray
-    intercept: Any
+    loss: float  # summed loss
+    gradient: np.ndarray  # of shape (N,): summed-scaling gradient g; of a loss with kinks some subgradient
+    intercept: Any  # the minimising b; of a multinomial model of shape (C,)
     dual_feasible: bool
-    sums: tuple[float, float] | None = None
+    sums: tuple[float, float] | None = None  # sum of g and of its absolute values, where they are known
 
 
 def primal_value(
@@ -94,16 +82,7 @@ def primal_value(
 ) -> PrimalValue:
     """Evaluate the loss at a sum of messages, with the intercept minimised out in convex problems.
 
-    Parameters
-    ----------
-    problem : Problem
-    total : ndarray of shape (N,)
-        Sum of the messages.
-    intercept : float
-        Warm start.
-    engine : Engine
-    known : tuple of float, ndarray of shape (N,) and (float, float), optional
-        Loss, gradient and its sums at the warm start, where the caller has them.
+    Shapes: total, each of known (N,).
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     if known is not None and (near := _from_nearby(problem, total, intercept, *known, engine)) is not None:
@@ -203,23 +182,7 @@ def make_feasible(
 ) -> bool:
     """Repair a gradient whose sum only rounding keeps from zero.
 
-    Parameters
-    ----------
-    problem : Problem
-    z : ndarray of shape (N,)
-        Where the gradient was taken.
-    gradient : ndarray of shape (N,)
-        Changed in place if it needs and allows a repair, by a Newton step of its sum.
-    place : (float, float)
-        Summed loss and intercept there.
-    engine : Engine
-    sums : (float, float), optional
-        Of the gradient and of its absolute values, where they are known.
-
-    Returns
-    -------
-    bool
-        Whether it was left as the gradient and is dual feasible.
+    Shapes: z, gradient (N,).
     """
     loss = problem.loss
     if not loss.smooth or not problem.fit_intercept:
@@ -247,24 +210,8 @@ def dual_bound(
     :math:`\gamma_m = \|D_m^\top u + \lambda W x_m\|^2 / (2 \lambda W)` gives
     :math:`\sum_m \|D_m^\top u\|^2 / (2 \lambda W) = \sum_m \gamma_m - \langle u, S\rangle - R(x)`.
 
-    Parameters
-    ----------
-    problem : Problem
-    u : ndarray of shape (N,)
-        Dual vector, summed scaling.
-    total : ndarray of shape (N,)
-        S, the sum of the messages.
-    regulariser : float
-        R(x), :math:`\tfrac{\lambda W}{2} \sum_m \|x_m\|^2`.
-    gaps : float
-        :math:`\sum_m \gamma_m`, of :meth:`fastadmm.parties.proximal.Party.certify` at u.
-    engine : Engine
-
-    Returns
-    -------
-    float
-        Summed scaling; minus infinity where u is outside the domain, does
-        not sum to zero with an intercept, or something overflows.
+    Shapes: u, total (N,).
+    Scaling: u, the result summed scaling.
     """
     if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf
@@ -274,13 +221,7 @@ def dual_bound(
 
 
 def penalty_unit(problem: Problem, engine: Engine) -> float:
-    """A typical second derivative of the loss, for unit weight: see :meth:`Loss.penalty_unit`.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    """
+    """A typical second derivative of the loss, for unit weight: see :meth:`Loss.penalty_unit`."""
     y, weight, offset = engine.gather(problem.y, problem.weight, problem.offset)
     return problem.loss.penalty_unit(y, weight, offset, problem.lam)
 
@@ -302,14 +243,7 @@ def sums_to_zero(
 ) -> bool:
     """Whether a gradient of shape (N,) sums to zero as far as rounding allows.
 
-    Parameters
-    ----------
-    gradient : ndarray of shape (N,) or (C N,)
-    engine : Engine
-    n_outputs : int
-        C: of a class-major gradient the sum of every class must vanish.
-    place : (float, ndarray of shape (C,)), optional
-        Summed loss and intercepts where the gradient was taken: sums must cost nothing there, either.
+    Shapes: gradient (N,) or (C N,); place (C,).
     """
     total, size = engine.total_and_size(gradient if n_outputs == 1 else gradient.reshape(n_outputs, -1))
     cheap = place is None or np.all(np.abs(total * place[1]) <= _COST * abs(place[0]))
@@ -319,64 +253,25 @@ def sums_to_zero(
 def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> float:
     """Inner product over rows.
 
-    Parameters
-    ----------
-    u, v : ndarray of shape (N,) or (C N,)
-    engine : Engine
-    n_outputs : int
-        C.
+    Shapes: u, v (N,) or (C N,).
     """
     return float(np.sum(engine.together(*inner_parts(u, v, engine, n_outputs))))
 
 
 def inner_parts(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> list[list[Any]]:
-    """What :func:`inner` adds up, for :meth:`Engine.together`.
-
-    Parameters
-    ----------
-    u, v, engine, n_outputs
-        As of :func:`inner`.
-
-    Returns
-    -------
-    list
-        One for each output.
-    """
+    """What :func:`inner` adds up, for :meth:`Engine.together`."""
     pairs = zip(u.reshape(n_outputs, -1), v.reshape(n_outputs, -1))
     return [engine.dot_parts(a, b) for a, b in pairs]
 
 
 class LowerBound:
-    """The best proved lower bound on the optimum, per mean loss.
-
-    Parameters
-    ----------
-    value : float
-        Bound carried over from a checkpoint.
-    """
+    """The best proved lower bound on the optimum, per mean loss."""
 
     def __init__(self, value: float = -math.inf) -> None:
         self.value = value
 
     def update(self, objective: float, bound: float) -> tuple[float, float]:
-        """Take in one certificate; return the absolute and relative gap it leaves.
-
-        Parameters
-        ----------
-        objective : float
-            F at the current weights.
-        bound : float
-            A proved lower bound on ``F*``.
-
-        Returns
-        -------
-        absolute : float
-            Upper bound on ``F - F*``.
-        relative : float
-            Upper bound on ``(F - F*) / |F*|``: the absolute gap over the lower
-            bound on ``F*``, infinite while that bound is not positive; over
-            ``|F|`` where F itself is negative, as soft targets outside [0, 1] allow.
-        """
+        """Take in one certificate; return the absolute and relative gap it leaves."""
         self.value = max(self.value, bound)  # NaN never wins
         absolute = max(objective - self.value, 0.0)
         if self.value > 0.0:

@@ -49,12 +49,7 @@ def shifted(base: Array, intercept: Array) -> Array:
 def hessian_sums(likely: Array, weight: Array, engine: Engine) -> Array:
     r"""Hessian in the intercepts, :math:`\sum_i s_i (\mathrm{diag}(p_i) - p_i p_i^\top)`, of shape (C, C).
 
-    Parameters
-    ----------
-    likely : ndarray of shape (C, N)
-        Probabilities p.
-    weight : ndarray of shape (N,)
-    engine : Engine
+    Shapes: likely (C, N); weight (N,).
     """
     ((products,),) = engine.together(_hessian_parts(likely, weight, engine))
     return _hessian_of(products)
@@ -81,15 +76,7 @@ def _hessian_of(products: Array) -> Array:
 def balancing(hessian: Array, excess: Array) -> Array:
     """The change of the intercepts that takes an excess of the classes' sums away.
 
-    Parameters
-    ----------
-    hessian : ndarray of shape (C, C)
-        Of :func:`hessian_sums`.
-    excess : ndarray of shape (C,)
-
-    Returns
-    -------
-    ndarray of shape (C,)
+    Shapes: hessian (C, C); excess, the result (C,).
     """
     # By the classes' own sizes: one that hardly any row is in doubt about must balance as well.
     size = np.sqrt(np.maximum(np.diag(hessian), np.finfo(float).tiny))
@@ -100,19 +87,7 @@ def balancing(hessian: Array, excess: Array) -> Array:
 def class_primal_value(problem: Problem, total: Array, intercept: Array, engine: Engine) -> PrimalValue:
     """Evaluate the loss at a sum of messages, with the intercepts minimised out.
 
-    Parameters
-    ----------
-    problem : Problem
-    total : ndarray of shape (C N,)
-        Sum of the messages.
-    intercept : ndarray of shape (C,)
-        Warm start.
-    engine : Engine
-
-    Returns
-    -------
-    PrimalValue
-        With an intercept of shape (C,), of sum zero.
+    Shapes: total (C N,); intercept (C,).
     """
     loss, y, weight = multinomial_of(problem), problem.y, problem.weight
     gradient = np.empty_like(total)
@@ -145,21 +120,7 @@ def make_class_feasible(
 ) -> bool:
     """Repair a gradient whose sums over samples only rounding keeps from zero.
 
-    Parameters
-    ----------
-    problem : Problem
-    z : ndarray of shape (C N,)
-        Where the gradient was taken.
-    gradient : ndarray of shape (C N,)
-        Changed in place if it needs and allows a repair, by a Newton step of its sums.
-    place : (float, ndarray of shape (C,))
-        Summed loss and intercepts there.
-    engine : Engine
-
-    Returns
-    -------
-    bool
-        Whether it was left as the gradient and is dual feasible.
+    Shapes: z, gradient (C N,); place (C,).
     """
     classes = problem.n_outputs
     if not problem.fit_intercept or sums_to_zero(gradient, engine, classes, place):
@@ -186,14 +147,7 @@ def class_curvature_about(problem: Problem, z: Array, reach: float, out: Array, 
 
     .. math:: \frac{s\, q\, (1 - e^{-2r})}{e^{-r} + q\, (1 - e^{-r})^2} .
 
-    Parameters
-    ----------
-    problem : Problem
-    z, out : ndarray of shape (C N,)
-        Predictors; the output.
-    reach : float
-        r, positive.
-    engine : Engine
+    Shapes: z, out (C N,).
     """
     h = problem.loss.curvature(z, problem.y, problem.weight, out, engine).reshape(problem.n_outputs, -1)
     less = math.exp(-reach)
@@ -216,21 +170,9 @@ def update_class_z_u(
 ) -> Array:
     """z- and u-update of ADMM sharing with C numbers per sample.
 
-    Parameters
-    ----------
-    problem : Problem
-    total, u_before, z, u : ndarray of shape (C N,)
-        As in :func:`fastadmm.coordinator.admm.z_update.update_z_u`.
-    penalty : float
-        r, summed scaling.
-    intercept : ndarray of shape (C,)
-        Warm start.
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (C,)
-        The intercepts; zero where none are fitted.
+    Returns: the intercepts; zero where none are fitted.
+    Shapes: total, u_before, z, u (C N,); intercept, the result (C,).
+    Scaling: penalty summed scaling.
     """
     loss, centre = multinomial_of(problem), total + u_before / penalty
 

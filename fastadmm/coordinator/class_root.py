@@ -36,19 +36,7 @@ def class_root(function: Callable[[Array], tuple[Array, Array]], start: Array) -
     more than a tenth of what it was (the function is convex, so its minimum
     along the step has been passed), and doubled where a quarter of it is left.
 
-    Parameters
-    ----------
-    function : callable
-        Returns gradient of shape (C,) and Hessian of shape (C, C) at a point;
-        both are zero on constant vectors. The last call is made at the point
-        that is returned, so side effects belong to it.
-    start : ndarray of shape (C,)
-        First guess.
-
-    Returns
-    -------
-    ndarray of shape (C,)
-        The root, of sum zero, or the best point after 200 steps.
+    Shapes: start, the result (C,).
     """
     point = start - start.mean()
     gradient, hessian = function(point)

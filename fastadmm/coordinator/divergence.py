@@ -28,28 +28,7 @@ _LARGE = 0.05
 
 
 class DivergenceDetector:
-    """Watches objective and residual over rounds.
-
-    Parameters
-    ----------
-    start : float
-        Objective at zero weights with the best intercept.
-    guaranteed : bool
-        Whether the scheme converges by theorem; then only overflow counts.
-
-    Attributes
-    ----------
-    smallest : float
-        Smallest residual so far.
-    grown_rounds : int
-        For how many rounds in a row the residual has been grown.
-    first, block_smallest, previous_smallest : float
-        First residual; smallest in the current and in the last whole block of rounds.
-    block_best, previous_best : float
-        Smallest objective in these blocks.
-    block_rounds : int
-        Rounds in the current block.
-    """
+    """Watches objective and residual over rounds."""
 
     #: What a checkpoint holds.
     SAVED = (
@@ -78,12 +57,7 @@ class DivergenceDetector:
     def diverged(self, objective: float, residual: float) -> bool:
         """Take in one round; True if the iterates do not come back.
 
-        Parameters
-        ----------
-        objective : float
-            F, per mean loss.
-        residual : float
-            Norm of primal and dual residual in one unit.
+        Scaling: objective per mean loss.
         """
         if not (math.isfinite(objective) and math.isfinite(residual)):
             return True

@@ -50,22 +50,8 @@ def prove_elsewhere(
 ) -> Talk[Proof]:
     """Let all parties prove how good the model is that they are going to write.
 
-    Parameters
-    ----------
-    problem : Problem
-        Convex.
-    method : Method
-    intercept : float or ndarray of shape (C,)
-    kept : bool
-        Whether it is the model that parties keep, of an earlier round.
-    asked : (float, float)
-        Relative and absolute gap (per mean loss) that are to be proved; 0 for none.
-    idle : int
-        How many attempts have gained nothing.
-
-    Returns
-    -------
-    Proof
+    Shapes: intercept (C,).
+    Scaling: asked per mean loss.
     """
     engine = method.engine
     found = _feasible(problem, method)
@@ -115,7 +101,7 @@ def _shares(
 def _sums(
     problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
 ) -> Talk[tuple[Array, list[Share], float, float]]:
-    """The same of sums over all parties, as of one."""
+    """What a proof needs of the parties, with sums only: added up over all of them, as of one party."""
     m, inside = problem.n_parties, _INSIDE * _FURTHER ** min(idle, 4)
     scale = 1.0 if all(penalty.bounds for penalty in problem.penalties) else 1.0 - inside
     step = grid_step((_ROOM_OF_KEPT if kept else _ROOM) * method.longest, m)

@@ -39,19 +39,7 @@ def best_length(
 
     The second derivative is not asked: with several predictors per sample they bend together.
 
-    Parameters
-    ----------
-    problem : Problem
-        Whose loss is used.
-    base, along : ndarray of shape (N,) or (C N,)
-        z, offset and intercept included, and v.
-    linear, square : float
-        p and q, of the regulariser.
-    engine : Engine
-    end : float, optional
-        The derivative at length 1, where it is known.
-    enough : float
-        Derivatives of at most this size count as zero.
+    Shapes: base, along (N,) or (C N,).
     """
     gradient = np.empty_like(base)
 

@@ -16,22 +16,7 @@ __all__ = ["MessageStore"]
 
 
 class MessageStore:
-    """Messages, one below another, and room for those to come.
-
-    Parameters
-    ----------
-    n_samples : int
-        N.
-    engine : Engine
-        Works on them: it is told of those in a file.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (at least K, N)
-        Messages, then room.
-    directory : Path or None
-        Where a scratch file is made, which is gone with the process; None for memory.
-    """
+    """Messages, one below another, and room for those to come."""
 
     def __init__(self, n_samples: int, engine: Engine) -> None:
         self.rows, self.engine = np.empty((0, n_samples)), engine
@@ -50,20 +35,7 @@ class MessageStore:
             self.rows, self._spilled, self.engine.spilled = messages, None, None
 
     def make_room(self, used: int, least: int, most: int) -> None:
-        """Make room for some messages.
-
-        Parameters
-        ----------
-        used : int
-            So many are held, and stay.
-        least, most : int
-            As many as are to come now, and as there will ever be.
-
-        Raises
-        ------
-        StorageError
-            If there is no room for a scratch file.
-        """
+        """Make room for some messages."""
         if least > len(self.rows):
             held = self.rows[:used]
             self._new(least, most)
@@ -87,14 +59,7 @@ class MessageStore:
     def place(self, count: int, room: int) -> np.ndarray:
         """Hold messages that are still to be read, and room behind them.
 
-        Parameters
-        ----------
-        count, room : int
-            Messages, and rows of room.
-
-        Returns
-        -------
-        ndarray of shape (count + room, N)
+        Shapes: the result (count + room, N).
         """
         self._new(count, count + room)
         self._reserve(count)

@@ -22,37 +22,17 @@ __all__ = ["Measured", "Method"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What a round left behind, all in the summed scaling.
+    """What a round left behind, all in the summed scaling."""
 
-    Attributes
-    ----------
-    objective : float
-        Loss and regularisers at the weights after the round.
-    lower_bound : float
-        A proved lower bound on the optimum.
-    primal_residual, dual_residual : float
-        As in :class:`fastadmm.solver.history.RoundRecord`.
-    augmented_lagrangian, lyapunov : float
-        Equations 5 and 13 of Hu et al.
-    penalty : float
-        r; None where the method has none.
-    accelerated : bool
-        Whether the round started from an extrapolated state.
-    stationarity : float or None
-        As in :class:`fastadmm.solver.history.RoundRecord`; None in convex problems.
-    bound_within : float
-        A proved lower bound among models of bounded size only, where nothing else bounds the weights.
-    """
-
-    objective: float
-    lower_bound: float
-    primal_residual: float
-    dual_residual: float
-    augmented_lagrangian: float
-    lyapunov: float
-    penalty: float | None
-    accelerated: bool
-    stationarity: float | None = None
+    objective: float  # loss and regularisers at the weights after the round
+    lower_bound: float  # a proved lower bound on the optimum
+    primal_residual: float  # as in RoundRecord
+    dual_residual: float  # as in RoundRecord
+    augmented_lagrangian: float  # equations 5 and 13 of Hu et al
+    lyapunov: float  # equations 5 and 13 of Hu et al
+    penalty: float | None  # r; None where the method has none
+    accelerated: bool  # whether the round started from an extrapolated state
+    stationarity: float | None = None  # as in RoundRecord; None in convex problems
     bound_within: float = -math.inf
 
 
@@ -145,7 +125,7 @@ class Method(ABC):
         """
 
     def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
-        """The same between two rounds, of methods that take weights; a dual vector of shape (N,) is known."""
+        """Go on from given weights between two rounds, of methods that take weights."""
         self.begin_at(weights, intercept)
 
     @abstractmethod
@@ -155,17 +135,7 @@ class Method(ABC):
     def _measured(
         self, objective: float, lower_bound: float, squared: float, lyapunov: float, **more: float
     ) -> Measured:
-        """What a round left behind whose z is the sum of the messages, and u the loss gradient there.
-
-        Parameters
-        ----------
-        objective, lower_bound, lyapunov : float
-            As in :class:`Measured`.
-        squared : float
-            Squared residuals of the parties' optimality conditions, all that is left.
-        **more : float
-            Further attributes.
-        """
+        """What a round left behind whose z is the sum of the messages, and u the loss gradient there."""
         size = self.problem.n_parties * self.engine.all_rows(self.problem.n_samples)
         left = {"primal_residual": 0.0, "dual_residual": math.sqrt(squared / size)}
         about = {"augmented_lagrangian": objective, "lyapunov": lyapunov, **left, **more}
@@ -208,11 +178,8 @@ class Method(ABC):
     def raise_bound(self, bound: float, u: np.ndarray) -> None:
         """Take in a lower bound and the dual vector that proves it, if it is the best so far.
 
-        Parameters
-        ----------
-        bound : float
-            Summed scaling.
-        u : ndarray of shape (N,) or (C N,)
+        Shapes: u (N,) or (C N,).
+        Scaling: bound summed scaling.
         """
         if bound > self.bound:
             self.bound, self.witness = bound, np.array(u).ravel()

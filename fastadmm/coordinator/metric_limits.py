@@ -52,15 +52,6 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
 
     As many directions are needed as weights are free in the end: on wide data about as many as there are
     rows. Where rows are few, more of them cost little, and with fewer proposals lose what they had found.
-
-    Parameters
-    ----------
-    n_parts : int
-        Parties, times classes.
-    n_samples : int
-        N, of all workers.
-    smooth : bool
-        The loss: with kinks as many directions count as in :func:`directions_for_kinks`.
     """
     if not smooth:
         return directions_for_kinks(n_parts, n_samples)
@@ -68,12 +59,8 @@ def directions_for_faces(n_parts: int, n_samples: int, smooth: bool = True) -> i
 
 
 def directions_of_few_numbers(n_parts: int, n_samples: int) -> int:
-    """Directions of a party that memory is not worth saving of: 2 MB of messages, and not too many together.
-
-    Parameters
-    ----------
-    n_parts, n_samples : int
-        As of :func:`directions_for_faces`.
+    """Directions of a party that memory is not worth saving of: 2 MB of messages, and not too many
+    together.
     """
     return min(MOST_TOGETHER // n_parts, _FEW_NUMBERS // n_samples)
 
@@ -83,10 +70,6 @@ def in_common(problem: Problem) -> bool:
 
     A direction that one class asks for helps the others, and soon a party's directions span all its columns.
     It has a coefficient of each class, so that there must not be too many columns times classes.
-
-    Parameters
-    ----------
-    problem : Problem
     """
     outputs, width = problem.n_outputs, sum(block.shape[1] for block in problem.blocks)
     everywhere = all(float(own.project(np.zeros(1))[0]) == 0.0 for own in problem.party_constraints)
@@ -98,12 +81,6 @@ def directions_for_kinks(n_parties: int, n_samples: int) -> int:
 
     At the optimum about as many samples are at their kinks as there are weights: nothing less than all
     directions solves that, and what is forgotten is found again. Where caches hold them they cost little.
-
-    Parameters
-    ----------
-    n_parties : int
-    n_samples : int
-        N, of all workers.
     """
     return max(directions_per_party(n_parties), min(MOST_TOGETHER // n_parties, _CACHED // n_samples))
 
@@ -113,12 +90,6 @@ def directions_for_few_rows(n_parties: int, n_samples: int) -> int:
 
     The coordinator learns of the features what the directions hold of all gradients so far, and needs as
     many of these as the features' spectrum has turns, with rows few at most as many as rows.
-
-    Parameters
-    ----------
-    n_parties : int
-    n_samples : int
-        N, of all workers.
     """
     few = min(_MOST_OF_FEW_ROWS // n_parties, _CACHED // n_samples, n_samples)
     return max(directions_per_party(n_parties), few)
@@ -139,14 +110,6 @@ def directions_worth(n_samples: int, widths: Sequence[int], densities: Sequence[
 
     Messages are dense. Of data with few entries in a row they soon hold many times the data's numbers, and
     older ones save fewer rounds than it takes to read them.
-
-    Parameters
-    ----------
-    n_samples : int
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
     """
     parties = len(widths)
     entries = n_samples * entries_of_row(widths, densities)
@@ -160,21 +123,7 @@ def drift_share(
 ) -> tuple[float, float]:
     """How far the curvature has drifted from the metric, as a share of what is allowed; and its mean.
 
-    Parameters
-    ----------
-    curvature : ndarray of shape (N,) or (C N,)
-    metric : ndarray of the same shape, or None
-        Infinitely far where there is none yet.
-    usual : float
-        Mean curvature that the metric was raised by, see :func:`raised`; NaN where it is not known.
-    engine : Engine
-    n_outputs : int
-        C.
-
-    Returns
-    -------
-    share, mean : float
-        From one sum over the rows.
+    Shapes: curvature (N,) or (C N,).
     """
     from fastadmm.kernels.metric_drift import metric_drift
 
@@ -189,15 +138,7 @@ def drift_share(
 
 
 def raised(curvature: np.ndarray, mean: float, engine: Engine) -> np.ndarray:
-    """A curvature of shape (N,) or (C N,) as a metric: raised in place to a small share of a usual one.
-
-    Parameters
-    ----------
-    curvature : ndarray
-    mean : float
-        Positive.
-    engine : Engine
-    """
+    """A curvature of shape (N,) or (C N,) as a metric: raised in place to a small share of a usual one."""
     from fastadmm.kernels.vectors import raise_to
 
     engine.over_rows(raise_to, row_ranges(len(curvature), MOST_LEAVES), curvature, _FLOOR * mean)

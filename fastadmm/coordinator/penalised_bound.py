@@ -33,20 +33,9 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class DualShare:
-    r"""What a party says about the gradient as a dual vector.
+    r"""What a party says about the gradient as a dual vector."""
 
-    Attributes
-    ----------
-    scale : float
-        Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite.
-    value, at_zero : float
-        The conjugate there and at :math:`\alpha = 0`: by convexity they bound
-        it at every scale between.
-    free : float
-        Largest :math:`\alpha \le 1` for which the conjugate is zero; 0 where it is at no other.
-    """
-
-    scale: float
+    scale: float  # largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite
     value: float
     at_zero: float
     free: float = 0.0
@@ -72,17 +61,9 @@ class DualShare:
 def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[float]:
     r"""Evaluate :math:`\mathcal D(\alpha u)` at the largest :math:`\alpha \le 1` that all parties allow.
 
-    Parameters
-    ----------
-    problem : Problem
-    u : ndarray of shape (N,)
-        Dual vector, summed scaling.
-    engine : Engine
-
-    Returns
-    -------
-    float
-        Summed scaling; minus infinity where the vector proves nothing.
+    Returns: summed scaling; minus infinity where the vector proves nothing.
+    Shapes: u (N,).
+    Scaling: u, the result summed scaling.
     """
     if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf
@@ -101,19 +82,9 @@ def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShar
     all is at most the linear interpolation between zero and its own, by convexity. Where that costs much,
     because a ball or box is far larger than the weights, the largest scale that costs nothing proves more.
 
-    Parameters
-    ----------
-    problem : Problem
-    u : ndarray of shape (N,)
-        Dual vector, summed scaling.
-    shares : sequence of DualShare
-        What the parties say of it.
-    engine : Engine
-
-    Returns
-    -------
-    float
-        Summed scaling; minus infinity where the vector proves nothing.
+    Returns: summed scaling; minus infinity where the vector proves nothing.
+    Shapes: u (N,).
+    Scaling: u, the result summed scaling.
     """
     if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf

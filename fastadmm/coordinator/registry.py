@@ -28,25 +28,7 @@ _OPTIONS = {"penalty": None, "acceleration": "auto", "x_update": "auto", "direct
 
 
 def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
-    """Resolve ``auto``, and check that the options go with the scheme.
-
-    Parameters
-    ----------
-    options : Options
-    traits : Traits
-        Of the problem, as far as they are known; by default of one that is for every scheme.
-
-    Returns
-    -------
-    scheme : Scheme
-    reason : str
-        One clause for the log.
-
-    Raises
-    ------
-    ConfigError
-        If the scheme is unknown, or the problem or an option does not go with it.
-    """
+    """Resolve ``auto``, and check that the options go with the scheme."""
     name = options.scheme
     if name not in ("auto", *SCHEMES):
         raise ConfigError(
@@ -76,7 +58,7 @@ def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
 
 
 def _choose_summed(name: str, traits: Traits, given: list[str]) -> tuple[Scheme, str]:
-    """The same among those that work with sums alone."""
+    """Resolve ``auto`` among the schemes that work with sums alone."""
     named = [scheme for scheme in SUMMED.values() if name in ("auto", scheme.name)]
     if not named:
         schemes = " and ".join(map(repr, SUMMED))

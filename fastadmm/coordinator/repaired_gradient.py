@@ -36,27 +36,9 @@ def repaired_gradient(
     columns: a dual vector need not have it. Newton's step takes it away from the
     gradient itself, :math:`g + H \sum_k s_k v_k`, and no predictor is formed.
 
-    Parameters
-    ----------
-    problem : Problem
-        With one predictor per sample.
-    messages : ndarray of shape (K, N)
-    z, gradient : ndarray of shape (N,)
-        Linear predictor, and the loss gradient there; summed scaling.
-    slope : ndarray of shape (K',)
-        Of the regulariser.
-    bend : ndarray of shape (K', K')
-        Its Hessian.
-    value : float
-        The objective.
-    engine : Engine
-    basis : ndarray of shape (K, K'), optional
-        Combinations of messages to which the slope is confined; each message by itself by default.
-
-    Returns
-    -------
-    ndarray of shape (N,) or None
-        None where a step still gains something.
+    Returns: None where a step still gains something.
+    Shapes: messages (K, N); z, gradient, the result (N,).
+    Scaling: z, gradient summed scaling.
     """
     from fastadmm.coordinator.proximal.hull import newton_system
     from fastadmm.coordinator.proximal.weights_program import descent_step

@@ -14,21 +14,7 @@ _LAST_STEP = 1e-13
 
 
 def increasing_root(function: Callable[[float], tuple[float, float]], start: float) -> float:
-    """Find where an increasing function crosses zero, by Newton inside a bracket.
-
-    Parameters
-    ----------
-    function : callable
-        Returns value and derivative (not negative) at a point. The last call
-        is made at the point that is returned, so side effects belong to it.
-    start : float
-        First guess.
-
-    Returns
-    -------
-    float
-        The root, or the best point after 200 steps.
-    """
+    """Find where an increasing function crosses zero, by Newton inside a bracket."""
     point, low, high = start, -math.inf, math.inf
     for _ in range(_MAX_STEPS):
         value, slope = function(point)

@@ -72,28 +72,15 @@ class Options(Protocol):
 
 @dataclass(frozen=True)
 class Needs:
-    """Problems that a scheme is for.
+    """Problems that a scheme is for."""
 
-    Attributes
-    ----------
-    smooth, ridge, convex : bool
-        Whether it needs what :class:`fastadmm.problem.traits.Traits` calls so.
-    log_sum : bool
-        Whether ``log_sum`` without a constraint will do in place of squared l2.
-    one_predictor : bool
-        Whether it has one predictor per sample only.
-    most_parties : int or None
-    most_parts : int or None
-        Of parties times predictors per sample.
-    """
-
-    smooth: bool = False
-    ridge: bool = False
-    convex: bool = False
-    log_sum: bool = False
-    one_predictor: bool = False
+    smooth: bool = False  # whether it needs what Traits calls so
+    ridge: bool = False  # whether it needs what Traits calls so
+    convex: bool = False  # whether it needs what Traits calls so
+    log_sum: bool = False  # whether ``log_sum`` without a constraint will do in place of squared l2
+    one_predictor: bool = False  # whether it has one predictor per sample only
     most_parties: int | None = None
-    most_parts: int | None = None
+    most_parts: int | None = None  # of parties times predictors per sample
 
     def met_by(self, traits: Traits) -> bool:
         """Whether a problem of this kind has all of it."""
@@ -121,45 +108,20 @@ class Needs:
 
 @dataclass(frozen=True)
 class Shape:
-    """Numbers that memory and time of a run follow from.
-
-    Attributes
-    ----------
-    traits : Traits
-    n_samples : int
-    n_outputs : int
-        Predictors per sample.
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    n_threads : int
-    rounds : int
-        Of a run, at most: it sends no more messages.
-    messages : int
-        That a party sends, at most, where what only some runs hold does not count.
-    quadratic : bool
-        Whether the loss is.
-    as_they_are : bool
-        Whether columns may be read where they are: they are in memory, and nothing asks for directions.
-    kinks_at_zero : bool
-        Whether weights of all parties may be zero, where the penalty has a kink.
-    penalty_is_a_sum : bool
-        Whether regulariser and set are one sum over the weights of all parties.
-    """
+    """Numbers that memory and time of a run follow from."""
 
     traits: Traits
     n_samples: int
-    n_outputs: int
-    widths: Sequence[int]
-    densities: Sequence[float]
+    n_outputs: int  # predictors per sample
+    widths: Sequence[int]  # columns of each party
+    densities: Sequence[float]  # share of each block's entries that are stored
     n_threads: int
-    rounds: int = sys.maxsize
-    messages: int = sys.maxsize
-    quadratic: bool = False
+    rounds: int = sys.maxsize  # of a run, at most: it sends no more messages
+    messages: int = sys.maxsize  # that a party sends, at most, where what only some runs hold does not count
+    quadratic: bool = False  # whether the loss is
     as_they_are: bool = False
-    kinks_at_zero: bool = False
-    penalty_is_a_sum: bool = False
+    kinks_at_zero: bool = False  # whether weights of all parties may be zero, where the penalty has a kink
+    penalty_is_a_sum: bool = False  # whether regulariser and set are one sum over the weights of all parties
 
     @property
     def usual(self) -> bool:
@@ -168,7 +130,7 @@ class Shape:
 
     @property
     def entries(self) -> float:
-        """That are stored in a row of all parties."""
+        """Entries that are stored in a row of all parties."""
         return entries_of_row(self.widths, self.densities)
 
     @property
@@ -199,16 +161,7 @@ class Shape:
 
 
 def refuse_single(traits: Traits) -> None:
-    """Refuse sums over a single party.
-
-    Parameters
-    ----------
-    traits : Traits
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse sums over a single party."""
     if traits.n_parties < 2:
         raise ConfigError(
             "secrecy: 'sums' needs at least two parties: the sum of one message is that message; leave it out"
@@ -216,35 +169,16 @@ def refuse_single(traits: Traits) -> None:
 
 
 class Scheme(ABC):
-    """One way for parties and coordinator to work together; an instance stands in the registry.
+    """One way for parties and coordinator to work together; an instance stands in the registry."""
 
-    Attributes
-    ----------
-    name : str
-        As in options and records.
-    rounds : str
-        How many rounds it takes, for the table of the documentation.
-    remarks : str
-        What it does, for the same table.
-    needs : Needs
-    options : tuple of str
-        Names of the options that it has, among those that not every scheme has.
-    kept : str
-        What ``history`` counts, in words.
-    rare : str
-        What of its memory only some runs hold, in words.
-    accelerates_late : bool
-        Whether what accelerates it is among that.
-    """
-
-    name: str
-    rounds: str
-    remarks: str
+    name: str  # as in options and records
+    rounds: str  # how many rounds it takes, for the table of the documentation
+    remarks: str  # what it does, for the same table
     needs: Needs = Needs()
-    options: tuple[str, ...] = ()
-    kept: str = "directions per party"
-    rare: str = "only runs of many rounds"
-    accelerates_late: bool = False
+    options: tuple[str, ...] = ()  # names of the options that it has, among those that not every scheme has
+    kept: str = "directions per party"  # what ``history`` counts, in words
+    rare: str = "only runs of many rounds"  # what of its memory only some runs hold, in words
+    accelerates_late: bool = False  # whether what accelerates it is among that
 
     @abstractmethod
     def why(self, traits: Traits, given: Sequence[str]) -> str:
@@ -255,33 +189,12 @@ class Scheme(ABC):
         """The method that runs it on problems of a kind."""
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
-        """The method for a problem.
-
-        Parameters
-        ----------
-        problem : Problem
-        options : Options
-        engine : Engine
-        elsewhere : bool
-            Whether the parties are on other machines.
-
-        Raises
-        ------
-        ConfigError
-            If an option does not go with the problem.
-        """
+        """The method for a problem."""
         kind: type = self.method(problem.traits)
         return kind(problem, engine, options.history)
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
-        """Lines for the log on what it chose, where it has a choice; arguments as in :meth:`make`.
-
-        Parameters
-        ----------
-        traits : Traits
-        options : Options
-        elsewhere : bool
-        """
+        """Lines for the log on what it chose, where it has a choice."""
         return []
 
     @abstractmethod
@@ -300,23 +213,11 @@ class Scheme(ABC):
         """The state of a run that reads columns where they are; None where none does.
 
         It has neither messages nor factors.
-
-        Parameters
-        ----------
-        shape : Shape
         """
         return None
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
-        """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`.
-
-        Parameters
-        ----------
-        shape : Shape
-        options : Options
-        history : int
-            As of :meth:`state_bytes`.
-        """
+        """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`."""
         return 0
 
     def updates(self, shape: Shape, options: Options) -> list[str]:

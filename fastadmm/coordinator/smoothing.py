@@ -45,17 +45,7 @@ _WIDTH_AT_START = 1e-3
 class Smoothing:
     """Width and centre of the smoothing of a problem's loss.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a loss that has a smoothed form.
-    engine : Engine
-
-    Attributes
-    ----------
-    width : float
-    centre : ndarray of shape (N,) or None
-        c, summed scaling; None for zero.
+    Shapes: centre (N,).
     """
 
     #: What of :meth:`export` has numbers for each row.
@@ -94,12 +84,8 @@ class Smoothing:
     def bias(self, z: Array, u: Array) -> float:
         """B, summed scaling: not negative up to rounding.
 
-        Parameters
-        ----------
-        z : ndarray of shape (N,)
-            Linear predictor of the problem itself, its offset and intercept included.
-        u : ndarray of shape (N,)
-            Gradient of the smoothed loss there, summed scaling.
+        Shapes: z, u (N,).
+        Scaling: u summed scaling.
         """
         problem, engine = self.problem, self.engine
         loss, conjugate, (product,) = engine.together(

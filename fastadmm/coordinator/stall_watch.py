@@ -20,21 +20,11 @@ _SLOW = 2
 
 @dataclass
 class StallWatch:
-    """State of the watch.
+    """State of the watch."""
 
-    Attributes
-    ----------
-    reference : float
-        Gap when it had last fallen by a tenth.
-    n_still : int
-        Rounds since then.
-    n_stalls : int
-        How often that were too many.
-    """
-
-    reference: float = math.inf
-    n_still: int = 0
-    n_stalls: int = 0
+    reference: float = math.inf  # gap when it had last fallen by a tenth
+    n_still: int = 0  # rounds since then
+    n_stalls: int = 0  # how often that were too many
 
     def stalls(self, gap: float) -> bool:
         """Take in a round's gap; True where it has not fallen by a tenth in so many rounds."""

@@ -29,18 +29,7 @@ def descent_penalty(problem: Problem, engine: Engine, above: float = _ABOVE_THRE
     With L the Lipschitz constant of the loss's gradient and w its weak convexity, both times the
     largest sample weight, the condition is :math:`r (r - w) > 2 L^2` (``docs/theory.md``).
 
-    Parameters
-    ----------
-    problem : Problem
-        With a loss that has a Lipschitz constant.
-    engine : Engine
-    above : float
-        Factor on the threshold.
-
-    Returns
-    -------
-    float
-        r, summed scaling.
+    Scaling: the result summed scaling.
     """
     largest = engine.largest(problem.weight)
     lipschitz, weak = problem.loss.gradient_lipschitz, problem.loss.weak_convexity * largest
@@ -66,18 +55,8 @@ def start_point(problem: Problem, engine: Engine) -> PrimalValue:
 def model_measure(problem: Problem, gradient: np.ndarray, engine: Engine) -> Talk[float]:
     r"""V at the parties' weights with z the sum of their messages and u the loss gradient there.
 
-    Parameters
-    ----------
-    problem : Problem
-    gradient : ndarray of shape (N,)
-        Of the loss at the weights and the intercept, summed scaling.
-    engine : Engine
-
-    Returns
-    -------
-    float
-        :math:`\sum_m \|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top g)\|^2`, with an intercept plus
-        :math:`(\sum_i g_i)^2`: zero exactly at the stationary points.
+    Shapes: gradient (N,).
+    Scaling: gradient summed scaling.
     """
     return sum((yield from stationarities(problem, gradient))) + intercept_part(problem, gradient, engine)
 
@@ -95,13 +74,7 @@ def intercept_part(problem: Problem, pull: np.ndarray, engine: Engine) -> float:
 
 
 class Progress:
-    """Measures relative to that of zero weights.
-
-    Attributes
-    ----------
-    reference : float
-        V at zero weights, or where that is zero the first V that is not.
-    """
+    """Measures relative to that of zero weights."""
 
     def __init__(self) -> None:
         self.reference = 0.0

@@ -25,18 +25,7 @@ _OTHER_ROWS = 2.0**16
 
 
 class Sums:
-    """Exchanges whose answers are masked.
-
-    Parameters
-    ----------
-    n_parties : int
-        M.
-
-    Attributes
-    ----------
-    number : int
-        Of the last exchange.
-    """
+    """Exchanges whose answers are masked."""
 
     def __init__(self, n_parties: int) -> None:
         self.n_parties = n_parties
@@ -68,35 +57,14 @@ class Sums:
         return (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
 
     def scores(self, rows: str, reach: float, **needed: Any) -> Talk[list[np.ndarray]]:
-        """Sum of all parties' shares of the predictor of some rows, as one.
-
-        Parameters
-        ----------
-        rows : str
-        reach : float
-            Bounds the shares of training rows.
-        **needed
-            What parties need to know their weights.
-        """
+        """Sum of all parties' shares of the predictor of some rows, as one."""
         step = grid_step(_OTHER_ROWS * reach, self.n_parties)
         found, _ = yield from self.ask("masked_scores", step, rows=rows, **needed)
         self.check_range(float(np.abs(found).max(initial=0.0)), step)
         return [found]
 
     def check_range(self, size: float, step: float) -> None:
-        """Refuse a sum in which a party's number may be the end of the range that it was beyond.
-
-        Parameters
-        ----------
-        size : float
-            What every party's numbers are below; of sums, what one alone would show as.
-        step : float
-            Of the grid.
-
-        Raises
-        ------
-        InputError
-        """
+        """Refuse a sum in which a party's number may be the end of the range that it was beyond."""
         if not size < (1.0 - 2.0**-40) * grid_limit(step, self.n_parties):
             raise InputError(
                 "messages are beyond the range of the grid that masks are added on; rescale all parties' "
@@ -108,19 +76,7 @@ class Sums:
     ) -> Talk[tuple[np.ndarray, list[float]]]:
         """Ask every party for one masked answer.
 
-        Parameters
-        ----------
-        name : str
-            Of the call.
-        step : float, optional
-            Of the grid that their rows are on, where they have any.
-        **arguments
-
-        Returns
-        -------
-        rows : ndarray of shape (n,)
-        numbers : list of float
-            Sums over all parties.
+        Shapes: rows (n,).
         """
         self.number += 1
         if step is not None:

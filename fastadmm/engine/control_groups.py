@@ -13,21 +13,7 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def control_groups(kind: str, root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[int, Path]]:
-    """Directories that may hold the limits of the process's own group, and of those that it is in.
-
-    Parameters
-    ----------
-    kind : str
-        What is limited: "memory" or "cpu".
-    root, own : path
-        Where the system shows all groups, and those of the process.
-
-    Yields
-    ------
-    version : {1, 2}
-        Of the system's interface, which decides what files are called.
-    group : path
-    """
+    """Directories that may hold the limits of the process's own group, and of those that it is in."""
     try:
         lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
     except OSError:

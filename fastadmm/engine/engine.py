@@ -87,20 +87,7 @@ MAX_PIECES = 16
 
 
 def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> tuple[tuple[int, int], ...]:
-    """Cut ``n_rows`` into consecutive ranges, the same for any number of threads.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    max_pieces : int
-        Upper limit on the number of ranges.
-
-    Returns
-    -------
-    tuple of (int, int)
-        Half-open ranges that cover ``0 ... n_rows`` in order.
-    """
+    """Cut ``n_rows`` into consecutive ranges, the same for any number of threads."""
     return even_ranges(n_rows, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
 
 
@@ -160,18 +147,7 @@ def _cores(affinity: frozenset[int] | None, most: str | None) -> int:
 
 
 def default_threads(processes: int = 1) -> int:
-    """The cores that this process may use, by its affinity, cgroup and environment.
-
-    Parameters
-    ----------
-    processes : int
-        That use the same cores.
-
-    Notes
-    -----
-    ``OMP_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` are limits too. With them joblib's processes
-    share the cores, so that ``n_jobs=-1`` does not mean as many threads in each.
-    """
+    """The cores that this process may use, by its affinity, cgroup and environment."""
     affinity = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     limits = [max(1, _cores(affinity, os.environ.get("LOKY_MAX_CPU_COUNT")) // processes)]
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -186,33 +162,7 @@ class Stopped(Exception):
 
 
 class Engine(VectorWork):
-    """A pool of threads for kernels that release the interpreter lock.
-
-    Parameters
-    ----------
-    n_threads : int or None
-        Number of threads; None takes :func:`default_threads`.
-
-    Attributes
-    ----------
-    first_row : int
-        Number, of all rows, of the first that is here.
-    few_leaves : int
-        So few leaves are called one by one by a thread alone: it takes longer to describe a job of them.
-    spilled : SpilledRows or None
-        Vectors in a scratch file: jobs that may read them take few leaves at a time, as memory allows.
-    shares_rows : bool
-        Whether other workers may hold rows too.
-    should_stop : callable or None
-        Whether a run is to end: asked between rounds, and by long work in a round.
-
-    Notes
-    -----
-    While others keep cores busy, fewer threads compute: one that does not run would be waited for.
-
-    Linear algebra libraries are held to one thread inside :meth:`limited`:
-    their results depend on their own thread count, ours must not.
-    """
+    """A pool of threads for kernels that release the interpreter lock."""
 
     first_row = 0
     few_leaves = 4
@@ -240,12 +190,6 @@ class Engine(VectorWork):
 
         A signal is heard only there. Kernels add one row or tile after another, so bits are the same where a
         portion is whole tiles.
-
-        Parameters
-        ----------
-        n_rows : int
-        check : callable
-            Called there.
         """
         self._portion = n_rows, check
         try:
@@ -314,14 +258,6 @@ class Engine(VectorWork):
         """Call ``kernel(*arguments, start, stop)`` for each range of rows, in parallel.
 
         For pieces from some hundredth of a millisecond on, which :meth:`map` takes too long to hand over.
-
-        Parameters
-        ----------
-        kernel : compiled kernel
-        ranges : sequence of (int, int)
-            Consecutive rows.
-        *arguments
-            C-contiguous arrays and numbers.
         """
         spilled = self._spilled_among(*arguments)
         if spilled is None:
@@ -338,26 +274,11 @@ class Engine(VectorWork):
 
         Between jobs of one call there is no step of the interpreter, which costs much after every pass: its
         own memory is out of the caches. The number of threads is decided once.
-
-        Parameters
-        ----------
-        kernel : compiled kernel
-            Has its jobs done by :func:`fastadmm.kernels.rows.into_leaves` and the like.
-        ranges : tuple of (int, int)
-            Leaves of such a job.
-        *arguments
-            As in :meth:`over_rows`, and tuples of such.
         """
         return NUMBA_THREADS.run(self._threads_for(ranges), kernel, *arguments)
 
     def each_over_rows(self, jobs: Sequence[tuple[Any, Ranges, tuple[Any, ...]]]) -> None:
-        """:meth:`over_rows` for jobs that know nothing of each other, by one call where that can be.
-
-        Parameters
-        ----------
-        jobs : sequence of tuple
-            Kernel, ranges and arguments of each.
-        """
+        """:meth:`over_rows` for jobs that know nothing of each other, by one call where that can be."""
         if len(jobs) > 1 and (threads := self._threads_together()) > 1:
             do_together(threads, [(kernel, borders(ranges), None, told) for kernel, ranges, told in jobs])
             return
@@ -367,13 +288,7 @@ class Engine(VectorWork):
     def each_sum_over_rows(
         self, jobs: Sequence[tuple[Any, Ranges, tuple[int, ...], tuple[Any, ...]]]
     ) -> list[np.ndarray]:
-        """:meth:`sum_over_rows` for several jobs, by few calls where that can be.
-
-        Parameters
-        ----------
-        jobs : sequence of tuple
-            Kernel, leaves, shape and arguments of each.
-        """
+        """:meth:`sum_over_rows` for several jobs, by few calls where that can be."""
         from fastadmm.kernels.vectors import sum_by_halves
 
         rooms = [_apart(shape) for _, _, shape, _ in jobs]
@@ -421,10 +336,7 @@ class Engine(VectorWork):
 
         In a job over ranges of rows all threads would wait for the first pages of each vector.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (K, N)
-            C-contiguous.
+        Shapes: rows (K, N).
         """
         if self.n_threads == 1 or self.inside or rows.nbytes < 2 * _PAGE or self._spilled_among(rows):
             return
@@ -452,21 +364,7 @@ class Engine(VectorWork):
     def sum_over_rows(
         self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
     ) -> np.ndarray:
-        """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each leaf.
-
-        Parameters
-        ----------
-        kernel, *arguments
-            As in :meth:`over_rows`.
-        ranges : tuple of (int, int)
-            Leaves, from :meth:`leaves`.
-        shape : tuple of int
-            Of ``out``, which is zero before. One that has one dimension may be longer for the kernel.
-
-        Returns
-        -------
-        ndarray of the given shape
-        """
+        """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each leaf."""
         portion, check = self._portion or (sys.maxsize, None)
         if check is None or portion >= max(stop - start for start, stop in ranges):
             return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
@@ -488,19 +386,11 @@ class Engine(VectorWork):
         return self._leaf_sums(kernel, ranges, shape, arguments)
 
     def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
-        """What :meth:`sum_over_rows` adds up, for :meth:`together`; ``kernel`` and all as there."""
+        """What :meth:`sum_over_rows` adds up, for :meth:`together`."""
         return [self._leaf_sums(kernel, leaves, shape, arguments) for leaves in self._nodes(ranges)]
 
     def returned_parts(self, kernel: Any, ranges: Ranges, size: int, *arguments: Any) -> list[Any]:
-        """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`.
-
-        Parameters
-        ----------
-        kernel, ranges, *arguments
-            As in :meth:`sum_over_rows`.
-        size : {1, 2}
-            A number, or a tuple of so many.
-        """
+        """What ``kernel(*arguments, start, stop)`` returns, added up over leaves, for :meth:`together`."""
         if self._spilled_among(*arguments) is not None or self._threads_for(ranges) < 2:
             return self.parts(lambda rows: kernel(*arguments, *rows), ranges, True)
         return [self._returned(kernel, leaves, size, arguments) for leaves in self._nodes(ranges)]
@@ -636,25 +526,13 @@ class Engine(VectorWork):
     def sums(
         self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
     ) -> Any:
-        """Sum of what a function gives for each leaf: a number, an array, or a tuple of them.
-
-        Parameters
-        ----------
-        function : callable
-            Of the first and last row of a leaf.
-        ranges : tuple of (int, int)
-            Leaves, from :meth:`leaves`.
-        light : bool
-            Whether a row costs only a few nanoseconds: fewer pieces of work then.
-        size : int
-            Numbers in a sum, where they are many.
-        """
+        """Sum of what a function gives for each leaf: a number, an array, or a tuple of them."""
         return self._across(self.parts(function, ranges, light, size))
 
     def parts(
         self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
     ) -> list[Any]:
-        """What :meth:`sums` adds up, for :meth:`together`; ``function`` and all as there."""
+        """What :meth:`sums` adds up, for :meth:`together`."""
         if len(ranges) == 1:
             return [function(ranges[0])]
         return [self._node_sum(function, leaves, light, size) for leaves in self._nodes(ranges)]
@@ -718,12 +596,8 @@ class Engine(VectorWork):
     def by_leaf(
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
     ) -> None:
-        """Call a function for every leaf: for products by BLAS, whose last digits depend on where rows begin.
-
-        Parameters
-        ----------
-        function, ranges, light
-            As in :meth:`sums`.
+        """Call a function for every leaf: for products by BLAS, whose last digits depend on where rows
+        begin.
         """
         spilled = self._spilled_among(function)
         if spilled is None:

@@ -24,12 +24,6 @@ class FreeCores:
     """Cores that are left, by the number of threads that run or wish to on the whole machine.
 
     The number stands in ``/proc/loadavg``. Where there is no such file, all cores count as free.
-
-    Parameters
-    ----------
-    path : path-like
-    cores : int or None
-        Of the whole machine.
     """
 
     def __init__(self, path: str | os.PathLike[str] = "/proc/loadavg", cores: int | None = None) -> None:
@@ -39,17 +33,7 @@ class FreeCores:
         self._shared, self._ours, self._awake = float("-inf"), 1, 0.0
 
     def among(self, n_threads: int) -> int:
-        """How many of so many threads have a core, the caller among them.
-
-        Parameters
-        ----------
-        n_threads : int
-
-        Returns
-        -------
-        int
-            From 1 to `n_threads`; all where nobody else computes, even if that is more than there are cores.
-        """
+        """How many of so many threads have a core, the caller among them."""
         now = time.monotonic()
         if now >= self._next_look:
             self._look(now)

@@ -23,15 +23,7 @@ _MOST_NUMBERS = 11
 def do_together(
     n_threads: int, jobs: Sequence[tuple[Any, np.ndarray, np.ndarray | None, tuple[Any, ...]]]
 ) -> None:
-    """Have all pieces of several jobs done.
-
-    Parameters
-    ----------
-    n_threads : int
-    jobs : sequence of tuple
-        Kernel; borders of its pieces; room for the sums of each piece, as of
-        :func:`fastadmm.kernels.rows.over_sums`, or None for a job without; and its arguments.
-    """
+    """Have all pieces of several jobs done."""
     from fastadmm.kernels.rows import keep_rows, keep_sums, pieces_of_jobs
 
     sizes = [_numbers((bounds, own, arguments)) for _, bounds, own, arguments in jobs]
@@ -58,14 +50,7 @@ def _numbers(argument: Any) -> int:
 
 
 class Later:
-    """An engine whose jobs over rows wait for :meth:`do`, or for any other work that it is asked for.
-
-    Parameters
-    ----------
-    engine : Engine
-    among : Later, optional
-        Jobs wait with those of this one, and for the same: an engine of some of its rows.
-    """
+    """An engine whose jobs over rows wait for :meth:`do`, or for any other work that it is asked for."""
 
     def __init__(self, engine: Any, among: Later | None = None) -> None:
         self._engine = engine
@@ -74,7 +59,7 @@ class Later:
         self.all_rows = engine.all_rows
 
     def over_rows(self, kernel: Any, ranges: Ranges, *arguments: Any) -> None:
-        """As of the engine, some time later: until then nobody may look at what it writes."""
+        """Keep a job over rows for later: until then nobody may look at what it writes."""
         self._jobs.append((kernel, ranges, arguments))
 
     def do(self) -> None:

@@ -22,18 +22,7 @@ _TAKEN = object()
 
 
 class Job(Generic[_T, _R]):
-    """Items of one :meth:`Engine.map`, shared by the threads that work on it.
-
-    Parameters
-    ----------
-    function : callable
-        What is done with each item.
-    items : list
-    workers : int
-        Threads that take items.
-    inside : threading.local
-        Its ``active`` says that a thread is at work on items.
-    """
+    """Items of one :meth:`Engine.map`, shared by the threads that work on it."""
 
     def __init__(
         self, function: Callable[[_T], _R], items: list[_T], workers: int, inside: threading.local

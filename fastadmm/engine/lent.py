@@ -45,27 +45,14 @@ class _Lent(np.ndarray):
 
 
 class Vectors:
-    """Lends vectors.
-
-    Attributes
-    ----------
-    kept : dict
-        Memory that nobody has, by its length.
-    left : list of ndarray
-        More of it: to be given back by :meth:`give_back` before the next job, and before more is lent.
-    """
+    """Lends vectors."""
 
     def __init__(self) -> None:
         self.kept: dict[int, list[np.ndarray]] = {}
         self.left = _Left()
 
     def lend(self, size: int) -> np.ndarray:
-        """Room for so many numbers, whatever stands there.
-
-        Parameters
-        ----------
-        size : int
-        """
+        """Room for so many numbers, whatever stands there."""
         if 8 * size < _LARGE:
             return np.empty(size)
         kept = self.kept.setdefault(size, [])
@@ -78,18 +65,12 @@ class Vectors:
         return own.view(np.ndarray)
 
     def give_back(self, free: Callable[[list[np.ndarray]], None]) -> None:
-        """Give back what is left over; ``free`` as of :meth:`forget`."""
+        """Give back what is left over."""
         mine, self.left[:] = self.left[:], []  # `free` may have jobs done, which come back here
         free(mine)
 
     def forget(self, free: Callable[[list[np.ndarray]], None]) -> None:
-        """Keep nothing of what there is, nor of what comes back later.
-
-        Parameters
-        ----------
-        free : callable
-            Empties a list of memory that nobody else knows.
-        """
+        """Keep nothing of what there is, nor of what comes back later."""
         self.left.awaited = False
         for kept in self.kept.values():
             self.left += kept

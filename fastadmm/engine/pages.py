@@ -31,14 +31,7 @@ def _madvise() -> int:
 
 
 def free(memories: list[np.ndarray], engine: Any) -> None:
-    """Give back arrays that nobody else knows, in one job; nothing of those that others know.
-
-    Parameters
-    ----------
-    memories : list of ndarray
-        Empty afterwards.
-    engine : Engine
-    """
+    """Give back arrays that nobody else knows, in one job; nothing of those that others know."""
     # The list's own reference and that of the question: a view anywhere would be one more.
     alone = [k for k in range(len(memories)) if sys.getrefcount(memories[k]) <= 2]
     owned = [memories[k] for k in alone if memories[k].flags.owndata and memories[k].nbytes >= _PAGE]

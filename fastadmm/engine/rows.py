@@ -137,13 +137,7 @@ NUMBA_THREADS = _NumbaThreads()
 def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) -> None:
     """Call ``kernel(*arguments, start, stop)`` for each range between bounds.
 
-    Parameters
-    ----------
-    n_threads : int
-    kernel : compiled kernel
-    bounds : ndarray of int64, shape (pieces + 1,)
-    *arguments
-        C-contiguous arrays and numbers.
+    Shapes: bounds (pieces + 1,).
     """
     from fastadmm.kernels.rows import over_rows as on_pieces
 
@@ -152,14 +146,7 @@ def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) 
 
 
 def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
-    """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero, for the k-th range between bounds.
-
-    Parameters
-    ----------
-    n_threads, kernel, bounds, *arguments
-        As in :func:`over_rows`.
-    own : ndarray of shape (pieces, ...)
-    """
+    """Call ``kernel(*arguments, own[k], start, stop)``, own[k] zero, for the k-th range between bounds."""
     from fastadmm.kernels.rows import over_sums as on_pieces
 
     address = address_of(kernel, (*arguments, own[0], 0, 0))
@@ -167,14 +154,7 @@ def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, 
 
 
 def over_returns(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
-    """Write what ``kernel(*arguments, start, stop)`` returns for the k-th range to ``own[k]``.
-
-    Parameters
-    ----------
-    n_threads, kernel, bounds, *arguments
-        As in :func:`over_rows`; the kernel returns one number or two.
-    own : ndarray of shape (pieces, at least 2)
-    """
+    """Write what ``kernel(*arguments, start, stop)`` returns for the k-th range to ``own[k]``."""
     from fastadmm.kernels.rows import over_returns as on_pieces
 
     address = address_of(kernel, (*arguments, 0, 0))

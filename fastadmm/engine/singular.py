@@ -11,19 +11,7 @@ __all__ = ["least_squares", "singular"]
 def singular(matrix: np.ndarray, whole: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Singular value decomposition, U, s and V' with ``matrix = U diag(s) V'``.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (m, n)
-        Finite.
-    whole : bool
-        Whether U and V are square; else they have min(m, n) columns.
-
-    Returns
-    -------
-    left : ndarray of shape (m, m) or (m, min(m, n))
-    values : ndarray of shape (min(m, n),)
-        From large to small.
-    right : ndarray of shape (n, n) or (min(m, n), n)
+    Shapes: matrix, values (m, n); left (m, m) or (m, n); right (n, n) or (m, n).
     """
     try:
         left, values, right = np.linalg.svd(matrix, full_matrices=whole)  # SciPy's takes twice as long to ask
@@ -35,11 +23,7 @@ def singular(matrix: np.ndarray, whole: bool) -> tuple[np.ndarray, np.ndarray, n
 def least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
     """The shortest of the vectors x of shape (n,) for which ``matrix x`` is nearest to a target.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (m, n)
-        Finite.
-    target : ndarray of shape (m,)
+    Shapes: matrix (m, n); target (m,).
     """
     try:
         return np.linalg.lstsq(matrix, target, rcond=None)[0]

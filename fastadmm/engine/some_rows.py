@@ -22,14 +22,7 @@ _R = TypeVar("_R")
 class SomeRowsEngine(Engine):
     """An engine for vectors that hold some rows only: a sum over these does not depend on where rows are.
 
-    Parameters
-    ----------
-    whole : Engine
-        Does the work; it is the one to be closed.
-    rows : ndarray of int, shape (n,)
-        Increasing numbers of the rows, among those that are here.
-    n_rows : int
-        Rows that are here.
+    Shapes: rows (n,).
     """
 
     def __init__(self, whole: Engine, rows: np.ndarray, n_rows: int) -> None:
@@ -47,15 +40,7 @@ class SomeRowsEngine(Engine):
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
     ) -> Ranges:
-        """As many as the other engine has, some of them perhaps empty.
-
-        Parameters
-        ----------
-        n_rows : int
-            All that were chosen here.
-        entries, work, fewest
-            Change nothing.
-        """
+        """Leaves of these rows: as many as the whole engine has, some of them perhaps empty."""
         if n_rows != self._n:
             raise ValueError(f"{n_rows} rows are not the {self._n} chosen ones")
         return self._leaves
@@ -67,7 +52,7 @@ class SomeRowsEngine(Engine):
 
     @property
     def later(self) -> Any:
-        """As of the whole engine: what waits there, this waits with."""
+        """The whole engine's queue of jobs, with which these wait."""
         waiting = self._whole._later
         return self if waiting is None or self.inside else Later(self, waiting)
 

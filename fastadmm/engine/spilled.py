@@ -46,22 +46,7 @@ class SpilledRows:
     it as long as it has room, in the file in any case. The file is gone with the process. The system is told
     what will be read, and reads no more by itself: what it reads together it maps together.
 
-    Parameters
-    ----------
-    directory : Path
-        Where the file is made.
-    shape : (int, int)
-        (K, N): most vectors, and their length.
-
-    Attributes
-    ----------
-    array : ndarray of shape (K, N)
-        Only rows that :meth:`reserve` has set space aside for may be written to.
-
-    Raises
-    ------
-    OSError
-        If there can be no such file.
+    Shapes: array (K, N).
     """
 
     def __init__(self, directory: Path, shape: tuple[int, int]) -> None:
@@ -75,16 +60,8 @@ class SpilledRows:
         self._address = self.array.__array_interface__["data"][0]
 
     def reserve(self, rows: int) -> None:
-        """Set space on the disk aside for the first vectors: a disk that is full must not be noticed later.
-
-        Parameters
-        ----------
-        rows : int
-
-        Raises
-        ------
-        OSError
-            If the disk is full.
+        """Set space on the disk aside for the first vectors: a disk that is full must not be noticed
+        later.
         """
         start, stop = (self._row_bytes * k for k in (self._reserved, rows))
         if start >= stop:
@@ -110,22 +87,14 @@ class SpilledRows:
         return isinstance(thing, (list, tuple)) and self.among(thing)
 
     def portion(self, ranges: Sequence[tuple[int, int]], threads: int) -> int:
-        """How many of some ranges of columns may be worked on at a time: a power of two.
-
-        Parameters
-        ----------
-        ranges : sequence of (int, int)
-            Consecutive, of about the same length.
-        threads : int
-            At least so many.
-        """
+        """How many of some ranges of columns may be worked on at a time: a power of two."""
         length = (ranges[-1][1] - ranges[0][0]) // len(ranges) + 1
         return _portion(length * 8 * max(1, self._reserved), threads)
 
     def by_portions(
         self, work: Callable[[Any], Any], ranges: Sequence[tuple[int, int]], threads: int
     ) -> None:
-        """Give ranges to a function, so many at a time; ``ranges`` and ``threads`` as of :meth:`portion`."""
+        """Give ranges to a function, so many at a time."""
         most = self.portion(ranges, threads)
         for k in range(0, len(ranges), most):
             part = ranges[k : k + most]
@@ -156,12 +125,7 @@ class SpilledRows:
 
 
 def let_go(array: np.ndarray) -> None:
-    """Take all of a scratch file from memory, if an array lies in one.
-
-    Parameters
-    ----------
-    array : ndarray
-    """
+    """Take all of a scratch file from memory, if an array lies in one."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -170,14 +134,7 @@ def let_go(array: np.ndarray) -> None:
 
 
 def resident_bytes(n_vectors: int, length: int, threads: int) -> int:
-    """What of spilled vectors is in memory at a time, about.
-
-    Parameters
-    ----------
-    n_vectors, length : int
-        K and N.
-    threads : int
-    """
+    """What of spilled vectors is in memory at a time, about."""
     leaves = leaves_of(length)
     leaf = (-(-length // leaves)) * 8 * n_vectors
     # Of fewer vectors more leaves, up to the portion's size; and what pages of each lie in one more window.

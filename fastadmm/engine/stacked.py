@@ -17,14 +17,7 @@ Array = np.ndarray
 
 
 class StackedRows:
-    """Inner products and differences of vectors of several times N numbers.
-
-    Parameters
-    ----------
-    engine : Engine
-    n_rows : int
-        N; what is left behind the last whole N numbers belongs to no row.
-    """
+    """Inner products and differences of vectors of several times N numbers."""
 
     def __init__(self, engine: Engine, n_rows: int) -> None:
         self.engine, self.n_rows = engine, n_rows
@@ -40,12 +33,7 @@ class StackedRows:
     def weighted_products(self, rows: Array, v: Array, sections: Sequence[tuple[slice, Any]]) -> Array:
         """Products of rows, of shape (K, size), with a vector, weighted by sections of it.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (K, size)
-        v : ndarray of shape (size,)
-        sections : sequence of (slice, float or ndarray)
-            Each of a whole number of vectors, without gaps; an array, of shape (N,), weighs each of them.
+        Shapes: rows (K, size); v (size,); each of sections (N,).
         """
         from fastadmm.kernels.stacked import products_in_metrics, weighted_products
 
@@ -73,11 +61,7 @@ class StackedRows:
     def everywhere(self, kernel: Any, first: Array | tuple[Array, ...], *arguments: Any) -> None:
         """Call ``kernel(first, *arguments, start, stop)`` for all of the numbers of ``first``, in pieces.
 
-        Parameters
-        ----------
-        kernel : compiled kernel
-        first : ndarray of shape (size,), or tuple of them
-        *arguments
+        Shapes: first (size,).
         """
         size = len(first[0] if isinstance(first, tuple) else first)
         self.engine.over_rows(kernel, halved(size, leaves_of(size)), first, *arguments)

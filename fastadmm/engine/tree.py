@@ -34,20 +34,7 @@ LEAF_ENTRIES = 1 << 18
 def leaves_of(
     n_rows: int, entries: float = 0.0, work: float = float("inf"), fewest: int = SOME_LEAVES
 ) -> int:
-    """How many leaves a job has: a power of two.
-
-    Parameters
-    ----------
-    n_rows : int
-        Of the whole data.
-    entries : float
-        That a pass reads, where rows are long.
-    work : float
-        Multiplications of the job for each number of its sum: where these are few, adding sums would cost
-        more than computing them.
-    fewest : int
-        What rows are worth is not lowered below this on account of that.
-    """
+    """How many leaves a job has: a power of two."""
     by_rows = max(min(n_rows // LEAF_ROWS, SOME_LEAVES), n_rows // MANY_ROWS)
     wanted = min(max(by_rows, entries / LEAF_ENTRIES), MOST_LEAVES, n_rows)
     wanted = min(wanted, max(work, min(by_rows, fewest)))
@@ -56,13 +43,7 @@ def leaves_of(
 
 @lru_cache(maxsize=256)
 def even_ranges(n_rows: int, pieces: int) -> Ranges:
-    """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer.
-
-    Returns
-    -------
-    tuple of (int, int)
-        Half-open; at least one.
-    """
+    """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer."""
     pieces = max(1, min(n_rows, pieces))
     bounds = [n_rows * k // pieces for k in range(pieces + 1)]
     return tuple(itertools.pairwise(bounds))
@@ -70,14 +51,7 @@ def even_ranges(n_rows: int, pieces: int) -> Ranges:
 
 @lru_cache(maxsize=1024)
 def halved(n_rows: int, leaves: int) -> Ranges:
-    """Cut rows by halves, the first of two the smaller where they differ.
-
-    Parameters
-    ----------
-    n_rows : int
-    leaves : int
-        A power of two.
-    """
+    """Cut rows by halves, the first of two the smaller where they differ."""
     bounds = [0, n_rows]
     while len(bounds) <= leaves:
         middles = [(start + stop) // 2 for start, stop in itertools.pairwise(bounds)]
@@ -86,15 +60,7 @@ def halved(n_rows: int, leaves: int) -> Ranges:
 
 
 def node_range(n_rows: int, level: int, index: int) -> tuple[int, int]:
-    """Rows of a node.
-
-    Parameters
-    ----------
-    n_rows : int
-        Of the whole data.
-    level, index : int
-        Number ``index`` of the ``2 ** level`` nodes at a level.
-    """
+    """Rows of a node."""
     start, stop = 0, n_rows
     for bit in reversed(range(level)):
         middle = (start + stop) // 2
@@ -103,41 +69,21 @@ def node_range(n_rows: int, level: int, index: int) -> tuple[int, int]:
 
 
 def add(first: Any, second: Any) -> Any:
-    """Sum of two numbers, arrays or tuples of them.
-
-    Parameters
-    ----------
-    first, second : float, ndarray or tuple
-        An array in the first is written to.
-    """
+    """Sum of two numbers, arrays or tuples of them."""
     if isinstance(first, tuple):
         return tuple(map(add, first, second))
     return operator.iadd(first, second)
 
 
 def add_by_halves(parts: Sequence[Any]) -> Any:
-    """Sum of the leaves of a node.
-
-    Parameters
-    ----------
-    parts : sequence
-        As many as a power of two; arrays among them may be written to.
-    """
+    """Sum of the leaves of a node."""
     while len(parts) > 1:
         parts = [add(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
 
 
 def sum_leaves(function: Callable[[tuple[int, int]], Any], ranges: Ranges) -> Any:
-    """Sum over a node; holds as many results as the tree is high.
-
-    Parameters
-    ----------
-    function : callable
-        Of the first and last row of a leaf.
-    ranges : tuple of (int, int)
-        Leaves, as many as a power of two.
-    """
+    """Sum over a node; holds as many results as the tree is high."""
     held: list[Any] = []
     for number, rows in enumerate(ranges):
         found = function(rows)

@@ -27,15 +27,7 @@ class VectorWork(ABC):
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
     ) -> Ranges:
-        """Cut the rows that are here into leaves.
-
-        Parameters
-        ----------
-        n_rows : int
-            Rows that are here.
-        entries, work, fewest
-            Of the whole data: see :func:`fastadmm.engine.tree.leaves_of`.
-        """
+        """Cut the rows that are here into leaves."""
 
     @abstractmethod
     def all_rows(self, n_rows: int) -> int:
@@ -125,14 +117,7 @@ class VectorWork(ABC):
     ) -> np.ndarray:
         """What a function makes of vectors of shape (N,) number by number, in pieces that stay in a cache.
 
-        Parameters
-        ----------
-        function : callable
-            Of as many arrays of equal length and numbers; looks at no number's place, and at no other number.
-        *vectors : ndarray of shape (N,) or float
-            The first is an array.
-        out : ndarray of shape (N,), optional
-            Written to.
+        Shapes: vectors, out (N,).
         """
         ranges = halved(len(vectors[0]), 1 << max(0, (len(vectors[0]) // _EACH_ROWS).bit_length() - 1))
         if len(ranges) == 1 and out is None:
@@ -205,10 +190,7 @@ class VectorWork(ABC):
     def each_largest(self, vectors: Iterable[np.ndarray], sign: float = 1.0) -> np.ndarray:
         """Largest number in each of several vectors of shape (N,), or with -1 in their negatives.
 
-        Parameters
-        ----------
-        vectors : sequence of ndarray of shape (N,)
-        sign : {1.0, -1.0}
+        Shapes: each of vectors (N,).
         """
         return self._maximum(np.array([self._largest(v, sign) for v in vectors]))
 

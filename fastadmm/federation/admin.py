@@ -29,31 +29,7 @@ _REFUSED = ("AuthenticationError", "AuthorizationError")
 
 @contextmanager
 def session(kit: Kit) -> Iterator[Command]:
-    """Connect to the server as an administrator.
-
-    Parameters
-    ----------
-    kit : Kit
-        Of an administrator.
-
-    Yields
-    ------
-    callable
-        Given a name of NVFlare's ``Session`` and arguments, it returns the result. It raises
-        :class:`~fastadmm.federation.socket.Lost` where the server does not answer or cannot do it,
-        and :class:`~fastadmm.errors.ConfigError` where it refuses.
-
-    Raises
-    ------
-    Lost
-        If the server cannot be reached.
-    ConfigError
-        If NVFlare is not installed, or the server refuses this user.
-    InputError
-        If the kit is not an administrator's.
-    StorageError
-        If a file of it cannot be read.
-    """
+    """Connect to the server as an administrator."""
     if kit.kind != "admin":
         raise InputError(f"{kit.path}: the kit of a {kit.kind}; an administrator's is needed")
     try:

@@ -52,33 +52,7 @@ _HELD = 600.0
 
 
 class Agent:
-    """Answers requests of approved runs; :meth:`handle` is what a socket is served with.
-
-    Parameters
-    ----------
-    data : Path or None
-        The party's features; None before there are any: then it answers no run.
-    state : Path
-        Directory with a directory per approved run, and the audit log; made if absent.
-    name : str
-        The party's name, where there is no ``data``.
-    ledger : Path or None
-        The party's own, which private runs charge before anything leaves.
-    threads : int or None
-        Answers do not depend on it.
-    test, validation : Path or None
-        The party's features of rows that are scored and not trained on.
-    streamed : bool
-        Whether features stay on disk, read anew in every pass.
-    say : callable
-        Given lines for the party's own eyes.
-
-    Raises
-    ------
-    FastadmmError
-        Another process works in the directory, something in it or of the features is damaged, or a number
-        of theirs is too large.
-    """
+    """Answers requests of approved runs; :meth:`handle` is what a socket is served with."""
 
     def __init__(
         self,
@@ -119,24 +93,6 @@ class Agent:
         """Answer a request, or refuse it; both are in the audit log before this returns.
 
         Of more than some refusals in a minute only the number is kept.
-
-        Parameters
-        ----------
-        caller : str
-            Who asks, as whoever carried the request says.
-        party : str
-            Whom it is for.
-        raw : bytes
-
-        Returns
-        -------
-        bytes
-            A message, or a refusal with a code.
-
-        Raises
-        ------
-        StorageError
-            The audit log cannot be written: then nothing is answered.
         """
         with self._lock:
             entry: dict[str, Any] = {
@@ -163,14 +119,7 @@ class Agent:
                 return encode_refusal(refusal)
 
     def known(self, caller: str, size: int) -> bool:
-        """Whether an approval names a caller, and questions of this size belong to it.
-
-        Parameters
-        ----------
-        caller : str
-        size : int
-            Bytes.
-        """
+        """Whether an approval names a caller, and questions of this size belong to it."""
         current = self._session
         paths = [] if current is None else [current.directory / APPROVAL]
         return any(self._allows(path, caller, size) for path in paths) or any(

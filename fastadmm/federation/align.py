@@ -30,30 +30,7 @@ _REQUEST, _KEY = "request.psi", "guest.key"
 def federate_align(
     config: Path, ids: TableIds, out: Path, say: Callable[[str], None] = print
 ) -> tuple[Alignment, list[str]]:
-    """Find the rows that the coordinator's table and all parties' have, and tell every party.
-
-    Parameters
-    ----------
-    config : Path
-        With a table ``federation``.
-    ids : TableIds
-        Of the coordinator's table.
-    out : Path
-        Directory for the exchange and ``rows.json``; an existing one goes on.
-    say : callable
-        Given lines on what happens.
-
-    Returns
-    -------
-    alignment : Alignment
-    report : list of str
-        One line per party.
-
-    Raises
-    ------
-    FastadmmError
-        A party refused, or was lost and did not come back; the same call goes on.
-    """
+    """Find the rows that the coordinator's table and all parties' have, and tell every party."""
     setup = read_setup(config)
     own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}

@@ -27,21 +27,7 @@ __all__ = ["agent_approve", "approve_fingerprints", "consent_to_run", "run_descr
 
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What the owners of the data approve.
-
-    Parameters
-    ----------
-    run : str
-        Identifier of the run.
-    caller : str
-        Who asks, as parties know it.
-    parties : dict of str to dict
-        Arguments of the call ``start`` for each.
-
-    Returns
-    -------
-    dict
-    """
+    """What the owners of the data approve."""
     return {
         "format": "fastadmm-run",
         "version": "1.0",
@@ -54,51 +40,12 @@ def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -
 def agent_approve(
     run: Path, data: Path, state: Path, force: bool = False, confirm: str | None = None
 ) -> tuple[list[str], Path]:
-    """Show what a run asks for, or approve what was shown.
-
-    Parameters
-    ----------
-    run : Path
-        ``run.json`` of the coordinator, or what the agent kept of its first request.
-    data : Path
-        The party's features.
-    state : Path
-        The agent's directory.
-    force : bool
-        Whether an approval of this run may be replaced.
-    confirm : str or None
-        Digest of what was shown, which is approved by it; None: it is shown, and nothing is approved.
-
-    Returns
-    -------
-    list of str
-        The screen: what is asked, in plain words, and the digest that confirms it.
-    Path
-        The approval, once it is confirmed.
-
-    Raises
-    ------
-    FastadmmError
-        The file is none of a run, of other parties, or about other rows; or something else was shown.
-    """
+    """Show what a run asks for, or approve what was shown."""
     return settled(consent_to_run(read_json(run), shown(run), data, state), force, confirm)
 
 
 def settled(consent: Consent, force: bool, confirm: str | None) -> tuple[list[str], Path]:
-    """What is shown of a request, or its confirmation.
-
-    Parameters
-    ----------
-    consent : Consent
-    force, confirm
-        As of :func:`agent_approve`.
-
-    Returns
-    -------
-    list of str
-    Path
-        As of :func:`agent_approve`.
-    """
+    """What is shown of a request, or its confirmation."""
     consent.check(force)
     lines = consent.lines
     if confirm is not None:
@@ -107,29 +54,7 @@ def settled(consent: Consent, force: bool, confirm: str | None) -> tuple[list[st
 
 
 def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
-    """Add fingerprints of the other parties' keys to the approval of a run with sums only.
-
-    Parameters
-    ----------
-    what : str
-        Identifier of the run.
-    fingerprints : list of str
-        As the other parties' owners say them.
-    state : Path
-        The agent's directory.
-
-    Returns
-    -------
-    Path
-        The approval.
-
-    Raises
-    ------
-    ConfigError
-        One is no fingerprint.
-    InputError
-        There is no approval of such a run.
-    """
+    """Add fingerprints of the other parties' keys to the approval of a run with sums only."""
     for text in fingerprints:
         if not re.fullmatch("[0-9a-f]{32}", plain(text)):
             raise ConfigError(f"--fingerprint {shown(text)}: not 32 hexadecimal digits")
@@ -145,17 +70,7 @@ def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Pat
 
 
 def consent_to_run(document: Any, place: str, data: Path, state: Path) -> Consent:
-    """What an owner of the data would agree to in a run.
-
-    Parameters
-    ----------
-    document : object
-        As :func:`run_description` makes it.
-    place : str
-        What messages call it.
-    data, state : Path
-        As above.
-    """
+    """What an owner of the data would agree to in a run."""
     party = open_party(data)
     if not isinstance(document, dict) or document.get("format") != "fastadmm-run":
         raise FormatError(f"{place}: not a run that 'fastadmm federate train' began")

@@ -46,41 +46,7 @@ def approve_task(
     force: bool = False,
     confirm: str | None = None,
 ) -> tuple[list[str], Path]:
-    """Show what was asked, or approve what was shown.
-
-    Parameters
-    ----------
-    path : Path
-        What the agent kept of the request.
-    state : Path
-        The agent's directory.
-    file : Path or None
-        The table whose ids are compared; features of the rows that are scored.
-    data : Path or None
-        Of a set of runs, or of standard errors: the features that the models are trained on.
-    id : str or None
-        Id column, where the file is a table.
-    duplicates : {"refuse", "first", "drop"}
-        What is done with ids that occur more than once in it.
-    separator : str or None
-        Between its cells; None is recognised.
-    force : bool
-        Whether an older approval may be replaced; what was answered so far stays counted.
-    confirm : str or None
-        Digest of what was shown, which is approved by it; None: it is shown, and nothing is approved.
-
-    Returns
-    -------
-    list of str
-        The screen: what is asked, in plain words, and the digest that confirms it.
-    Path
-        The approval, once it is confirmed.
-
-    Raises
-    ------
-    FastadmmError
-        The file is none, or options do not go together; or something else was shown.
-    """
+    """Show what was asked, or approve what was shown."""
     document, place = read_json(path), shown(path)
     run_identifier(document.get("task"), place)
     if document.get("kind") == "infer":

@@ -28,16 +28,7 @@ _MOST, _CALLERS, _LONGEST = 20, 10, 2 << 20
 
 
 def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
-    """Keep what was asked for.
-
-    Parameters
-    ----------
-    state : Path
-        The agent's directory.
-    identifier : str
-        Of the run or task.
-    document : dict
-    """
+    """Keep what was asked for."""
     folder = state / _FOLDER
     text = json.dumps(document, sort_keys=True)
     if len(text) > _LONGEST:
@@ -65,25 +56,7 @@ def forget_asked(state: Path, identifier: str) -> None:
 
 
 def asked_file(what: str, state: Path) -> Path:
-    """The file that says what is to be approved.
-
-    Parameters
-    ----------
-    what : str
-        Identifier of what was asked for, that of its run or task where nothing else was asked for it, or the
-        path of such a file.
-    state : Path
-        The agent's directory.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        Nothing with this identifier was asked for, or different things for this run or task.
-    """
+    """The file that says what is to be approved."""
     if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", what) or Path(what).exists():
         return Path(what)
     paths = sorted((state / _FOLDER).glob(f"{what}.*.json" if len(what) == 16 else f"*.{what}.json"))
@@ -101,17 +74,7 @@ def _identifier(path: Path) -> str:
 
 
 def asked_lines(state: Path) -> list[str]:
-    """A line for each, for the owner.
-
-    Parameters
-    ----------
-    state : Path
-        The agent's directory.
-
-    Returns
-    -------
-    list of str
-    """
+    """A line for each, for the owner."""
     lines = []
     for path in sorted((state / _FOLDER).glob("*.json")):
         try:

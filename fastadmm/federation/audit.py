@@ -55,27 +55,7 @@ def moment() -> str:
 
 
 class AuditLog:
-    """A log that is appended to.
-
-    Parameters
-    ----------
-    path : Path
-        Made if absent.
-
-    Raises
-    ------
-    FormatError
-        A line does not verify.
-
-    Attributes
-    ----------
-    digest : str
-        Of the last line.
-    answers : list of dict
-        Lines of answers, without repetitions.
-    answered : set of str
-        Digests of the requests that were answered.
-    """
+    """A log that is appended to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,18 +82,7 @@ class AuditLog:
                 synchronise(path.parent)
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append a line.
-
-        Parameters
-        ----------
-        entry : dict
-            Plain values: ``request``, and ``answer`` where it was answered.
-
-        Raises
-        ------
-        StorageError
-            It could not be written; then nothing may be answered.
-        """
+        """Append a line."""
         self._append(json.dumps(entry, allow_nan=False).encode()[:-1])
         self._take_in(entry)
 
@@ -124,18 +93,7 @@ class AuditLog:
                 self.answers.append({key: entry[key] for key in _KEPT if key in entry})
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:
-        """Append a line on what anybody may cause without end; count it where there are enough of them.
-
-        Parameters
-        ----------
-        entry : dict
-            As in :meth:`add`, with ``time`` and ``caller``; of a refusal its ``code``.
-
-        Returns
-        -------
-        bool
-            Whether it is a line of its own.
-        """
+        """Append a line on what anybody may cause without end; count it where there are enough of them."""
         if time.monotonic() - self._since >= _MINUTE:
             self._tell()
             self._since, self._lines = time.monotonic(), 0
@@ -186,23 +144,7 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """All lines of a log, verified.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    list of dict
-    str
-        Digest of the last line.
-
-    Raises
-    ------
-    FormatError
-        Naming the line that does not verify.
-    """
+    """All lines of a log, verified."""
     raw = read_bytes(path, _MOST)
     return _verified(raw[: raw.rfind(b"\n") + 1], path)
 

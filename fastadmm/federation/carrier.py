@@ -28,21 +28,7 @@ _HELLO_SECONDS, _RETURN, _BEGIN = 5.0, 30.0, 180.0
 
 
 class Carrier:
-    """Asks parties through NVFlare; a job is submitted when there is none.
-
-    Parameters
-    ----------
-    kit : Kit
-        Of the administrator who submits jobs.
-    socket : Path
-        The socket of the server's relay.
-    sites : mapping of str to str
-        NVFlare's name of the site of each party.
-    say : callable
-        Shows one line.
-    ends : bool
-        Whether the job ends with the block; else whoever asks next finds it, for a minute.
-    """
+    """Asks parties through NVFlare; a job is submitted when there is none."""
 
     def __init__(
         self,
@@ -60,26 +46,7 @@ class Carrier:
         self.job = ""
 
     def ask(self, party: str, raw: bytes, seconds: float) -> bytes:
-        """Ask a party; the first question after a loss begins a job where none is running.
-
-        Parameters
-        ----------
-        party : str
-        raw : bytes
-        seconds : float
-            Deadline, beside the time that a job takes to begin.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        Lost
-            If the party does not answer, or no job begins.
-        ConfigError
-            If the server refuses, or a site has another version of fastadmm.
-        """
+        """Ask a party; the first question after a loss begins a job where none is running."""
         with self._lock:
             if not self._running and not self._greeted():
                 self._submit()

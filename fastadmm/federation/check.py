@@ -33,38 +33,14 @@ _CONNECT = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
-
-    Attributes
-    ----------
-    ok : bool
-    text : str
-        One line, which begins with the file or the site.
-    """
+    """What one check found."""
 
     ok: bool
-    text: str
+    text: str  # one line, which begins with the file or the site
 
 
 def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
-    """Check a kit and the machine that it lies on.
-
-    Parameters
-    ----------
-    kit : Kit
-    private : sequence of Path
-        Files and directories that NVFlare's user must not read: the party's data, its ledger, the agent's
-        directory; at the server the labels and the coordinator's runs.
-
-    Returns
-    -------
-    list of Finding
-
-    Raises
-    ------
-    ConfigError
-        If NVFlare is not installed.
-    """
+    """Check a kit and the machine that it lies on."""
     try:
         from cryptography import x509
     except ImportError:

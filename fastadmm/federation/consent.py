@@ -25,26 +25,13 @@ __all__ = ["Consent", "shown_digest"]
 
 @dataclass(frozen=True)
 class Consent:
-    """Something that was asked for and is not approved.
+    """Something that was asked for and is not approved."""
 
-    Attributes
-    ----------
-    state : Path
-        The agent's directory.
-    identifier : str
-        Of the run or task.
-    words : sequence of str
-        The screen, but for its end.
-    approvals : sequence of Approval or TaskApproval
-    path : Path
-        What messages call the approval.
-    """
-
-    state: Path
-    identifier: str
-    words: Sequence[str]
+    state: Path  # the agent's directory
+    identifier: str  # of the run or task
+    words: Sequence[str]  # the screen, but for its end
     approvals: Sequence[Approval | TaskApproval]
-    path: Path
+    path: Path  # what messages call the approval
 
     @property
     def digest(self) -> str:
@@ -63,27 +50,14 @@ class Consent:
         ]
 
     def check(self, force: bool) -> None:
-        """Refuse what has been approved before; parameters as of :meth:`confirm`."""
+        """Refuse what has been approved before."""
         for one in self.approvals:
             if not force and one.path.exists():
                 text = "exists already; look at it, or pass --force to ask for another in its place"
                 raise StorageError(f"{shown(one.path)}: {text}")
 
     def confirm(self, digest: str, force: bool = False) -> None:
-        """Put the approvals in force.
-
-        Parameters
-        ----------
-        digest : str
-            Of what was shown.
-        force : bool
-            Whether older approvals may be replaced.
-
-        Raises
-        ------
-        ConfigError
-            Something else was shown.
-        """
+        """Put the approvals in force."""
         if not hmac.compare_digest(digest.encode(), self.digest.encode()):
             raise ConfigError(
                 f"--confirm {shown(digest[:40])}: not what is asked now, or what is known of it has changed; "

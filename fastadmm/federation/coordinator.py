@@ -34,16 +34,7 @@ _BYTES = 256 << 20
 
 
 class FederatedRun(Coordinator):
-    """A run directory whose parties are asked while the process lives.
-
-    Parameters
-    ----------
-    folder : RunFolder
-        Which this process holds.
-    ask : callable
-    say : callable
-        Given every round that is made.
-    """
+    """A run directory whose parties are asked while the process lives."""
 
     def __init__(self, folder: RunFolder, ask: Ask, say: Callable[[RoundRecord], None]) -> None:
         super().__init__(folder)
@@ -53,20 +44,7 @@ class FederatedRun(Coordinator):
         self._hub: Hub | None = None
 
     def train(self) -> dict[str, Any]:
-        """Go on until the run has ended.
-
-        Returns
-        -------
-        dict
-            Content of ``result.json``.
-
-        Raises
-        ------
-        Lost
-            A party did not answer; the run can be gone on with.
-        FastadmmError
-            A party refused, or its answers are no answers.
-        """
+        """Go on until the run has ended."""
         finished = self.folder.finished()
         if finished is not None:
             return finished
@@ -97,13 +75,7 @@ class FederatedRun(Coordinator):
         return {name: {**terms, **more} for name, terms in self.first_terms().items()}
 
     def write_description(self, caller: str) -> None:
-        """Write what the owners of the data approve.
-
-        Parameters
-        ----------
-        caller : str
-            Who asks, as parties know it.
-        """
+        """Write what the owners of the data approve."""
         self.folder.write_json(RUN, run_description(self.run, caller, self.start_terms()))
 
     def _train(self) -> StepResult:

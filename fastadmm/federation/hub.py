@@ -42,22 +42,7 @@ _SECONDS, _FIRST_SECONDS = 60.0, 300.0
 
 
 class Hub(Letters):
-    """Asks parties elsewhere, each by its own process.
-
-    Parameters
-    ----------
-    run : str
-        Identifier of the run.
-    n_samples : int
-        N.
-    parties : sequence of Correspondent
-        In the problem's order.
-    ask : callable
-    journal : Journal
-        Answers so far, since the state that ``parties`` are in.
-    n_classes : int
-        C of a multinomial run; 1 of any other.
-    """
+    """Asks parties elsewhere, each by its own process."""
 
     def __init__(
         self,
@@ -86,25 +71,7 @@ class Hub(Letters):
         return self._left > 0
 
     def carry(self, exchange: Exchange) -> Answers:
-        """The answers; they are kept.
-
-        Parameters
-        ----------
-        exchange : Exchange
-
-        Returns
-        -------
-        list of dict
-
-        Raises
-        ------
-        Lost
-            A party did not answer in time. Nothing of the exchange is kept; it can be made again.
-        InputError
-            A party refused, with the code of its refusal.
-        FormatError
-            What a party answered is no answer, and is not kept.
-        """
+        """The answers; they are kept."""
         self._in_use = False
         number = 1 + max(party.last for party in self.parties)
         answers: Answers = [{} for _ in exchange.calls]
@@ -129,13 +96,7 @@ class Hub(Letters):
         return answers
 
     def flush(self) -> None:
-        """Until all answers are on disk.
-
-        Raises
-        ------
-        StorageError
-            They cannot be written; the last ones are not kept.
-        """
+        """Until all answers are on disk."""
         if self._kept_by is not None:
             self._kept_by.result()
 

@@ -45,32 +45,7 @@ _Fetch = Callable[[int, dict[str, Task]], bool]
 def federate_infer(
     config: Path, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None] = print
 ) -> Inference:
-    """Standard errors of a run's model whose parties have agents.
-
-    Parameters
-    ----------
-    config : Path
-        With a table ``federation``.
-    run : Path
-        Run directory of ``fastadmm federate train``.
-    out : Path
-        Directory for what parties answer and the result; an existing one goes on.
-    covariance : {"model", "HC0", "HC1"}
-    level : float
-        Of the coordinator's confidence intervals.
-    say : callable
-        Given lines on what happens.
-
-    Returns
-    -------
-    Inference
-        The coordinator's: the intercept and all tests. Each party has its own.
-
-    Raises
-    ------
-    FastadmmError
-        A party refused, or was lost and did not come back; or the model has no standard errors.
-    """
+    """Standard errors of a run's model whose parties have agents."""
     with read_setup(config).ways.opened(say, ends=False) as ask:
         return ask_inference(ask, run, out, covariance=covariance, level=level, say=say)
 
@@ -78,23 +53,7 @@ def federate_infer(
 def ask_inference(
     ask: Ask, run: Path, out: Path, *, covariance: str, level: float, say: Callable[[str], None]
 ) -> Inference:
-    """The same, with a way to ask.
-
-    Parameters
-    ----------
-    ask : callable
-    run, out, covariance, level, say
-        As of :func:`federate_infer`.
-
-    Returns
-    -------
-    Inference
-
-    Raises
-    ------
-    FastadmmError
-        As of :func:`federate_infer`.
-    """
+    """Standard errors of a run's model, with a given way to ask the parties."""
 
     def fetch(number: int, missing: dict[str, Task]) -> bool:
         def take(name: str, values: dict[str, Any]) -> None:
@@ -111,29 +70,7 @@ def ask_inference(
 def coordinator_infer(
     run: Path, out: Path, messages: Sequence[Path], *, covariance: str, level: float
 ) -> Inference | list[Path]:
-    """The same by files: take answers in, and go on as far as they allow.
-
-    Parameters
-    ----------
-    run : Path
-        Directory of ``fastadmm coordinator start``.
-    out : Path
-        Directory of the task; an existing task is continued.
-    messages : sequence of Path
-        Answers, in any order; one that was taken before changes nothing.
-    covariance, level
-        As of :func:`federate_infer`.
-
-    Returns
-    -------
-    Inference or list of Path
-        Requests that have not been answered, one file per party.
-
-    Raises
-    ------
-    FastadmmError
-        A message is damaged, or answers none of the requests; or the model has no standard errors.
-    """
+    """Standard errors by files: take answers in, and go on as far as they allow."""
     raws = {path: read_bytes(path) for path in messages}
     heads = {path: open_envelope(raw, LONGEST, shown(path)).head for path, raw in raws.items()}
     requests: list[Path] = []

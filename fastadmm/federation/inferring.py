@@ -56,33 +56,7 @@ _BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
 def answer_inference(
     asked: Task, approval: TaskApproval, name: str, directory: Path, ledger: Path | None, place: str
 ) -> tuple[dict[str, Any], Path | None]:
-    """Answer one call of the family "inference".
-
-    Parameters
-    ----------
-    asked : Task
-    approval : TaskApproval
-    name : str
-        The party.
-    directory : Path
-        Of the run, at the party.
-    ledger : Path or None
-        The party's own.
-    place : str
-        What messages call the request.
-
-    Returns
-    -------
-    answer : dict
-    table : Path or None
-        The party's own standard errors, once it knows them.
-
-    Raises
-    ------
-    FastadmmError
-        Another model or other data than were approved, a run whose answers are not to be exact, or columns
-        that have no standard errors.
-    """
+    """Answer one call of the family "inference"."""
     agreed, part = approved_run(directory, name, place)
     private = was_private(agreed, directory)
     if private or was_masked(agreed, directory):
@@ -150,20 +124,7 @@ def _write(found: Inference, notes: list[str], directory: Path) -> Path:
 
 
 def draft_inference(path: Path, party: str, caller: str, data: PartyData) -> TaskApproval:
-    """The approval of one inference with the model of a run.
-
-    Parameters
-    ----------
-    path : Path
-        Where it will be.
-    party, caller : str
-    data : PartyData
-        What the model was trained on.
-
-    Returns
-    -------
-    TaskApproval
-    """
+    """The approval of one inference with the model of a run."""
     last_day = datetime.date.today() + datetime.timedelta(days=DAYS)
     requests = 2 * (len(batches(data.n_features, data.n_samples)) + 1)  # refused ones count
     file = str(data.path.absolute())
@@ -171,20 +132,7 @@ def draft_inference(path: Path, party: str, caller: str, data: PartyData) -> Tas
 
 
 def inference_words(approval: TaskApproval, caller: str, run: str, n_features: int) -> list[str]:
-    """What is asked, for the owner of the data.
-
-    Parameters
-    ----------
-    approval : TaskApproval
-    caller, run : str
-    n_features : int
-        Columns of the party.
-
-    Returns
-    -------
-    list of str
-        Lines of a screen.
-    """
+    """What is asked, for the owner of the data."""
     what = (
         "Your ONE column leaves, up to its sign and unit, and how sure its weight is"
         if n_features == 1
@@ -208,33 +156,7 @@ def inference_words(approval: TaskApproval, caller: str, run: str, n_features: i
 def party_infer(
     request: Path, data: Path, state: Path, out: Path | None, *, approve: bool = False, force: bool = False
 ) -> list[str]:
-    """Answer a request that came as a file, or approve it first.
-
-    Parameters
-    ----------
-    request : Path
-    data : Path
-        The party's features, as the run was trained on them.
-    state : Path
-        The party's directory of the run.
-    out : Path or None
-        Answer to write; none is needed to approve.
-    approve : bool
-        Write the approval, for the owner to edit, instead of answering.
-    force : bool
-        Whether existing files may be replaced.
-
-    Returns
-    -------
-    list of str
-        What was done, in plain words.
-
-    Raises
-    ------
-    FastadmmError
-        A damaged request, or one that is not for this party, or not approved, or as of
-        :func:`answer_inference`.
-    """
+    """Answer a request that came as a file, or approve it first."""
     place, party = shown(request), open_party(data)
     envelope = open_envelope(read_bytes(request), LONGEST, place)
     asked = replace(task_of(envelope, place), digest=envelope.digest)

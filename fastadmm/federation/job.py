@@ -17,19 +17,7 @@ ALLOWED = (_SERVER, _CLIENT, _CONTROLLER, _EXECUTOR)
 
 
 def write_job(directory: Path, sites: Sequence[str]) -> Path:
-    """Write a job's folder.
-
-    Parameters
-    ----------
-    directory : Path
-        Where the folder ``fastadmm`` is made.
-    sites : sequence of str
-        NVFlare's names of the sites that take part; without all of them the job does not start.
-
-    Returns
-    -------
-    Path
-    """
+    """Write a job's folder."""
     job = directory / "fastadmm"
     config = job / "app" / "config"
     config.mkdir(parents=True)

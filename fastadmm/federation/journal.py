@@ -48,18 +48,6 @@ class Journal:
     """Records of some parts of bytes each.
 
     What a kill left of the last record was never acted upon, and goes: no whole record comes after it.
-
-    Parameters
-    ----------
-    path : Path
-        Made if absent; its directory exists.
-
-    Raises
-    ------
-    FormatError
-        The beginning is damaged, or a record that was written to its end.
-    StorageError
-        It cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,12 +98,7 @@ class Journal:
                 yield record[0]
 
     def append(self, parts: Sequence[bytes]) -> None:
-        """Add a record; it is on disk when this returns.
-
-        Parameters
-        ----------
-        parts : sequence of bytes
-        """
+        """Add a record; it is on disk when this returns."""
         sizes = [len(parts), *(len(part) for part in parts)]
         content = [b"".join(_SIZE.pack(size) for size in sizes), *parts]
         checksum, n_bytes = self._number, sum(len(part) for part in content)
@@ -156,13 +139,7 @@ class Journal:
             synchronise_data(self._file)
 
     def rewrite(self, records: Iterable[Sequence[bytes]]) -> None:
-        """Put others in place of all records; a kill leaves the ones or the others.
-
-        Parameters
-        ----------
-        records : iterable of sequence of bytes
-            May come from :meth:`records`.
-        """
+        """Put others in place of all records; a kill leaves the ones or the others."""
         with atomic_file(self.path) as temporary:
             other = Journal(temporary)
             try:
@@ -202,13 +179,7 @@ class Journal:
 
 
 def synchronise_data(file: int) -> None:
-    """Put an open file's content on disk, and of its description what reading it needs.
-
-    Parameters
-    ----------
-    file : int
-        Descriptor.
-    """
+    """Put an open file's content on disk, and of its description what reading it needs."""
     getattr(os, "fdatasync", os.fsync)(file)
 
 

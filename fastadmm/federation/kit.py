@@ -35,33 +35,17 @@ RIGHTS = {
 
 @dataclass(frozen=True)
 class Kit:
-    """A startup kit.
-
-    Attributes
-    ----------
-    path : Path
-    kind : str
-        ``server``, ``client`` or ``admin``.
-    name : str
-        Of the site, or of the user.
-    host : str
-        Of the server.
-    port : int
-    security : str
-        ``mtls``, ``tls`` or ``clear``.
-    certificate, key, root : Path
-        PEM files.
-    """
+    """A startup kit."""
 
     path: Path
-    kind: str
-    name: str
-    host: str
+    kind: str  # ``server``, ``client`` or ``admin``
+    name: str  # of the site, or of the user
+    host: str  # of the server
     port: int
-    security: str
-    certificate: Path
-    key: Path
-    root: Path
+    security: str  # ``mtls``, ``tls`` or ``clear``
+    certificate: Path  # PEM files
+    key: Path  # PEM files
+    root: Path  # PEM files
 
     @property
     def local(self) -> Path:
@@ -75,26 +59,7 @@ class Kit:
 
 
 def open_kit(path: str | Path) -> Kit:
-    """Read a kit.
-
-    Parameters
-    ----------
-    path : str or Path
-        Directory with ``startup`` and ``local``, as ``nvflare provision`` writes it.
-
-    Returns
-    -------
-    Kit
-
-    Raises
-    ------
-    InputError
-        If it is no kit.
-    FormatError
-        If a file of it is damaged.
-    StorageError
-        If it cannot be read.
-    """
+    """Read a kit."""
     path = Path(path).absolute()
     for kind, reader in (("server", _server), ("client", _client), ("admin", _admin)):
         file = path / "startup" / f"fed_{kind}.json"
@@ -111,25 +76,7 @@ def open_kit(path: str | Path) -> Kit:
 
 
 def harden(kit: Kit, socket: Path | None = None) -> list[str]:
-    """Write a site's own settings over NVFlare's defaults. Doing it again changes nothing.
-
-    Parameters
-    ----------
-    kit : Kit
-    socket : Path, optional
-        Between NVFlare's process and the agent or the coordinator; by default a file in
-        :data:`DEFAULT_SOCKETS`, or the one that was set before.
-
-    Returns
-    -------
-    list of str
-        One line for each thing that is now so.
-
-    Raises
-    ------
-    StorageError
-        If a file cannot be written.
-    """
+    """Write a site's own settings over NVFlare's defaults. Doing it again changes nothing."""
     done = []
     try:
         if kit.kind != "admin":

@@ -24,26 +24,7 @@ ALIGNMENTS = "alignments"
 
 
 def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> dict[str, Any]:
-    """Blind the coordinator's ids once more, and the table's own.
-
-    Parameters
-    ----------
-    asked : Task
-    approval : TaskApproval
-    state : Path
-        The agent's directory.
-    place : str
-        What messages call the request.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    FastadmmError
-        The request is damaged, or is not of as many ids as it says.
-    """
+    """Blind the coordinator's ids once more, and the table's own."""
     from fastadmm.data_tools.psi import psi_respond
 
     ids = _ids(approval)
@@ -63,24 +44,7 @@ def intersect(asked: Task, approval: TaskApproval, state: Path, place: str) -> d
 def keep_alignment(
     asked: Task, approval: TaskApproval, state: Path, place: str
 ) -> tuple[dict[str, Any], Path]:
-    """Keep the rows that all parties have, if this one has them.
-
-    Parameters
-    ----------
-    asked, approval, state, place
-        As of :func:`intersect`.
-
-    Returns
-    -------
-    dict
-    Path
-        The alignment, for ``fastadmm convert --align``.
-
-    Raises
-    ------
-    FastadmmError
-        It is damaged, or names an id that the table does not have.
-    """
+    """Keep the rows that all parties have, if this one has them."""
     from fastadmm.data_tools.alignment import read_alignment, rows_of
 
     raw = asked.arguments["alignment"].tobytes()

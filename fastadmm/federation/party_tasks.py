@@ -35,14 +35,6 @@ class PartyTasks:
 
     Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes,
     for a month at least. What it counts for is kept for ever.
-
-    Parameters
-    ----------
-    home : Home
-    audit : AuditLog
-        What a kill kept from it is made up for.
-    say : callable
-        Given lines for the party's own eyes.
     """
 
     def __init__(self, home: Home, audit: AuditLog, say: Callable[[str], None]) -> None:
@@ -57,25 +49,7 @@ class PartyTasks:
         self._book.close()
 
     def answer(self, envelope: Envelope, party: str, entry: dict[str, Any]) -> bytes:
-        """Answer a request.
-
-        Parameters
-        ----------
-        envelope : Envelope
-        party : str
-            Whom whoever carried it named.
-        entry : dict
-            Line for the audit log, with the ``caller``; what was answered is put into it, and it is added.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        FastadmmError
-            With the code of a refusal; then nothing was answered.
-        """
+        """Answer a request."""
         asked = task_of(envelope, "request")
         place = f"request {asked.call!r} of task {asked.task}"
         entry |= {"task": asked.task, "calls": [asked.call]}

@@ -39,32 +39,7 @@ def federate_predict(
     own: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Predictions:
-    """Score rows whose features the parties have.
-
-    Parameters
-    ----------
-    config : Path
-        With a table ``federation``.
-    run : Path
-        Run directory of ``fastadmm federate train``.
-    rows : Path
-        Which rows, in which order: an alignment, or a label file, whose ``offset`` is added.
-    out : Path
-        Directory for what parties answer and ``predictions.csv``; an existing one goes on.
-    own : Path, optional
-        The label holder's features of these rows, where it has columns of its own.
-    say : callable
-        Given lines on what happens.
-
-    Returns
-    -------
-    Predictions
-
-    Raises
-    ------
-    FastadmmError
-        A party refused, or was lost and did not come back; the same call goes on.
-    """
+    """Score rows whose features the parties have."""
     setup = read_setup(config)
     with setup.ways.opened(say, ends=False) as ask:
         return ask_predictions(setup, ask, run, rows, out, own, say)
@@ -79,25 +54,7 @@ def federate_evaluate(
     own: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Measure a model on rows whose features the parties have.
-
-    Parameters
-    ----------
-    test : Path
-        Label file.
-    config, run, out, own, say
-        As of :func:`federate_predict`.
-
-    Returns
-    -------
-    dict
-        As :func:`fastadmm.runs.evaluate.evaluate_partition`, and kept as ``evaluation.json`` of the run.
-
-    Raises
-    ------
-    FastadmmError
-        As of :func:`federate_predict`, or the labels are of another task or classes.
-    """
+    """Measure a model on rows whose features the parties have."""
     labels = open_labels(test)
     predictions = federate_predict(config, run, test, out, own=own, say=say)
     return evaluate_predictions(run, predictions, labels, test)
@@ -106,24 +63,7 @@ def federate_evaluate(
 def ask_predictions(
     setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None, say: Callable[[str], None]
 ) -> Predictions:
-    """The same, with the configuration taken apart and a way to ask.
-
-    Parameters
-    ----------
-    setup : Setup
-    ask : callable
-    run, rows, out, own, say
-        As of :func:`federate_predict`.
-
-    Returns
-    -------
-    Predictions
-
-    Raises
-    ------
-    FastadmmError
-        As of :func:`federate_predict`.
-    """
+    """Predict rows whose features the parties have, with a given way to ask them."""
     identifier = run_of(run)
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)
@@ -163,13 +103,7 @@ def ask_predictions(
 
 
 def run_of(run: Path) -> str:
-    """Identifier of a run, as parties know it.
-
-    Parameters
-    ----------
-    run : Path
-        Its directory, at the coordinator.
-    """
+    """Identifier of a run, as parties know it."""
     folder = RunFolder(run, EXCHANGE)
     folder.require()
     about = read_config(folder.configuration).get("rounds_by_files")

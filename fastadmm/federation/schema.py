@@ -70,14 +70,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ProtocolError(FormatError):
-    """Bytes that are no message of this protocol, or one that does not fit.
-
-    Parameters
-    ----------
-    text : str
-    code : str
-        A key of :data:`fastadmm.rounds.refused.CODES`.
-    """
+    """Bytes that are no message of this protocol, or one that does not fit."""
 
     def __init__(self, text: str, code: str = "damaged") -> None:
         super().__init__(text)
@@ -86,40 +79,21 @@ class ProtocolError(FormatError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """That a party does not answer.
-
-    Attributes
-    ----------
-    party : str
-    number : int
-        Of the exchange; -1 where the request could not be read.
-    request : str
-        Digest of the request, or :data:`UNREAD`.
-    code : str
-        A key of :data:`fastadmm.rounds.refused.CODES`.
-    """
+    """A party does not answer."""
 
     party: str
-    number: int
-    request: str
-    code: str
+    number: int  # of the exchange; -1 where the request could not be read
+    request: str  # digest of the request, or UNREAD
+    code: str  # a key of CODES
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A message whose bytes are in order, and whose values have not been looked at.
-
-    Attributes
-    ----------
-    head : dict
-    body : memoryview
-    raw : bytes
-        All of it.
-    """
+    """A message whose bytes are in order, and whose values have not been looked at."""
 
     head: dict[str, Any]
     body: memoryview
-    raw: bytes
+    raw: bytes  # all of it
 
     @cached_property
     def digest(self) -> str:
@@ -128,16 +102,7 @@ class Envelope:
 
 
 def digest_of(raw: bytes) -> str:
-    """``sha256:<hex>`` of a message.
-
-    Parameters
-    ----------
-    raw : bytes
-
-    Returns
-    -------
-    str
-    """
+    """``sha256:<hex>`` of a message."""
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
@@ -146,52 +111,20 @@ UNREAD = digest_of(b"")
 
 
 def table_digest() -> str:
-    """Digest of the table of calls: two sides that differ in it do not begin a run.
-
-    Returns
-    -------
-    str
-    """
+    """Digest of the table of calls: two sides that differ in it do not begin a run."""
     table = {name: [list(rule.families), rule.arguments, rule.answer] for name, rule in CALLS.items()}
     return digest_of(_canonical(table))
 
 
 def run_identifier(run: object, place: str) -> str:
-    """A run's identifier, which is a file name at the party.
-
-    Parameters
-    ----------
-    run : object
-    place : str
-        What messages begin with.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ProtocolError
-    """
+    """A run's identifier, which is a file name at the party."""
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise ProtocolError(f"{place}: 'run' is no identifier of a run: 16 hexadecimal digits")
     return run
 
 
 def most_bytes(n_samples: int, n_classes: int = 1) -> int:
-    """The longest message of a run.
-
-    Parameters
-    ----------
-    n_samples : int
-        N.
-    n_classes : int
-        C of a multinomial run; 1 of any other.
-
-    Returns
-    -------
-    int
-    """
+    """The longest message of a run."""
     return _SMALL + _VECTORS * 8 * n_samples * n_classes
 
 
@@ -199,21 +132,7 @@ def most_bytes(n_samples: int, n_classes: int = 1) -> int:
 
 
 def encode_request(request: Request) -> bytes:
-    """The bytes of a request; equal requests are equal bytes.
-
-    Parameters
-    ----------
-    request : Request
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ProtocolError
-        A number that is not finite.
-    """
+    """The bytes of a request; equal requests are equal bytes."""
     arrays: list[np.ndarray] = []
     head = {
         "kind": "request",
@@ -228,21 +147,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_message(message: Message) -> bytes:
-    """The bytes of an answer; equal answers are equal bytes.
-
-    Parameters
-    ----------
-    message : Message
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ProtocolError
-        A number that is not finite.
-    """
+    """The bytes of an answer; equal answers are equal bytes."""
     arrays: list[np.ndarray] = []
     head = {
         "kind": "message",
@@ -256,16 +161,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def encode_refusal(refusal: Refusal) -> bytes:
-    """The bytes of a refusal.
-
-    Parameters
-    ----------
-    refusal : Refusal
-
-    Returns
-    -------
-    bytes
-    """
+    """The bytes of a refusal."""
     return message_bytes({"kind": "refusal", **refusal.__dict__}, [])
 
 
@@ -274,24 +170,7 @@ def _canonical(head: Any) -> bytes:
 
 
 def message_bytes(head: dict[str, Any], arrays: list[np.ndarray]) -> bytes:
-    """The bytes of any message.
-
-    Parameters
-    ----------
-    head : dict
-        Plain values.
-    arrays : list of ndarray
-        What :func:`pack_values` took out of it.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ProtocolError
-        The head is too long.
-    """
+    """The bytes of any message."""
     text = _canonical(head)
     if len(text) > _MOST_HEAD:
         raise ProtocolError(f"a head of {len(text)} bytes; it has at most {_MOST_HEAD}", "values")
@@ -306,24 +185,7 @@ def _padding(size: int) -> bytes:
 
 
 def pack_values(values: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str, Any]:
-    """Values as the head of a message has them, both in the order of the keys.
-
-    Parameters
-    ----------
-    values : mapping
-        Numbers, texts, flags and arrays.
-    arrays : list of ndarray
-        The arrays are put to these.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    ProtocolError
-        A number that is not finite.
-    """
+    """Values as the head of a message has them, both in the order of the keys."""
     packed: dict[str, Any] = {}
     for key in sorted(values):
         value = values[key]
@@ -345,25 +207,7 @@ def pack_values(values: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str
 
 
 def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
-    """Take a message apart.
-
-    Parameters
-    ----------
-    raw : bytes
-    most : int
-        Bytes; see :func:`most_bytes`.
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    Envelope
-
-    Raises
-    ------
-    ProtocolError
-        Not a message, of another version, longer than that, cut, or spelled in another way than ours.
-    """
+    """Take a message apart."""
     if len(raw) > most:
         raise ProtocolError(f"{place}: {len(raw)} bytes, but here a message has at most {most}")
     if len(raw) < _PREFIX.size or raw[:8] != _MAGIC:
@@ -388,25 +232,7 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
 
 
 def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
-    """The request in an envelope, each value checked against the table of calls.
-
-    Parameters
-    ----------
-    envelope : Envelope
-    n_samples : int
-        N of the party.
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    Request
-
-    Raises
-    ------
-    ProtocolError
-        No request, or one that asks what nobody answers.
-    """
+    """The request in an envelope, each value checked against the table of calls."""
     head, body = envelope.head, Body(envelope.body, place)
     _check_head(head, ("run", "party", "number", "previous", "answered", "calls"), "request", place)
     previous, answered = head["previous"], head["answered"]
@@ -434,27 +260,7 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
 
 
 def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> Message | Refusal:
-    """What a party answered to a call, each value checked against the table of calls; or its refusal.
-
-    Parameters
-    ----------
-    envelope : Envelope
-    asked : Asked
-        The call that it answers.
-    n_samples : int
-        N of the run.
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    Message or Refusal
-
-    Raises
-    ------
-    ProtocolError
-        Neither, or not what such a call is answered with.
-    """
+    """What a party answered to a call, each value checked against the table of calls; or its refusal."""
     head, body = envelope.head, Body(envelope.body, place)
     if head.get("kind") == "refusal":
         return refusal_of(envelope, place)
@@ -467,24 +273,7 @@ def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> M
 
 
 def refusal_of(envelope: Envelope, place: str) -> Refusal:
-    """The refusal in an envelope.
-
-    Parameters
-    ----------
-    envelope : Envelope
-        Whose head says that it is one.
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    Refusal
-
-    Raises
-    ------
-    ProtocolError
-        With a code that is unknown here, or damaged.
-    """
+    """The refusal in an envelope."""
     head, keys = envelope.head, tuple(Refusal.__dataclass_fields__)
     if head.keys() != {"kind", *keys} or not isinstance(head["code"], str) or head["code"] not in CODES:
         raise ProtocolError(f"{place}: a refusal with a code that is unknown here")
@@ -505,37 +294,13 @@ def _check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: s
 
 
 def check_digest(value: object, key: str, place: str) -> None:
-    """Refuse what is no digest.
-
-    Parameters
-    ----------
-    value : object
-    key : str
-        Its name in the message.
-    place : str
-        What errors begin with.
-
-    Raises
-    ------
-    ProtocolError
-    """
+    """Refuse what is no digest."""
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise ProtocolError(f"{place}: {key!r} is no digest")
 
 
 def judged(check: Callable[..., object], *arguments: Any) -> None:
-    """Apply a rule of a table; what it refuses is an error of the protocol.
-
-    Parameters
-    ----------
-    check : callable
-    *arguments
-        Its own.
-
-    Raises
-    ------
-    ProtocolError
-    """
+    """Apply a rule of a table; what it refuses is an error of the protocol."""
     try:
         check(*arguments)
     except ProtocolError:
@@ -545,14 +310,7 @@ def judged(check: Callable[..., object], *arguments: Any) -> None:
 
 
 class Body:
-    """Takes arrays from a body, in the order in which the head names them.
-
-    Parameters
-    ----------
-    body : memoryview
-    place : str
-        What errors begin with.
-    """
+    """Takes arrays from a body, in the order in which the head names them."""
 
     def __init__(self, body: memoryview, place: str) -> None:
         self._body, self._at, self._place = body, 0, place

@@ -30,46 +30,16 @@ __all__ = ["Home", "approved_run", "check_ledger", "contribute", "was_masked", "
 
 @dataclass(frozen=True)
 class Home:
-    """Whose agent this is, and what it works on.
+    """Whose agent this is, and what it works on."""
 
-    Attributes
-    ----------
-    name : str
-        The party.
-    state : Path
-        The agent's directory.
-    data : PartyData or None
-        Features of the training rows, once there are any.
-    ledger : Path or None
-        The party's own.
-    """
-
-    name: str
-    state: Path
-    data: PartyData | None
-    ledger: Path | None
+    name: str  # the party
+    state: Path  # the agent's directory
+    data: PartyData | None  # features of the training rows, once there are any
+    ledger: Path | None  # the party's own
 
 
 def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> dict[str, Any]:
-    """The party's summand of the score of each row.
-
-    Parameters
-    ----------
-    asked : Task
-    approval : TaskApproval
-    home : Home
-    place : str
-        What messages call the request.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    FastadmmError
-        Other rows than the approved ones, another model, or exact scores may not leave.
-    """
+    """The party's summand of the score of each row."""
     directory = home.state / asked.arguments["run"]
     agreed, part = approved_run(directory, home.name, place)
     _check_masks(agreed, approval, directory, place)
@@ -88,27 +58,7 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
 
 
 def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path]:
-    """What was agreed for a run that has ended, and the party's part of its model.
-
-    Parameters
-    ----------
-    directory : Path
-        Of the run, at the party.
-    name : str
-        The party.
-    place : str
-        What messages call the request.
-
-    Returns
-    -------
-    Approval
-    Path
-
-    Raises
-    ------
-    InputError
-        There is no model.
-    """
+    """What was agreed for a run that has ended, and the party's part of its model."""
     part = directory / f"{name}.h5"
     if not (directory / APPROVAL).exists() or not part.exists():
         text = f"{place}: run {directory.name} has no model here; it has not been approved, or not ended"
@@ -159,7 +109,7 @@ def was_private(agreed: Approval, directory: Path) -> bool:
 
 
 def was_masked(agreed: Approval, directory: Path) -> bool:
-    """The same of a run with sums only."""
+    """Whether a run was with sums only, as its approval or what it left says."""
     return agreed.family in SUMS or (directory / KEYS).exists()
 
 
@@ -175,19 +125,7 @@ def _check_masks(agreed: Approval, approval: TaskApproval, directory: Path, plac
 def check_ledger(
     agreed: Approval, approval: TaskApproval, ledger: Path | None, place: str, what: str = "scores"
 ) -> None:
-    """Refuse exact answers where there is a ledger, which would not know of them, unless the owner agreed.
-
-    Parameters
-    ----------
-    agreed : Approval
-        Of the run.
-    approval : TaskApproval
-    ledger : Path or None
-    place : str
-        What messages call the request.
-    what : str
-        What is asked for.
-    """
+    """Refuse exact answers where there is a ledger, which would not know of them, unless the owner agreed."""
     if ledger is not None and agreed.family not in PRIVATE and not approval.allow_infinite_epsilon:
         text = (
             f"{place}: {what} of a model without privacy are exact, and this agent has a ledger, which would "

@@ -70,32 +70,7 @@ class _Last:
 
 
 class Session:
-    """One run.
-
-    Parameters
-    ----------
-    data : PartyData
-    directory : Path
-        The party's directory for this run, with its approval.
-    run : str
-        Identifier of the run.
-    engine : Engine
-    audit : AuditLog
-        What a kill kept from it is made up for.
-    ledger : Path or None
-        The party's own.
-    others : mapping
-        The party's features of ``test`` and ``validation`` rows, if the owner gives them.
-    streamed : bool
-        Whether features stay on disk.
-
-    Raises
-    ------
-    InputError
-        There is no approval of this run, or what was kept is of another run or of other features.
-    FormatError
-        What was kept is damaged.
-    """
+    """One run."""
 
     def __init__(
         self,
@@ -173,20 +148,7 @@ class Session:
         return self._agreed[1]
 
     def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
-        """Refuse, before it is read, what this caller may not ask, or what is too long.
-
-        Parameters
-        ----------
-        caller : str
-        n_bytes : int
-            Of the request.
-        place : str
-            What messages call it.
-
-        Raises
-        ------
-        FastadmmError
-        """
+        """Refuse, before it is read, what this caller may not ask, or what is too long."""
         approval = self.approval()
         if approval.callers is not None and caller not in approval.callers:
             text = f"{place}: asked by {quoted(caller)}, but {shown(approval.path)} has callers"
@@ -196,28 +158,7 @@ class Session:
             raise ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
 
     def answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
-        """Answer a request.
-
-        Parameters
-        ----------
-        asked : Request
-        raw : bytes
-            Its bytes.
-        entry : dict
-            Line for the audit log; what was answered is put into it, and it is added.
-        place : str
-            What messages call it.
-
-        Returns
-        -------
-        bytes
-            The message.
-
-        Raises
-        ------
-        FastadmmError
-            With the code of a refusal; then nothing was answered.
-        """
+        """Answer a request."""
         approval, last = self.approval(), self._last
         if last is not None and (asked.number, asked.digest) == (last.number, last.request):
             entry |= {"answer": last.digest, "repeated": True}

@@ -18,30 +18,14 @@ _FILE = "file:"
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration.
+    """A configuration."""
 
-    Attributes
-    ----------
-    values : dict
-        Settings of ``fastadmm train``.
-    place : str
-        What messages begin with.
-    names : list of str
-        The parties, in the order of the model.
-    ways : Ways
-        How those elsewhere are reached.
-    own : Path or None
-        Features of the label holder, in privacy mode "fusion".
-    own_name : str
-        Whose these are.
-    """
-
-    values: dict[str, Any]
-    place: str
-    names: list[str]
-    ways: Ways
-    own: Path | None
-    own_name: str
+    values: dict[str, Any]  # settings of ``fastadmm train``
+    place: str  # what messages begin with
+    names: list[str]  # the parties, in the order of the model
+    ways: Ways  # how those elsewhere are reached
+    own: Path | None  # features of the label holder, in privacy mode "fusion"
+    own_name: str  # whose these are
 
     @property
     def elsewhere(self) -> list[str]:
@@ -50,21 +34,7 @@ class Setup:
 
 
 def read_setup(config: Path) -> Setup:
-    """Read a configuration.
-
-    Parameters
-    ----------
-    config : Path
-
-    Returns
-    -------
-    Setup
-
-    Raises
-    ------
-    FastadmmError
-        It cannot be read, or its table ``federation`` is missing or not of use.
-    """
+    """Read a configuration."""
     values, place = read_config(config), shown(config)
     values.pop("provenance", None)
     table = values.pop("federation", None)

@@ -18,24 +18,7 @@ SETTINGS = "fastadmm.json"
 
 
 def read_socket(local: str | Path) -> Path:
-    """Path of the socket between NVFlare's process and the party's agent, or the coordinator.
-
-    Parameters
-    ----------
-    local : str or Path
-        The kit's directory ``local``.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    StorageError
-        If there is no such file.
-    ConfigError
-        If it is not ``{"socket": "/path"}``.
-    """
+    """Path of the socket between NVFlare's process and the party's agent, or the coordinator."""
     path = Path(local, SETTINGS)
     try:
         settings = read_json(path, foreign=True)
@@ -50,12 +33,5 @@ def read_socket(local: str | Path) -> Path:
 
 
 def write_socket(local: str | Path, socket: Path) -> None:
-    """Write the settings.
-
-    Parameters
-    ----------
-    local : str or Path
-        The kit's directory ``local``.
-    socket : Path
-    """
+    """Write the settings."""
     Path(local, SETTINGS).write_text(json.dumps({"socket": str(socket)}) + "\n", encoding="utf-8")

@@ -84,13 +84,7 @@ def seconds_left() -> float | None:
 
 
 class Socket:
-    """Asks whoever serves a socket.
-
-    Parameters
-    ----------
-    path : str or Path
-        The socket's file. It need not be there yet.
-    """
+    """Asks whoever serves a socket."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -99,30 +93,7 @@ class Socket:
         self._closings = 0
 
     def ask(self, party: str, raw: bytes, seconds: float | None, caller: str = "") -> bytes:
-        """Ask a question and wait for its answer. Several threads may ask at the same time.
-
-        Parameters
-        ----------
-        party : str
-            Whom the question is for.
-        raw : bytes
-            At most :data:`LONGEST`.
-        seconds : float or None
-            Deadline; None waits for ever.
-        caller : str
-            Who asks, as far as this side knows.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        Lost
-            If there is no answer.
-        InputError
-            If the question is too long.
-        """
+        """Ask a question and wait for its answer. Several threads may ask at the same time."""
         if len(raw) > LONGEST:
             raise InputError(
                 f"{self.path}: a message of {len(raw):,} bytes for {party!r}; most are {LONGEST:,}"
@@ -200,16 +171,7 @@ class Socket:
 
 
 class Server:
-    """A socket that is being served, until :meth:`stop`; :func:`serve` makes it.
-
-    Parameters
-    ----------
-    listener : socket.socket
-        Listening.
-    path : Path
-    handler, known
-        As of :func:`serve`.
-    """
+    """A socket that is being served, until :meth:`stop`; :func:`serve` makes it."""
 
     def __init__(self, listener: socket.socket, path: Path, handler: Handler, known: Known | None) -> None:
         self.path, self._listener, self._handler, self._known = path, listener, handler, known
@@ -226,13 +188,7 @@ class Server:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stop(self, grace: float = _GRACE) -> None:
-        """Take no more questions, let those under way end, and remove the socket's file.
-
-        Parameters
-        ----------
-        grace : float
-            Seconds after which a question under way is given up.
-        """
+        """Take no more questions, let those under way end, and remove the socket's file."""
         with _alone(self.path.parent), suppress(FileNotFoundError):
             if _identity(self.path) == self._identity:
                 self.path.unlink()
@@ -370,26 +326,6 @@ def serve(path: str | Path, handler: Handler, known: Known | None = None) -> Ser
 
     The file is readable and writable for its owner and its group. A file that a dead process left is
     replaced.
-
-    Parameters
-    ----------
-    path : str or Path
-        The socket's file; its directory exists.
-    handler : callable
-        Called with the caller, the party and the question's bytes, on several threads at the same time.
-        What it raises reaches its asker as :class:`Lost`, without its text.
-    known : callable, optional
-        Called with the caller and the size before a long question is read: whether that caller may ask it.
-        Long questions of others are few at a time. None: all are read.
-
-    Returns
-    -------
-    Server
-
-    Raises
-    ------
-    StorageError
-        If somebody answers there, the path is no socket, is too long, or cannot be written.
     """
     path = Path(path).absolute()
     try:

@@ -20,32 +20,12 @@ _AGENT = "agent.json"
 
 
 def remember_ledger(state: Path, ledger: Path | None) -> None:
-    """Keep which ledger an agent has, for whoever approves.
-
-    Parameters
-    ----------
-    state : Path
-        The agent's directory.
-    ledger : Path or None
-    """
+    """Keep which ledger an agent has, for whoever approves."""
     write_json(state / _AGENT, {"ledger": None if ledger is None else str(ledger.absolute())})
 
 
 def spent_words(state: Path, data: PartyData, *delta: float) -> list[str]:
-    """Paragraphs for the owner.
-
-    Parameters
-    ----------
-    state : Path
-        The agent's directory.
-    data : PartyData
-    *delta : float
-        At which the ledger is read.
-
-    Returns
-    -------
-    list of str
-    """
+    """Paragraphs for the owner."""
     known = read_json(state / _AGENT) if (state / _AGENT).exists() else {}
     ledger = known.get("ledger") if isinstance(known, dict) else None
     lines = [ledger_words(Path(ledger) if isinstance(ledger, str) else None, data, *delta)]

@@ -51,22 +51,7 @@ _PROVISION = "import sys; from nvflare.lighter.provision import main; sys.exit(m
 
 
 class Stage:
-    """Kits and processes in one directory; leaving the block ends every process.
-
-    Parameters
-    ----------
-    directory : Path
-        Made if absent. Sockets lie in it, so its path must not be long.
-    sites : sequence of str
-        NVFlare's names of the parties' sites.
-
-    Attributes
-    ----------
-    kits : dict of str to Kit
-        By name of the server, the administrator and each site.
-    sockets : dict of str to Path
-        By name of the server and each site.
-    """
+    """Kits and processes in one directory; leaving the block ends every process."""
 
     def __init__(self, directory: Path, sites: Sequence[str]) -> None:
         self.directory, self.sites = directory.absolute(), list(sites)
@@ -82,15 +67,7 @@ class Stage:
         self.close()
 
     def provision(self) -> None:
-        """Make keys, certificates and kits, and harden them.
-
-        Raises
-        ------
-        ConfigError
-            If NVFlare is not installed.
-        StorageError
-            If it cannot provision.
-        """
+        """Make keys, certificates and kits, and harden them."""
         make_private(self.directory / "run")
         make_private(self.directory / "logs")
         with socket.socket() as free:
@@ -111,12 +88,7 @@ class Stage:
             harden(self.kits[name], self.sockets.get(name))
 
     def start(self, name: str) -> None:
-        """Start NVFlare's process of the server or of a site, as its kit's own script does.
-
-        Parameters
-        ----------
-        name : str
-        """
+        """Start NVFlare's process of the server or of a site, as its kit's own script does."""
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
         who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
@@ -137,20 +109,7 @@ class Stage:
     def spawn(
         self, name: str, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``.
-
-        Parameters
-        ----------
-        name : str
-        command : sequence of str
-        cwd : Path, optional
-        env : mapping of str to str, optional
-            More variables.
-
-        Returns
-        -------
-        subprocess.Popen
-        """
+        """Start a process that ends with the stage; what it prints goes to ``logs/NAME.txt``."""
         more = {_MARK: self._mark, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         with open(self.log(name), "ab") as log:
             process = subprocess.Popen(
@@ -166,14 +125,7 @@ class Stage:
         return process
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process; SIGKILL by default.
-
-        Parameters
-        ----------
-        name : str
-            As given to :meth:`spawn`; ``nvflare-SITE`` for NVFlare's own.
-        number : int
-        """
+        """Send a signal to a process; SIGKILL by default."""
         process = self._processes[name]
         process.send_signal(number)
         if number == signal.SIGKILL:
@@ -188,16 +140,7 @@ class Stage:
         return self.directory / "logs" / f"{name}.txt"
 
     def jobs(self, name: str) -> list[int]:
-        """Processes of the job that runs at the server or a site.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        list of int
-        """
+        """Processes of the job that runs at the server or a site."""
         own = {process.pid for process in self._processes.values()}
         kit = str(self.kits[name].path)
         return [pid for pid in self.processes() if pid not in own and kit in _command_line(pid)]

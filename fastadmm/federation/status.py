@@ -24,25 +24,7 @@ __all__ = ["agent_status"]
 
 
 def agent_status(state: Path) -> list[str]:
-    """Approved runs, what was answered and refused, and what was spent.
-
-    Parameters
-    ----------
-    state : Path
-        The agent's directory, also while the agent runs.
-
-    Returns
-    -------
-    list of str
-        Lines.
-
-    Raises
-    ------
-    StorageError
-        There is no such directory.
-    FormatError
-        The audit log does not verify.
-    """
+    """Approved runs, what was answered and refused, and what was spent."""
     with storage_errors(state, "read"):
         if not state.is_dir():
             raise StorageError(f"{shown(state)}: no directory of an agent")

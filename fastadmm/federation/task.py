@@ -72,56 +72,27 @@ _TASKS: dict[str, tuple[dict[str, Field], dict[str, Field]]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """A request.
+    """A request."""
 
-    Attributes
-    ----------
-    task : str
-        Identifier of the coordinator's task.
-    party : str
-    call : str
-        A key of the table above.
-    arguments : dict
-    digest : str
-        Of its bytes; empty where it is not known yet.
-    """
-
-    task: str
+    task: str  # identifier of the coordinator's task
     party: str
-    call: str
+    call: str  # a key of the table above
     arguments: dict[str, Any]
-    digest: str = ""
+    digest: str = ""  # of its bytes; empty where it is not known yet
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a party answers.
-
-    Attributes
-    ----------
-    task, party : str
-    request : str
-        Digest of the request.
-    answer : dict
-    """
+    """What a party answers."""
 
     task: str
     party: str
-    request: str
+    request: str  # digest of the request
     answer: dict[str, Any]
 
 
 def encode_task(task: Task) -> bytes:
-    """The bytes of a request; equal requests are equal bytes.
-
-    Parameters
-    ----------
-    task : Task
-
-    Returns
-    -------
-    bytes
-    """
+    """The bytes of a request; equal requests are equal bytes."""
     arrays: list[np.ndarray] = []
     head = {
         "kind": KIND,
@@ -134,16 +105,7 @@ def encode_task(task: Task) -> bytes:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """The bytes of an answer.
-
-    Parameters
-    ----------
-    answer : Answer
-
-    Returns
-    -------
-    bytes
-    """
+    """The bytes of an answer."""
     arrays: list[np.ndarray] = []
     head = {
         "kind": _ANSWER,
@@ -156,23 +118,7 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def task_of(envelope: Envelope, place: str) -> Task:
-    """The request in an envelope, each value checked, without its digest; it is not read as a whole.
-
-    Parameters
-    ----------
-    envelope : Envelope
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    Task
-
-    Raises
-    ------
-    ProtocolError
-        No such request, or one that asks what nobody answers.
-    """
+    """The request in an envelope, each value checked, without its digest; it is not read as a whole."""
     head, body = envelope.head, Body(envelope.body, place)
     _check_head(head, ("task", "party", "call", "arguments"), KIND, place)
     call = head["call"]
@@ -188,25 +134,7 @@ def task_of(envelope: Envelope, place: str) -> Task:
 
 
 def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refusal:
-    """What a party answered to a request; or its refusal.
-
-    Parameters
-    ----------
-    envelope : Envelope
-    task : Task
-        With its digest.
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    Answer or Refusal
-
-    Raises
-    ------
-    ProtocolError
-        Neither, or not an answer to this very request.
-    """
+    """What a party answered to a request; or its refusal."""
     head, body = envelope.head, Body(envelope.body, place)
     if head.get("kind") == "refusal":
         refusal = refusal_of(envelope, place)
@@ -225,25 +153,7 @@ def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refus
 
 
 def runs_of(task: Task, place: str) -> dict[str, dict[str, Any]]:
-    """What the runs of a set are about, by identifier.
-
-    Parameters
-    ----------
-    task : Task
-        Of the call "join".
-    place : str
-        What errors begin with.
-
-    Returns
-    -------
-    dict of str to dict
-        Arguments of the call ``start``, which are looked at when they are approved.
-
-    Raises
-    ------
-    ProtocolError
-        They are no such table.
-    """
+    """What the runs of a set are about, by identifier."""
     raw = task.arguments["runs"].tobytes()
     if len(raw) > _MOST_RUNS:
         raise ProtocolError(f"{place}: 'runs' has more than {_MOST_RUNS} bytes", "values")

@@ -31,46 +31,18 @@ _FORMAT, _VERSION = "fastadmm-task-approval", "1.0"
 
 @dataclass(frozen=True)
 class TaskApproval:
-    """Limits of one party, for alignments, or for predictions or standard errors with one model.
+    """Limits of one party, for alignments, or for predictions or standard errors with one model."""
 
-    Attributes
-    ----------
-    path : Path
-        Of the approval: :data:`ALIGN`, :data:`PREDICT` or :data:`INFER`.
-    party : str
-    callers : list of str
-        Who may ask.
-    file : str
-        The table whose ids are compared; the party file or table of the rows that are scored; the party
-        file that was trained on.
-    requests : int
-        New ones that are answered, at most.
-    rows : int
-        Of the coordinator's ids that are compared, or of rows that are scored, over all requests; of
-        standard errors, vectors with a number for each row.
-    last_day : date or None
-    id : str or None
-        Id column, where the file is a table.
-    duplicates : str
-        What is done with ids that occur more than once in it.
-    separator : str or None
-        Between its cells, where it is CSV; None is recognised.
-    unmasked : bool
-        Of a run with sums only: whether the coordinator may see this party's scores by themselves.
-    allow_infinite_epsilon : bool
-        Of a private run: whether exact scores may leave although no finite epsilon is proved for them.
-    """
-
-    path: Path
+    path: Path  # of the approval: ALIGN, PREDICT or INFER
     party: str
-    callers: list[str]
+    callers: list[str]  # who may ask
     file: str
-    requests: int
+    requests: int  # new ones that are answered, at most
     rows: int
     last_day: datetime.date | None
-    id: str | None = None
-    duplicates: str = "refuse"
-    separator: str | None = None
+    id: str | None = None  # id column, where the file is a table
+    duplicates: str = "refuse"  # what is done with ids that occur more than once in it
+    separator: str | None = None  # between its cells, where it is CSV; None is recognised
     unmasked: bool = False
     allow_infinite_epsilon: bool = False
 
@@ -123,25 +95,13 @@ _WHAT = {
 
 
 def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
-    """Write an approval, with comments for whoever edits it.
-
-    Parameters
-    ----------
-    approval : TaskApproval
-    force : bool
-        Whether an existing file may be replaced.
-    """
+    """Write an approval, with comments for whoever edits it."""
     with atomic_file(approval.path, force=force) as temporary:
         temporary.write_text(task_approval_text(approval), encoding="utf-8")
 
 
 def task_approval_text(approval: TaskApproval) -> str:
-    """The file's content.
-
-    Parameters
-    ----------
-    approval : TaskApproval
-    """
+    """The file's content."""
     import tomli_w
 
     notes = {**_NOTES, **_OF_KIND[approval.path.name]}
@@ -160,21 +120,7 @@ def task_approval_text(approval: TaskApproval) -> str:
 
 
 def open_task_approval(path: Path) -> TaskApproval:
-    """Read an approval.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    TaskApproval
-
-    Raises
-    ------
-    ConfigError
-        A key is missing, unknown, or of another type.
-    """
+    """Read an approval."""
     try:
         values = read_toml(path)
     except FormatError as error:

@@ -31,18 +31,7 @@ _OVER = ("exchanges", "amount", "expired", "ended")
 
 
 class TaskBook:
-    """Every answer is on disk before it leaves, with what it counts for; what counts is kept for ever.
-
-    Parameters
-    ----------
-    folder : Path
-    logged : iterable of dict
-        Lines of the audit log about answers: what the journal has lost of them counts all the same.
-
-    Attributes
-    ----------
-    done : list of dict
-    """
+    """Every answer is on disk before it leaves, with what it counts for; what counts is kept for ever."""
 
     def __init__(self, folder: Path, logged: Iterable[dict[str, Any]] = ()) -> None:
         self._journal = Journal(folder / TASKS_JOURNAL)
@@ -61,14 +50,7 @@ class TaskBook:
         self._journal.close()
 
     def keep(self, entry: dict[str, Any], message: bytes) -> None:
-        """Put an answer on disk.
-
-        Parameters
-        ----------
-        entry : dict
-            With ``time``, ``task``, ``calls``, ``request``, and of an answer ``answer`` and ``counts``.
-        message : bytes
-        """
+        """Put an answer on disk."""
         self._journal.append([json.dumps(entry).encode(), message])
         self._kept.append(dict(entry))  # the caller's own becomes a refusal's where it cannot be logged
         if self._journal.n_bytes > self._long:
@@ -77,22 +59,7 @@ class TaskBook:
     def stored(self, digest: str, place: str) -> bytes | None:
         """The answer to a request that was answered before.
 
-        Parameters
-        ----------
-        digest : str
-            Of the request.
-        place : str
-            What messages call it.
-
-        Returns
-        -------
-        bytes or None
-            None: it was not.
-
-        Raises
-        ------
-        InputError
-            It is not kept any more.
+        Returns: None: it was not.
         """
         for k, entry in enumerate(self.done):
             if entry["request"] == digest and "answer" in entry:
@@ -106,17 +73,7 @@ class TaskBook:
         return None
 
     def check_amount(self, asked: Task, approval: TaskApproval, place: str, remedy: str) -> dict[str, Any]:
-        """What a new answer counts for; refuses more than was approved.
-
-        Parameters
-        ----------
-        asked : Task
-        approval : TaskApproval
-        place : str
-            What messages call the request.
-        remedy : str
-            The command that approves more.
-        """
+        """What a new answer counts for; refuses more than was approved."""
         counts = self._counts(asked, approval)
         if approval.last_day is not None and datetime.date.today() > approval.last_day:
             raise refused("expired", InputError(f"{place}: the last day was {approval.last_day}"))
@@ -135,15 +92,7 @@ class TaskBook:
 
     @contextmanager
     def counted_refusals(self, asked: Task, approval: TaskApproval, entry: dict[str, Any]) -> Iterator[None]:
-        """Count what is refused within the block: it is an answer too, of one word.
-
-        Parameters
-        ----------
-        asked : Task
-        approval : TaskApproval
-        entry : dict
-            Line for the audit log, with ``time``; what is refused counts for is put into it.
-        """
+        """Count what is refused within the block: it is an answer too, of one word."""
         try:
             yield
         except Exception as error:
@@ -183,22 +132,7 @@ def _rows(asked: Task) -> int:
 
 
 def used(entries: list[dict[str, Any]], approval: str, run: str) -> dict[str, int]:
-    """What was answered or refused so far, as approvals count it.
-
-    Parameters
-    ----------
-    entries : list of dict
-        As of :attr:`TaskBook.done`, or lines of the audit log.
-    approval : str
-        Name of the approval's file.
-    run : str
-        The run whose model is applied; empty for alignments.
-
-    Returns
-    -------
-    dict
-        ``requests`` and ``rows``.
-    """
+    """What was answered or refused so far, as approvals count it."""
     counts = [one["counts"] for one in entries if "counts" in one]
     own = [one for one in counts if (one["approval"], one["run"]) == (approval, run)]
     return {key: sum(one[key] for one in own) for key in ("requests", "rows")}

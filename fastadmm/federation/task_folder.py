@@ -36,28 +36,7 @@ Take = Callable[[str, dict[str, Any]], None]
 
 @contextmanager
 def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str]:
-    """Begin a task, or go on with it; one process at a time.
-
-    Parameters
-    ----------
-    path : Path
-        Its directory; made if absent.
-    kind : str
-    about : mapping
-        What it is about, in plain values: a directory serves this and nothing else.
-
-    Yields
-    ------
-    str
-        The task's identifier.
-
-    Raises
-    ------
-    ConfigError
-        The directory is of another task.
-    FormatError
-        It is none of a task, or damaged.
-    """
+    """Begin a task, or go on with it; one process at a time."""
     file = path / _TASK
     if not file.exists():
         with storage_errors(path):
@@ -76,25 +55,7 @@ def task_folder(path: Path, kind: str, about: Mapping[str, Any]) -> Iterator[str
 
 
 def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str], None]) -> None:
-    """Ask parties at once, those that are lost again, until all have answered.
-
-    Parameters
-    ----------
-    ask : callable
-    tasks : mapping of str to Task
-        By name of the party.
-    take : callable
-        Given each answer as it comes, and keeps it.
-    say : callable
-        Given lines on what happens.
-
-    Raises
-    ------
-    Lost
-        A party did not answer, and did not come back.
-    FastadmmError
-        A party refused, or its answer is none; the others' have been taken.
-    """
+    """Ask parties at once, those that are lost again, until all have answered."""
     waiting, pauses = dict(tasks), list(PAUSES)
     while waiting:
         with ThreadPoolExecutor(len(waiting)) as pool:

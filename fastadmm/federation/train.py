@@ -31,29 +31,7 @@ def federate(
     say: Callable[[str], None] = print,
     rounds: Callable[[RoundRecord], None] = lambda record: None,
 ) -> dict[str, Any]:
-    """Begin a run with parties elsewhere, or go on with it, until it has ended.
-
-    Parameters
-    ----------
-    config : Path
-        Settings of ``fastadmm train``, ``data`` being the label file, and a table ``federation``.
-    out : Path
-        Directory of the run.
-    say : callable
-        Given lines on what happens.
-    rounds : callable
-        Given every round.
-
-    Returns
-    -------
-    dict
-        Content of ``result.json``.
-
-    Raises
-    ------
-    FastadmmError
-        A party refused, or was lost and did not come back; the run can be gone on with.
-    """
+    """Begin a run with parties elsewhere, or go on with it, until it has ended."""
     setup = read_setup(config)
     with setup.ways.opened(say) as ask:
         folder = begun(setup, out, say)
@@ -62,24 +40,7 @@ def federate(
 
 
 def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
-    """A run's directory; a new one gets its first files.
-
-    Parameters
-    ----------
-    setup : Setup
-    out : Path
-    say : callable
-        Given lines on what happens.
-
-    Returns
-    -------
-    RunFolder
-
-    Raises
-    ------
-    FastadmmError
-        Something does not fit, or the directory began with other settings.
-    """
+    """A run's directory; a new one gets its first files."""
     if "data" not in setup.values:
         raise ConfigError(f"{setup.place}: key 'data' is missing: name the label file")
     folder = RunFolder(out, EXCHANGE)
@@ -104,28 +65,7 @@ def _nobody(name: str, raw: bytes, seconds: float) -> bytes:
 def train_run(
     folder: RunFolder, ask: Ask, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
 ) -> dict[str, Any]:
-    """Train to the end of a run; a party that was lost may come back.
-
-    Parameters
-    ----------
-    folder : RunFolder
-        Which this process holds.
-    ask : callable
-    say : callable
-        Given lines on what happens.
-    rounds : callable
-        Given every round.
-
-    Returns
-    -------
-    dict
-        Content of ``result.json``.
-
-    Raises
-    ------
-    FastadmmError
-        A party refused, or was lost and did not come back.
-    """
+    """Train to the end of a run; a party that was lost may come back."""
     pauses, made = list(PAUSES), 0
 
     def count(record: RoundRecord) -> None:

@@ -26,41 +26,17 @@ KEYS = ("kit", "name", "parties", "relay")
 
 @dataclass(frozen=True)
 class Ways:
-    """Addresses of parties, and what asks there.
+    """Addresses of parties, and what asks there."""
 
-    Attributes
-    ----------
-    sockets : dict of str to Path
-        Agents on this machine, by name of the party.
-    sites : dict of str to str
-        NVFlare's names of sites, by name of the party.
-    caller : str
-        Who asks, as approvals name it.
-    kit, relay : Path or None
-        The administrator's kit and the server's socket, where there are sites.
-    """
-
-    sockets: dict[str, Path]
-    sites: dict[str, str]
-    caller: str
-    kit: Path | None
-    relay: Path | None
+    sockets: dict[str, Path]  # agents on this machine, by name of the party
+    sites: dict[str, str]  # NVFlare's names of sites, by name of the party
+    caller: str  # who asks, as approvals name it
+    kit: Path | None  # the administrator's kit and the server's socket, where there are sites
+    relay: Path | None  # the administrator's kit and the server's socket, where there are sites
 
     @contextmanager
     def opened(self, say: Callable[[str], None], ends: bool = True) -> Iterator[Ask]:
-        """What asks the parties, until the block ends.
-
-        Parameters
-        ----------
-        say : callable
-            Given lines on jobs.
-        ends : bool
-            Whether NVFlare's job ends with the block; else the next command finds it.
-
-        Yields
-        ------
-        callable
-        """
+        """What asks the parties, until the block ends."""
         with ExitStack() as stack:
             asks: dict[str, Ask] = {}
             for name, path in self.sockets.items():
@@ -74,28 +50,7 @@ class Ways:
 
 
 def read_ways(table: Mapping[str, Any], addresses: Mapping[str, str], folder: Path, place: str) -> Ways:
-    """Addresses of a configuration.
-
-    Parameters
-    ----------
-    table : mapping
-        The table ``federation``.
-    addresses : mapping of str to str
-        By name of the party.
-    folder : Path
-        What relative paths count from.
-    place : str
-        What messages begin with.
-
-    Returns
-    -------
-    Ways
-
-    Raises
-    ------
-    ConfigError
-        If an address names no way, or a key is missing or not of use.
-    """
+    """Addresses of a configuration."""
     for name, address in addresses.items():
         way, _, rest = address.partition(":")
         if f"{way}:" not in (_UNIX, _NVFLARE) or not rest:

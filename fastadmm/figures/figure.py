@@ -93,18 +93,7 @@ def downsample(
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Thin a line to at most ``limit`` points without losing its ends or its extremes.
 
-    Parameters
-    ----------
-    x, y : ndarray, shape (T,)
-        The line; y may hold NaN.
-    limit : int
-        Largest number of points to keep, at least 4.
-
-    Returns
-    -------
-    tuple of ndarray
-        x and y at the kept points, in order: the first, the last, and the smallest and the
-        largest value of every one of ``limit / 2 - 1`` equal pieces.
+    Shapes: x, y (T,).
     """
     if y.size <= limit:
         return x, y
@@ -131,16 +120,7 @@ def line(
 ) -> None:
     """Draw one line, thinned to :data:`MAX_POINTS`.
 
-    Parameters
-    ----------
-    ax : Axes
-    x, y : ndarray, shape (T,)
-        The line; NaN leaves a gap.
-    colour : str
-        One of :data:`SERIES_COLOURS`.
-    dash : matplotlib line style
-    label : str, optional
-        Entry of the legend. A fixed text: legends drop labels that start with ``_``.
+    Shapes: x, y (T,).
     """
     # A line of few points shows them; a single point would be invisible otherwise.
     marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
@@ -151,12 +131,7 @@ def line(
 def round_axes(ax: Axes, rounds: NDArray[Any], *, log: bool) -> None:
     """Label the axes of a figure against rounds.
 
-    Parameters
-    ----------
-    ax : Axes
-    rounds : ndarray of int, shape (T,)
-    log : bool
-        Whether the vertical axis is logarithmic.
+    Shapes: rounds (T,).
     """
     ax.set_xlabel("round")
     x_axis(ax, rounds)
@@ -175,13 +150,7 @@ def round_axes(ax: Axes, rounds: NDArray[Any], *, log: bool) -> None:
 def x_axis(ax: Axes, x: NDArray[Any], *, integer: bool = True) -> None:
     """Fit the horizontal axis to x, with readable ticks.
 
-    Parameters
-    ----------
-    ax : Axes
-    x : ndarray, shape (T,)
-        At least one value is finite.
-    integer : bool
-        Whether only whole numbers make sense as ticks.
+    Shapes: x (T,).
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -209,29 +178,7 @@ def log_axis(ax: Axes) -> None:
 
 
 def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, height: float = 2.9) -> str:
-    """Draw a figure and return it as an ``<svg>`` element.
-
-    Parameters
-    ----------
-    key : str
-        Prefix of every id in the element; the element is labelled by the page's ``{key}-alt``.
-    draw : callable
-        Receives the empty matplotlib figure and fills it.
-    wide : bool
-        Whether the figure takes the whole width of the page.
-    height : float
-        In inches, at a width of 5.2, or 10.6 where wide.
-
-    Returns
-    -------
-    str
-        The same bytes for the same figure, whatever the program's own matplotlib settings.
-
-    Raises
-    ------
-    ConfigError
-        Matplotlib is not installed.
-    """
+    """Draw a figure and return it as an ``<svg>`` element."""
     with _drawing():
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -252,22 +199,7 @@ def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, heig
 
 
 def check_picture(path: Path) -> str:
-    """Refuse a name that is none of a picture.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    str
-        Its ending, in small letters.
-
-    Raises
-    ------
-    ConfigError
-        It ends in nothing of :data:`FILE_SUFFIXES`.
-    """
+    """Refuse a name that is none of a picture."""
     suffix = path.suffix.lower()
     if suffix not in FILE_SUFFIXES:
         raise ConfigError(f"{shown(path)}: a plot ends in {', '.join(FILE_SUFFIXES)}")
@@ -277,24 +209,7 @@ def check_picture(path: Path) -> str:
 def write_figure(
     path: Path, draw: Callable[[Figure], None], *, width: float = 10.0, height: float = 6.0
 ) -> Path:
-    """Draw a figure into a file of its own, on white.
-
-    Parameters
-    ----------
-    path : Path
-        Ends in .svg, .png or .pdf; replaced, never left half-written.
-    draw : callable
-        Receives the empty matplotlib figure and fills it.
-    width, height : float
-        In inches.
-
-    Raises
-    ------
-    ConfigError
-        Another ending, or matplotlib is not installed.
-    StorageError
-        The file cannot be written.
-    """
+    """Draw a figure into a file of its own, on white."""
     suffix = check_picture(path)
     with _drawing() as matplotlib:
         from matplotlib.figure import Figure
@@ -352,29 +267,12 @@ def _inline(svg: str, key: str) -> str:
 
 
 def finite(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return y with NaN for what an axis cannot show.
-
-    Parameters
-    ----------
-    y : ndarray
-        May hold infinities and NaN.
-
-    Returns
-    -------
-    ndarray
-        Matplotlib's ticks overflow near the end of the floating point range, so it ends at 1e200.
-    """
+    """Return y with NaN for what an axis cannot show."""
     return np.where(np.abs(y) < 1e200, y, np.nan)
 
 
 def positive(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return y with NaN for what a logarithmic axis cannot show.
-
-    Returns
-    -------
-    ndarray
-        An exact zero becomes a gap in the line.
-    """
+    """Return y with NaN for what a logarithmic axis cannot show."""
     return np.where((y > 1e-200) & (y < 1e200), y, np.nan)
 
 
@@ -384,25 +282,13 @@ def any_finite(y: NDArray[np.float64]) -> bool:
 
 
 def wide_range(y: NDArray[np.float64]) -> bool:
-    """Whether a logarithmic axis suits the values.
-
-    Parameters
-    ----------
-    y : ndarray
-        At least one value is finite.
-    """
+    """Whether a logarithmic axis suits the values."""
     values = y[np.isfinite(y)]
     return bool(values.min() > 0.0 and values.max() / 50.0 > values.min())
 
 
 def power(value: float) -> str:
-    """Write a number the way a logarithmic axis does: 10⁻⁶, 2.5×10⁻⁶.
-
-    Parameters
-    ----------
-    value : float
-        Positive.
-    """
+    """Write a number the way a logarithmic axis does: 10⁻⁶, 2.5×10⁻⁶."""
     if not 0.0 < value < math.inf:  # a tick beyond what floating point holds
         return ""
     exponent = math.floor(math.log10(value) + 1e-9)

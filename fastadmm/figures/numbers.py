@@ -12,17 +12,7 @@ NONE = "–"
 
 
 def format_number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
-    """Write a number for readers: thin spaces in thousands, powers of ten where it is small or large.
-
-    Parameters
-    ----------
-    value : float, int or None
-        ``None`` and NaN give :data:`NONE`.
-    digits : int
-        Significant digits.
-    zeros : bool
-        Keep trailing zeros, so that a column lines up.
-    """
+    """Write a number for readers: thin spaces in thousands, powers of ten where it is small or large."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
     if isinstance(value, float) and math.isinf(value):
@@ -42,20 +32,7 @@ def format_number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
 
 
 def round_up(value: float, digits: int = 2) -> float:
-    """Round away from zero: a bound must stay one after rounding.
-
-    Parameters
-    ----------
-    value : float
-        Values that are not positive and finite are returned as they are.
-    digits : int
-        Significant digits.
-
-    Returns
-    -------
-    float
-        The smallest number of that many digits that is not below ``value``.
-    """
+    """Round away from zero: a bound must stay one after rounding."""
     if value <= 0.0 or not math.isfinite(value):
         return value
     rounded = float(f"{value:.{digits - 1}e}")
@@ -65,13 +42,7 @@ def round_up(value: float, digits: int = 2) -> float:
 
 
 def format_percent(fraction: float) -> str:
-    """Write a bound in percent, rounded up to two digits.
-
-    Parameters
-    ----------
-    fraction : float
-        1 means 100 %.
-    """
+    """Write a bound in percent, rounded up to two digits."""
     percent = round_up(100.0 * fraction)
     if 1e-7 <= percent < 1e6:
         text = f"{percent:.9f}".rstrip("0").rstrip(".") if percent < 10 else f"{percent:.0f}"
@@ -80,13 +51,7 @@ def format_percent(fraction: float) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """Write a duration in the unit that suits it.
-
-    Parameters
-    ----------
-    seconds : float or None
-        ``None`` gives :data:`NONE`.
-    """
+    """Write a duration in the unit that suits it."""
     if seconds is None:
         return NONE
     if seconds < 1e-3:

@@ -14,33 +14,12 @@ __all__ = ["draw_path", "write_path_plot"]
 
 
 def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
-    """Draw the mean held-out loss with its standard error, and the number of weights that are not zero.
-
-    Parameters
-    ----------
-    path : Path
-        Ends in .svg, .png or .pdf; replaced, never left half-written.
-    table : dict
-        Content of ``path.json`` of a run with folds.
-
-    Raises
-    ------
-    ConfigError
-        If Matplotlib is missing or the name has another ending.
-    """
+    """Draw the mean held-out loss with its standard error, and the number of weights that are not zero."""
     return write_figure(path, lambda figure: draw_path(figure, table), height=6.5)
 
 
 def draw_path(figure: Figure, table: dict[str, Any]) -> None:
-    """Draw the held-out loss (the objective of a path without folds) and the weights that are not zero.
-
-    Parameters
-    ----------
-    figure : Figure
-        Empty.
-    table : dict
-        Content of ``path.json``.
-    """
+    """Draw the held-out loss (the objective of a path without folds) and the weights that are not zero."""
     rows = table["values"]
     lambdas = [row["lambda"] for row in rows]
     chosen = rows[table["chosen"]]

@@ -18,29 +18,14 @@ WINDOW = 30
 
 
 def measure_of(record: RoundRecord) -> float:
-    """What a fit stops by: the gap, or the stationarity of a problem without one.
-
-    Parameters
-    ----------
-    record : RoundRecord
-    """
+    """What a fit stops by: the gap, or the stationarity of a problem without one."""
     return record.gap if record.stationarity is None else record.stationarity
 
 
 def seconds_left(records: deque[RoundRecord], target: float) -> float | None:
     """Estimate the time until gap or stationarity reaches the target, from the slope of its logarithm.
 
-    Parameters
-    ----------
-    records : deque of RoundRecord
-        Recent rounds.
-    target : float
-        Relative gap, or stationarity, wanted.
-
-    Returns
-    -------
-    float or None
-        Seconds; None while it is not falling or not finite.
+    Returns: seconds; None while it is not falling or not finite.
     """
     if len(records) < 5 or target <= 0:
         return None
@@ -53,21 +38,7 @@ def seconds_left(records: deque[RoundRecord], target: float) -> float | None:
 
 
 def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -> str:
-    """The state of a fit, most important first, cut at a part's end to the width.
-
-    Parameters
-    ----------
-    records : deque of RoundRecord
-        Recent rounds, the current one last.
-    target : float
-        Relative gap, or stationarity, wanted; 0 for none.
-    width : int
-        Columns.
-
-    Returns
-    -------
-    str
-    """
+    """The state of a fit, most important first, cut at a part's end to the width."""
     record = records[-1]
     value = measure_of(record)
     parts = [f"round {record.round}"]

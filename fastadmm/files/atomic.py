@@ -47,22 +47,7 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 
 def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "write") -> StorageError:
-    """Translate an operating system error into one line with a remedy.
-
-    Parameters
-    ----------
-    path : path
-        The path as the user knows it (not the temporary name).
-    error : OSError
-        What the operating system said.
-    action : {"read", "write"}
-        What was attempted.
-
-    Returns
-    -------
-    StorageError
-        To be raised by the caller.
-    """
+    """Translate an operating system error into one line with a remedy."""
     reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
     if error.errno in _FULL:
         hint = "; the disk, quota or file size limit is exhausted: free some space or write elsewhere"
@@ -81,17 +66,7 @@ def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "w
 
 
 def refuse_parent(path: str | os.PathLike[str]) -> None:
-    """Refuse a place whose directory is not there, or is a file.
-
-    Parameters
-    ----------
-    path : path
-        Of what is to be written.
-
-    Raises
-    ------
-    StorageError
-    """
+    """Refuse a place whose directory is not there, or is a file."""
     parent = Path(os.path.realpath(path)).parent
     if parent.is_dir():
         return
@@ -121,12 +96,7 @@ def storage_errors(path: str | os.PathLike[str], action: str = "write") -> Itera
 
 
 def synchronise(path: Path) -> None:
-    """Put a file's content, or the names in a directory, on disk.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    """
+    """Put a file's content, or the names in a directory, on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -153,15 +123,7 @@ _WRITER = re.compile(r"\.(?P<host>[0-9a-f]{6})-(?P<pid>[0-9]+)-[0-9a-f]{8}\.tmp$
 
 
 def remove_leftovers(directory: Path, name: str | None = None) -> None:
-    """Delete what killed processes of this machine left under temporary names.
-
-    Parameters
-    ----------
-    directory : Path
-        Where to look, not below it.
-    name : str, optional
-        Only leftovers of this file or directory.
-    """
+    """Delete what killed processes of this machine left under temporary names."""
     with suppress(OSError):
         for entry in os.scandir(directory):
             found = _WRITER.search(entry.name)
@@ -198,27 +160,7 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, force: bool = True, shared: bool = False) -> Iterator[Path]:
-    """Yield a temporary path to write; rename it to `path` when the block succeeds.
-
-    Parameters
-    ----------
-    path : path
-        Final name.
-    force : bool
-        Whether an existing file may be replaced.
-    shared : bool
-        Whether it is made for others: see :mod:`fastadmm.files.modes`.
-
-    Yields
-    ------
-    pathlib.Path
-        An empty file in the same directory.
-
-    Raises
-    ------
-    StorageError
-        `path` exists and `force` is false; no permission; disk full. The temporary file is gone.
-    """
+    """Yield a temporary path to write; rename it to `path` when the block succeeds."""
     target = _target(path)
     with storage_errors(path):
         if target.is_dir():
@@ -253,31 +195,7 @@ def atomic_directory(
     only: tuple[str, ...] | None = None,
     shared: bool = False,
 ) -> Iterator[Path]:
-    """Yield a temporary sibling directory to fill; rename it to `path` when the block succeeds.
-
-    Parameters
-    ----------
-    path : path
-        Final name; an empty directory there counts as absent.
-    force : bool
-        Whether a non-empty directory may be replaced, within the limits of `marker` and `only`.
-    marker : str or None
-        A file that shows the old directory to be one of ours; without it nothing is replaced.
-    only : tuple of str or None
-        Patterns (:mod:`fnmatch`) of all names that the old directory may hold.
-    shared : bool
-        Whether it is made for others: see :mod:`fastadmm.files.modes`.
-
-    Yields
-    ------
-    pathlib.Path
-        The new, empty directory.
-
-    Raises
-    ------
-    StorageError
-        The target exists and may not be replaced; no permission; disk full. The temporary directory is gone.
-    """
+    """Yield a temporary sibling directory to fill; rename it to `path` when the block succeeds."""
     target = _target(path)
     with storage_errors(path):
         _refuse_directory(path, target, force, marker, only)

@@ -54,15 +54,7 @@ class RowDigest:
 def row_digest(ids: np.ndarray | Iterable[str]) -> str:
     """Return the digest of a column of row ids.
 
-    Parameters
-    ----------
-    ids : ndarray of integers, or iterable of str, shape (N,)
-        The ids in the order of the rows.
-
-    Returns
-    -------
-    str
-        ``sha256:<hex>``; equal exactly if ids and order are equal.
+    Shapes: ids (N,).
     """
     if not isinstance(ids, np.ndarray):
         ids = np.asarray(list(ids), dtype=object)

@@ -25,22 +25,12 @@ __all__ = [
 
 
 def printable(text: str) -> str:
-    """A text as one line without control characters: quoted, with escapes, where it has any.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """A text as one line without control characters: quoted, with escapes, where it has any."""
     return text if text.isprintable() else ascii(text)
 
 
 def printable_lines(text: str) -> str:
-    """Lines without control characters: each is spelled as in a Python string.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """Lines without control characters: each is spelled as in a Python string."""
     return "\n".join(
         line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
         for line in text.split("\n")
@@ -48,13 +38,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """JSON for a screen: the same document, with escapes for all that is not printable.
-
-    Parameters
-    ----------
-    text : str
-        As :func:`json.dumps` writes it, whose ``ensure_ascii`` may be false.
-    """
+    """JSON for a screen: the same document, with escapes for all that is not printable."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
@@ -65,13 +49,7 @@ _FORMULA = re.compile(r"[\t\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 def csv_cell(value: Any) -> Any:
-    """A value of a CSV table; a text that a spreadsheet would compute gets an apostrophe before it.
-
-    Parameters
-    ----------
-    value : object
-        Numbers, also as texts, stay as they are.
-    """
+    """A value of a CSV table; a text that a spreadsheet would compute gets an apostrophe before it."""
     if not isinstance(value, str):
         return value
     value = value.replace("\r\n", "\n").replace("\r", "\n")  # which writers do not put into quotes
@@ -85,57 +63,26 @@ def csv_cell(value: Any) -> Any:
 
 
 def csv_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows of CSV, with :func:`csv_cell` for every cell.
-
-    Parameters
-    ----------
-    file : text file
-        Opened with ``newline=""``.
-    rows : iterable of iterables
-    """
+    """Write rows of CSV, with :func:`csv_cell` for every cell."""
     csv.writer(file, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
 
 
 def markdown(text: str) -> str:
-    """A text within a line or a cell of Markdown, as it is read.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """A text within a line or a cell of Markdown, as it is read."""
     text = re.sub(r"[\\`*|<>\[\]~&$]", r"\\\g<0>", printable(text))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within a word it is only itself
 
 
 def sql_identifier(name: str) -> str:
-    """A name of a column in SQL.
-
-    Parameters
-    ----------
-    name : str
-
-    Raises
-    ------
-    ValueError
-        It has a control character, or a backslash before a quote or its end, where databases do not agree
-        where the name ends.
-    """
+    """A name of a column in SQL."""
     if re.search(r'\\(?:"|$)', name) or not name.isprintable():
         raise ValueError(f"{name!a} has a character that databases do not read alike")
     return '"' + name.replace('"', '""') + '"'
 
 
 def sql_text(text: str) -> str:
-    """A text in SQL, the same for databases in which a backslash escapes and for those in which it does not.
-
-    Parameters
-    ----------
-    text : str
-
-    Raises
-    ------
-    ValueError
-        It has the character NUL.
+    """A text in SQL, the same for databases in which a backslash escapes and for those in which it does
+    not.
     """
     if "\0" in text:
         raise ValueError(f"{text!a} has the character NUL, which no database takes")

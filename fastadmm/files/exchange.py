@@ -23,20 +23,7 @@ _UNABLE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 def exchange(first: Path, second: Path) -> bool:
     """Exchange what two names stand for.
 
-    Parameters
-    ----------
-    first, second : Path
-        Existing files or directories of one file system.
-
-    Returns
-    -------
-    bool
-        False where the system cannot; then nothing has changed.
-
-    Raises
-    ------
-    OSError
-        If it could, and failed.
+    Returns: false where the system cannot; then nothing has changed.
     """
     call = _system_call()
     if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:

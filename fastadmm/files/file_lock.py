@@ -8,20 +8,7 @@ __all__ = ["lock_file"]
 
 
 def lock_file(descriptor: int, *, wait: bool) -> None:
-    """Lock an open file for this process alone.
-
-    Parameters
-    ----------
-    descriptor : int
-        Of the open file; closing it releases the lock.
-    wait : bool
-        Whether to wait for another holder.
-
-    Raises
-    ------
-    BlockingIOError
-        If another holds it and ``wait`` is false.
-    """
+    """Lock an open file for this process alone."""
     if sys.platform == "win32":
         import msvcrt
 

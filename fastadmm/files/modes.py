@@ -18,27 +18,12 @@ _FILE, _DIRECTORY = 0o600, 0o700
 
 
 def owner_only(path: str, flags: int) -> int:
-    """An opener for :func:`open`: a file that it creates is its owner's alone.
-
-    Parameters
-    ----------
-    path, flags
-        As :func:`open` gives them.
-    """
+    """An opener for :func:`open`: a file that it creates is its owner's alone."""
     return os.open(path, flags, _FILE)
 
 
 def make_private(path: Path) -> None:
-    """Make a directory, and those above it, for its owner alone; what is there keeps its mode.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    OSError
-    """
+    """Make a directory, and those above it, for its owner alone; what is there keeps its mode."""
     if path.is_dir():
         return
     if path.parent != path:
@@ -48,22 +33,7 @@ def make_private(path: Path) -> None:
 
 
 def begin_file(temporary: Path, target: Path, *, shared: bool) -> int:
-    """Create an empty file that will replace another one.
-
-    Parameters
-    ----------
-    temporary : Path
-        What does not exist yet.
-    target : Path
-        What it will replace, if that exists.
-    shared : bool
-        Whether it is made for others.
-
-    Returns
-    -------
-    int
-        The mode that it is to have in the end.
-    """
+    """Create an empty file that will replace another one."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(temporary, flags, 0o666 if shared else _FILE)
     try:
@@ -74,24 +44,12 @@ def begin_file(temporary: Path, target: Path, *, shared: bool) -> int:
 
 
 def begin_directory(temporary: Path, *, shared: bool) -> None:
-    """Make an empty directory that will replace another one.
-
-    Parameters
-    ----------
-    temporary, shared
-        As of :func:`begin_file`.
-    """
+    """Make an empty directory that will replace another one."""
     temporary.mkdir(mode=0o777 if shared else _DIRECTORY)
 
 
 def finish_directory(temporary: Path, target: Path, *, shared: bool) -> None:
-    """Give all in a directory the mode that it is to have.
-
-    Parameters
-    ----------
-    temporary, target, shared
-        As of :func:`begin_file`.
-    """
+    """Give all in a directory the mode that it is to have."""
     for entry in [temporary, *temporary.rglob("*")]:
         if not entry.is_symlink():
             status = entry.stat()
@@ -101,13 +59,7 @@ def finish_directory(temporary: Path, target: Path, *, shared: bool) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Give a file or directory its mode, where the file system knows modes.
-
-    Parameters
-    ----------
-    path : Path
-    mode : int
-    """
+    """Give a file or directory its mode, where the file system knows modes."""
     if stat.S_IMODE(path.stat().st_mode) != mode:
         with suppress(PermissionError, NotImplementedError):
             path.chmod(mode)

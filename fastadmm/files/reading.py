@@ -28,22 +28,7 @@ _MOST_FOREIGN = 1 << 26
 
 
 def require_regular(path: str | os.PathLike[str]) -> int:
-    """Size of a regular file; pipes, sockets, devices and directories are refused, not waited for.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Raises
-    ------
-    StorageError
-        Absent, not permitted, or not a regular file.
-    """
+    """Size of a regular file; pipes, sockets, devices and directories are refused, not waited for."""
     with storage_errors(path, "read"):
         status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
@@ -54,21 +39,7 @@ def require_regular(path: str | os.PathLike[str]) -> int:
 
 
 def read_bytes(path: str | os.PathLike[str], most: int = _MOST) -> bytes:
-    """Content of a regular file of at most so many bytes.
-
-    Parameters
-    ----------
-    path : path
-    most : int
-        A longer file is refused before it is read.
-
-    Raises
-    ------
-    StorageError
-        Absent, not permitted, or not a regular file.
-    FormatError
-        Longer than `most`.
-    """
+    """Content of a regular file of at most so many bytes."""
     size = require_regular(path)
     if size > most:
         raise FormatError(f"{shown(path)}: {size} bytes, but such a file has at most {most}")
@@ -77,21 +48,7 @@ def read_bytes(path: str | os.PathLike[str], most: int = _MOST) -> bytes:
 
 
 def json_of(text: str | bytes, *, foreign: bool = False) -> Any:
-    """A JSON document; the one place that decodes any.
-
-    Parameters
-    ----------
-    text : str or bytes
-        UTF-8.
-    foreign : bool
-        Whether it comes from somebody else: then it also has no NaN, no number beyond the range of floats, no
-        text that UTF-8 cannot spell, and at most 64 brackets within brackets.
-
-    Raises
-    ------
-    ValueError
-        Not JSON, not UTF-8, nested too deeply, with one key twice, or with a number that is too long.
-    """
+    """A JSON document; the one place that decodes any."""
     hooks: dict[str, Any] = {"object_pairs_hook": _table}
     if foreign:
         hooks |= {"parse_int": _whole, "parse_float": _finite, "parse_constant": _no_constant}
@@ -152,22 +109,7 @@ def _check_texts_and_depth(document: Any) -> None:
 
 
 def parse_json(text: str | bytes, place: str, *, foreign: bool = False) -> Any:
-    """A JSON document, or one line that says why there is none.
-
-    Parameters
-    ----------
-    text : str or bytes
-        UTF-8.
-    place : str
-        What messages begin with: the file.
-    foreign : bool
-        As of :func:`json_of`.
-
-    Raises
-    ------
-    FormatError
-        See :func:`json_of`.
-    """
+    """A JSON document, or one line that says why there is none."""
     try:
         return json_of(text, foreign=foreign)
     except ValueError as error:  # also UnicodeError, and int() of too many digits
@@ -175,19 +117,12 @@ def parse_json(text: str | bytes, place: str, *, foreign: bool = False) -> Any:
 
 
 def read_json(path: str | os.PathLike[str], *, foreign: bool = False) -> Any:
-    """The JSON document in a file; see :func:`json_of`.
-
-    Parameters
-    ----------
-    path : path
-    foreign : bool
-        As of :func:`json_of`.
-    """
+    """The JSON document in a file; see :func:`json_of`."""
     return parse_json(read_bytes(path, _MOST_FOREIGN if foreign else _MOST), shown(path), foreign=foreign)
 
 
 def parse_toml(text: str | bytes, place: str) -> dict[str, Any]:
-    """A TOML document; parameters and errors as in :func:`parse_json`."""
+    """A TOML document."""
     try:
         return tomllib.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except RecursionError:
@@ -199,12 +134,7 @@ def parse_toml(text: str | bytes, place: str) -> dict[str, Any]:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The TOML document in a file; see :func:`parse_json`.
-
-    Parameters
-    ----------
-    path : path
-    """
+    """The TOML document in a file; see :func:`parse_json`."""
     return parse_toml(read_bytes(path), shown(path))
 
 

@@ -32,22 +32,7 @@ _PAUSES = (0.05, 0.5)
 
 
 def retried(action: Callable[[], T]) -> T:
-    """The result of an action that may meet a transient error.
-
-    Parameters
-    ----------
-    action : callable
-        Takes nothing; leaves nothing half-done when it raises.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    StorageError
-        Of the last attempt.
-    """
+    """The result of an action that may meet a transient error."""
     for pause in _PAUSES:
         try:
             return action()

@@ -20,53 +20,19 @@ _BLOCK = 1 << 20
 
 
 def seal_of(document: Mapping[str, Any]) -> str:
-    """Digest of a document's content, whatever its spelling.
-
-    Parameters
-    ----------
-    document : mapping
-        Plain values: texts, numbers, lists and tables.
-    """
+    """Digest of a document's content, whatever its spelling."""
     text = json.dumps(document, sort_keys=True, ensure_ascii=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def check_seal(document: Mapping[str, Any], seal: Any, place: str, remedy: str) -> None:
-    """Refuse a document that was changed after it was sealed.
-
-    Parameters
-    ----------
-    document : mapping
-        Without its seal.
-    seal : object
-        What the file says; None where an older version wrote it, which proves nothing.
-    place : str
-        What messages begin with.
-    remedy : str
-        What to do.
-
-    Raises
-    ------
-    FormatError
-    """
+    """Refuse a document that was changed after it was sealed."""
     if seal is not None and seal != seal_of(document):
         raise FormatError(f"{place}: damaged, or changed since it was written (its digest differs); {remedy}")
 
 
 def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -> None:
-    """Refuse keys that no version wrote: a damaged key would silently drop what it held.
-
-    Parameters
-    ----------
-    table : mapping
-    known : iterable of str
-    place : str
-        What messages begin with.
-
-    Raises
-    ------
-    FormatError
-    """
+    """Refuse keys that no version wrote: a damaged key would silently drop what it held."""
     names = tuple(known)
     for key in table:
         if key not in names:
@@ -74,32 +40,13 @@ def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -
 
 
 def digest_of_files(directory: Path, pattern: str = "*") -> dict[str, str]:
-    """Digest of every file of a directory but hidden ones, by name.
-
-    Parameters
-    ----------
-    directory : Path
-    pattern : str
-        Of names.
-    """
+    """Digest of every file of a directory but hidden ones, by name."""
     names = sorted(path.name for path in directory.glob(pattern) if not path.name.startswith("."))
     return {name: _digest(directory / name) for name in names}
 
 
 def check_files(directory: Path, digests: Mapping[str, str]) -> None:
-    """Refuse a directory whose files are not those that were written.
-
-    Parameters
-    ----------
-    directory : Path
-    digests : mapping of str to str
-        As in :func:`digest_of_files`.
-
-    Raises
-    ------
-    FormatError
-        If a file is damaged or absent.
-    """
+    """Refuse a directory whose files are not those that were written."""
     for name, digest in digests.items():
         path = directory / name
         with storage_errors(path, "read"):

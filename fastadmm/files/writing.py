@@ -13,23 +13,12 @@ __all__ = ["write_json", "write_toml"]
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a JSON document, over an existing file too; it holds no infinity and no NaN.
-
-    Parameters
-    ----------
-    path : Path
-    document : mapping
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written.
-    """
+    """Write a JSON document, over an existing file too; it holds no infinity and no NaN."""
     _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_toml(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a TOML document; arguments and errors as of :func:`write_json`."""
+    """Write a TOML document."""
     import tomli_w
 
     _write(path, tomli_w.dumps(document))

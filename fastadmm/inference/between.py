@@ -32,58 +32,22 @@ _COLUMNS, _BYTES = 64, 1 << 30
 
 @dataclass(frozen=True)
 class Asked:
-    """What is inferred between parties.
+    """What is inferred between parties."""
 
-    Attributes
-    ----------
-    problem : Problem
-        What the model was trained on; of its blocks the shapes are used.
-    intercept : float
-    covariance : {"model", "HC0", "HC1"}
-    level : float
-        Of the coordinator's confidence intervals.
-    """
-
-    problem: Problem
+    problem: Problem  # what the model was trained on; of its blocks the shapes are used
     intercept: float
     covariance: str
-    level: float
+    level: float  # of the coordinator's confidence intervals
 
 
 def batches(d: int, n_samples: int) -> list[tuple[int, int]]:
-    """First and last column of each answer.
-
-    Parameters
-    ----------
-    d : int
-        Columns of a party.
-    n_samples : int
-        N.
-    """
+    """First and last column of each answer."""
     width = max(1, min(_COLUMNS, _BYTES // (8 * n_samples)))
     return [(first, min(first + width, d)) for first in range(0, d, width)]
 
 
 def inferring(asked: Asked, engine: Engine) -> Talk[Inference]:
-    """Standard errors between parties.
-
-    Parameters
-    ----------
-    asked : Asked
-    engine : Engine
-
-    Returns
-    -------
-    Inference
-        The coordinator's: the intercept, if there is one, and all tests.
-
-    Raises
-    ------
-    ConfigError, InputError
-        As of :func:`fastadmm.inference.estimate.estimate`.
-    FormatError
-        An answer is not of these columns.
-    """
+    """Standard errors between parties."""
     problem, covariance = asked.problem, asked.covariance
     if problem.n_outputs > 1 or problem.own_lambda is not None:
         raise ConfigError("inference between parties: for one lambda, and not for several classes")
@@ -123,7 +87,7 @@ def _estimate(
     ridge: float,
     engine: Engine,
 ) -> Estimate:
-    """As in one process, for the columns that the parties have shown; the penalty is what is left of I."""
+    """Estimate from the columns that the parties have shown; the penalty is what is left of I."""
     penalties = [np.eye(len(own)) - own @ own.T if ridge else np.zeros((len(own),) * 2) for own in bases]
     penalty = linalg.block_diag(*penalties, *[np.zeros((1, 1))] * problem.fit_intercept)
     shown = replace(problem, blocks=[as_block(np.ascontiguousarray(own.T)) for own in bases], test=None)

@@ -43,21 +43,8 @@ def contrasts(weights: Array) -> Array:
 
 
 def order_of(widths: Sequence[int], n_others: int, intercept: bool) -> Array:
-    """Of weights class by class, each with the columns of all parties, the numbers in the order of the table.
-
-    Parameters
-    ----------
-    widths : sequence of int
-        Columns of each party.
-    n_others : int
-        C - 1.
-    intercept : bool
-        Whether a class has an intercept, after its columns.
-
-    Returns
-    -------
-    ndarray of int
-        Party by party, within a party class by class; intercepts last.
+    """Of weights class by class, each with the columns of all parties, the numbers in the order of the
+    table.
     """
     each = sum(widths) + intercept
     ends = np.cumsum([0, *widths, *[1] * intercept])
@@ -75,28 +62,7 @@ def estimate_classes(
 ) -> Estimate:
     """Infer from a trained multinomial model and the data it was trained on.
 
-    Parameters
-    ----------
-    problem : Problem
-    weights : sequence of ndarray of shape (d_m, C)
-    intercept : ndarray of shape (C,)
-    engine : Engine
-    covariance : {"model", "HC0", "HC1"}
-    names : sequence of str
-        What messages call the columns.
-
-    Returns
-    -------
-    Estimate
-        Differences to the first class: of class 1 those of all parties' columns and the intercept, then of
-        class 2, and so on.
-
-    Raises
-    ------
-    ConfigError
-        The regulariser has kinks, or there is a constraint or an offset.
-    InputError
-        Columns depend on each other, classes are separated, or there are more weights than rows.
+    Shapes: each of weights (d_m, C); intercept (C,).
     """
     check_penalty(problem, covariance)
     if problem.offset.any():

@@ -58,57 +58,28 @@ _SEPARATED = 1e-6
 
 @dataclass(frozen=True)
 class Test:
-    """A test of weights being zero.
-
-    Attributes
-    ----------
-    name : str
-    statistic : float
-    df : tuple of float
-        Degrees of freedom: one of a chi-square, two of an F distribution.
-    p_value : float
-    """
+    """A test of weights being zero."""
 
     name: str
     statistic: float
-    df: tuple[float, ...]
+    df: tuple[float, ...]  # degrees of freedom: one of a chi-square, two of an F distribution
     p_value: float
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well the model fits.
+    """How well the model fits."""
 
-    Attributes
-    ----------
-    n : int
-        Rows with a positive weight.
-    df : float
-        Effective number of parameters, tr H (H + P)^-1, with the intercept.
-    log_likelihood, null_log_likelihood : float
-        Of the model, and of intercept and offset alone.
-    deviance, null_deviance : float
-    aic, bic : float
-        -2 log-likelihood + 2 df, and + df log n.
-    pseudo_r2 : float
-        McFadden's 1 - log-likelihood / null log-likelihood; with a dispersion 1 - deviance / null deviance,
-        which is R² of the normal distribution.
-    adjusted_r2 : float or None
-        Of the normal distribution.
-    dispersion : float
-        Estimated from Pearson's statistic where the family has one (the normal's variance); else 1.
-    """
-
-    n: int
-    df: float
-    log_likelihood: float
-    null_log_likelihood: float
+    n: int  # rows with a positive weight
+    df: float  # effective number of parameters, tr H (H + P)^-1, with the intercept
+    log_likelihood: float  # of the model, and of intercept and offset alone
+    null_log_likelihood: float  # of the model, and of intercept and offset alone
     deviance: float
     null_deviance: float
-    aic: float
-    bic: float
+    aic: float  # -2 log-likelihood + 2 df, and + df log n
+    bic: float  # -2 log-likelihood + 2 df, and + df log n
     pseudo_r2: float
-    adjusted_r2: float | None
+    adjusted_r2: float | None  # of the normal distribution
     dispersion: float
 
 
@@ -116,30 +87,17 @@ class Fit:
 class Estimate:
     """Weights of all parties, the intercept last, with their covariance.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (p,)
-    covariance : ndarray of shape (p, p)
-    family : Family
-    fit : Fit
-    overall : Test or None
-        Likelihood ratio or F test of all weights but the intercept; None where they are shrunk.
-    shrunk : bool
-        Whether the penalty takes effective parameters away.
-    step : ndarray of shape (p,)
-        The Newton step: how far the weights are above the optimum.
-    distance : float
-        Largest of these steps, in standard errors of the weights.
+    Shapes: weights, step (p,); covariance (p, p).
     """
 
-    weights: Array
-    covariance: Array
+    weights: Array  # of shape (p,)
+    covariance: Array  # of shape (p, p)
     family: Family
     fit: Fit
     overall: Test | None
-    shrunk: bool
-    step: Array
-    distance: float
+    shrunk: bool  # whether the penalty takes effective parameters away
+    step: Array  # of shape (p,): the Newton step: how far the weights are above the optimum
+    distance: float  # largest of these steps, in standard errors of the weights
 
     @property
     def standard_errors(self) -> Array:
@@ -159,31 +117,14 @@ class Estimate:
             return self.weights / self.standard_errors
 
     def half_widths(self, level: float) -> Array:
-        """Half widths of confidence intervals, of shape (p,).
-
-        Parameters
-        ----------
-        level : float
-            In (0, 1).
-        """
+        """Half widths of confidence intervals, of shape (p,)."""
         tail = 0.5 + 0.5 * level
         if self.family.has_dispersion:
             return self.standard_errors * special.stdtrit(self.fit.n - self.fit.df, tail)
         return self.standard_errors * special.ndtri(tail)
 
     def wald(self, name: str, chosen: slice) -> Test:
-        """Joint Wald test of some weights being zero.
-
-        Parameters
-        ----------
-        name : str
-        chosen : slice
-
-        Returns
-        -------
-        Test
-            Chi-square, or F where a dispersion is estimated.
-        """
+        """Joint Wald test of some weights being zero."""
         x, k = self.weights[chosen], len(self.weights[chosen])
         statistic = float(x @ np.linalg.solve(self.covariance[chosen, chosen], x))
         if self.family.has_dispersion:
@@ -192,31 +133,15 @@ class Estimate:
         return Test(name, statistic, (k,), float(special.chdtrc(k, statistic)))
 
     def mapped(self, mapping: Array) -> Estimate:
-        """The same model in other units.
+        """This estimate for the same model in other units.
 
-        Parameters
-        ----------
-        mapping : ndarray of shape (p, p)
-            New weights are ``mapping @ weights``.
-
-        Returns
-        -------
-        Estimate
+        Shapes: mapping (p, p).
         """
         weights, covariance = mapping @ self.weights, mapping @ self.covariance @ mapping.T
         return replace(self, weights=weights, covariance=covariance, step=mapping @ self.step)
 
     def part(self, chosen: slice) -> Estimate:
-        """Some of the weights.
-
-        Parameters
-        ----------
-        chosen : slice
-
-        Returns
-        -------
-        Estimate
-        """
+        """Some of the weights."""
         covariance = self.covariance[chosen, chosen]
         return replace(self, weights=self.weights[chosen], covariance=covariance, step=self.step[chosen])
 
@@ -232,32 +157,7 @@ def estimate(
 ) -> Estimate:
     """Infer from a trained model and the data it was trained on.
 
-    Parameters
-    ----------
-    problem : Problem
-        Sample weights count relative to their mean: standard errors are for the number of rows. Those of
-        the binomial loss are numbers of trials.
-    weights : sequence of ndarray of shape (d_m,)
-        x_m of the problem's blocks.
-    intercept : float
-    engine : Engine
-    covariance : {"model", "HC0", "HC1"}
-        "HC0" and "HC1" hold where the model's variances are wrong; "HC1" is "HC0" times n / (n - df).
-    names : sequence of str
-        What messages call the columns.
-    penalty : ndarray of shape (p, p), optional
-        P, where the weights are for other columns than the problem's lambda is; default of these.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    ConfigError
-        The loss is no log-likelihood, or the regulariser has kinks, or there is a constraint.
-    InputError
-        Columns depend on each other, classes are separated, or there are more weights than rows.
+    Shapes: each of weights (d_m,); penalty (p, p).
     """
     family = check_inferable(problem, covariance)
     active = problem.weight > 0.0
@@ -299,13 +199,7 @@ def estimate(
 
 
 def ridge_of(problem: Problem) -> float:
-    """What the penalty adds to the information of every weight, for the rows that are counted.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its loss is a log-likelihood.
-    """
+    """What the penalty adds to the information of every weight, for the rows that are counted."""
     family = family_of(problem.loss)
     assert family is not None  # check_inferable
     return _total(problem, family) * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0
@@ -319,22 +213,7 @@ def _total(problem: Problem, family: Family) -> float:
 
 
 def check_inferable(problem: Problem, covariance: str) -> Family:
-    """The loss's distribution.
-
-    Parameters
-    ----------
-    problem : Problem
-    covariance : {"model", "HC0", "HC1"}
-
-    Returns
-    -------
-    Family
-
-    Raises
-    ------
-    ConfigError
-        As of :func:`estimate`.
-    """
+    """The loss's distribution."""
     check_penalty(problem, covariance)
     family = family_of(problem.loss)
     if family is None:
@@ -346,7 +225,7 @@ def check_inferable(problem: Problem, covariance: str) -> Family:
 
 
 def check_penalty(problem: Problem, covariance: str) -> None:
-    """Refuse what has no standard errors, whatever the loss; arguments as of :func:`check_inferable`."""
+    """Refuse what has no standard errors, whatever the loss."""
     if covariance not in COVARIANCES:
         raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
     kind = problem.party_regularizers[0].name
@@ -360,16 +239,7 @@ def check_penalty(problem: Problem, covariance: str) -> None:
 def refuse_separated(curvature: Array, active: Array) -> None:
     """Refuse a model whose fitted probabilities are all 0 or 1.
 
-    Parameters
-    ----------
-    curvature : ndarray of shape (N,)
-        Of each sample's loss, for unit weight.
-    active : ndarray of bool, shape (N,)
-        Which samples count.
-
-    Raises
-    ------
-    InputError
+    Shapes: curvature, active (N,).
     """
     if not curvature[active].max() > _SEPARATED:
         raise InputError(
@@ -382,16 +252,7 @@ def refuse_separated(curvature: Array, active: Array) -> None:
 class Factor:
     """Solves with a positive definite matrix whose columns may have very different sizes.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (p, p)
-    names : sequence of str
-        What messages call the columns.
-
-    Raises
-    ------
-    InputError
-        If it is singular, naming a column.
+    Shapes: matrix (p, p).
     """
 
     def __init__(self, matrix: Array, names: Sequence[str]) -> None:
@@ -419,14 +280,7 @@ def _last_dependent(lower: Array, order: Array, rank: int, names: Sequence[str])
     Which columns a factorisation with pivots leaves over is a matter of rounding; which ones some combination
     needs is not.
 
-    Parameters
-    ----------
-    lower : ndarray of shape (p, p)
-        Cholesky's factor with pivots: rows from ``rank`` on are of columns that depend on those before.
-    order : ndarray of int, shape (p,)
-        Which column each row of ``lower`` is of.
-    rank : int
-    names : sequence of str, of length p
+    Shapes: lower (p, p); order (p,).
     """
     kept, left = order[:rank], order[rank:]
     shares = linalg.solve_triangular(lower[:rank, :rank], lower[rank:, :rank].T, lower=True, trans="T")

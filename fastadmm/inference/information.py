@@ -20,20 +20,7 @@ _COLUMNS = 32
 def joint_gram(blocks: Sequence[FeatureBlock], weight: Array, intercept: bool, engine: Engine) -> Array:
     """Weighted Gram matrix of all columns: the Hessian of a summed loss, for its curvature as weight.
 
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock
-        D_m of shape (N, d_m).
-    weight : ndarray of shape (N,)
-        Not negative.
-    intercept : bool
-        Whether a column of ones follows the parties' columns.
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (p, p)
-        p = d_1 + ... + d_M, and one more with the intercept.
+    Shapes: weight (N,); the result (p, p).
     """
     starts = np.concatenate([[0], np.cumsum([block.shape[1] for block in blocks])]).astype(int)
     gram = np.zeros((starts[-1] + intercept,) * 2)
@@ -55,17 +42,7 @@ def joint_gram(blocks: Sequence[FeatureBlock], weight: Array, intercept: bool, e
 def joint_products(blocks: Sequence[FeatureBlock], vector: Array, intercept: bool, engine: Engine) -> Array:
     """Products of all columns with a vector: the gradient of a summed loss, for its derivative in z.
 
-    Parameters
-    ----------
-    blocks : sequence of FeatureBlock
-    vector : ndarray of shape (N,)
-    intercept : bool
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (p,)
-        In the order of :func:`joint_gram`.
+    Shapes: vector (N,); the result (p,).
     """
     own = [block.transposed_product(vector, engine) for block in blocks]
     return np.concatenate([*own, [vector.sum()]] if intercept else own)

@@ -29,30 +29,14 @@ _NARROW = 1e6
 
 @dataclass(frozen=True)
 class Family:
-    """A distribution and its link.
-
-    Attributes
-    ----------
-    name : str
-    log_likelihood : callable
-        Of linear predictor, targets and weights, each of shape (N,), and the dispersion: the weighted sum.
-    ratio : str
-        What exp(weight) is called; empty where it is nothing of interest.
-    variance : callable or None
-        Of the mean, up to the dispersion; None where there is none to estimate. With one, tests use t and F
-        instead of normal and chi-square.
-    trials : bool
-        Whether sample weights are numbers of trials, and not relative.
-    information : callable or None
-        Expected curvature of a sample's loss, of the linear predictor; None where it is the curvature itself.
-    """
+    """A distribution and its link."""
 
     name: str
     log_likelihood: Callable[[Array, Array, Array, float], float]
-    ratio: str = ""
+    ratio: str = ""  # what exp(weight) is called; empty where it is nothing of interest
     variance: Callable[[Array], Array] | None = None
     information: Callable[[Array], Array] | None = None
-    trials: bool = False
+    trials: bool = False  # whether sample weights are numbers of trials, and not relative
 
     @property
     def has_dispersion(self) -> bool:

@@ -43,26 +43,7 @@ _COLUMNS = 32
 class InferenceParty:
     """Answers the calls of the family "inference" of :data:`fastadmm.conversation.calls.CALLS`.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock
-        D, of shape (N, d).
-    weights : ndarray of shape (d,)
-        x.
-    features : sequence of str
-        Names of the columns.
-    units : ndarray of shape (d,)
-        Weights in the units of the table are ``units * weights``.
-    engine : Engine
-    basis : ndarray of shape (d, d), optional
-        R, as it was when the first columns left.
-
-    Attributes
-    ----------
-    basis : ndarray or None
-    found : Inference or None
-        The party's own table, once it has been told.
+    Shapes: weights, units (d,); basis (d, d).
     """
 
     def __init__(
@@ -80,24 +61,7 @@ class InferenceParty:
         self.found: Inference | None = None
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Answer one call.
-
-        Parameters
-        ----------
-        name : {"span", "learn"}
-        arguments : dict
-
-        Returns
-        -------
-        dict
-
-        Raises
-        ------
-        InputError
-            Columns are combinations of others.
-        FormatError
-            The arguments are not for this party.
-        """
+        """Answer one call."""
         return self._span(**arguments) if name == "span" else self._learn(**arguments)
 
     def _span(self, ridge: float, first: int, last: int) -> dict[str, Any]:
@@ -148,15 +112,7 @@ def _basis(block: FeatureBlock, ridge: float, features: Sequence[str], engine: E
 
 
 def about_text(found: Estimate, loss: str, covariance: str) -> str:
-    """What everybody learns of a fit, as one line of JSON.
-
-    Parameters
-    ----------
-    found : Estimate
-    loss : str
-        With its parameter.
-    covariance : {"model", "HC0", "HC1"}
-    """
+    """What everybody learns of a fit, as one line of JSON."""
     overall = None if found.overall is None else _finite(asdict(found.overall))
     fit = _finite(asdict(found.fit))
     told = {"loss": loss, "covariance": covariance, "shrunk": found.shrunk, "fit": fit, "overall": overall}

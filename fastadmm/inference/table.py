@@ -31,30 +31,14 @@ _FAR = 0.01
 
 @dataclass(frozen=True)
 class Inference:
-    """Standard errors, tests and fit statistics of a joint model.
-
-    Attributes
-    ----------
-    estimate : Estimate
-        Weights in the parties' order, the intercept last if there is one, with their covariance.
-    parties, features : list of str
-        Of each weight; the intercept's party is empty.
-    level : float
-        Of the confidence intervals.
-    tests : list of Test
-        All weights together where nothing is shrunk, then each party's weights.
-    notes : list of str
-        What to know when reading the table.
-    classes : list of str or None
-        Of each weight, whose weight it is, less that of the first class; None where there is one predictor.
-    """
+    """Standard errors, tests and fit statistics of a joint model."""
 
     estimate: Estimate
-    parties: list[str]
-    features: list[str]
-    level: float
-    tests: list[Test]
-    notes: list[str]
+    parties: list[str]  # of each weight; the intercept's party is empty
+    features: list[str]  # of each weight; the intercept's party is empty
+    level: float  # of the confidence intervals
+    tests: list[Test]  # all weights together where nothing is shrunk, then each party's weights
+    notes: list[str]  # what to know when reading the table
     classes: list[str] | None = None
 
     @property
@@ -133,36 +117,7 @@ def infer(
 ) -> Inference:
     """Estimate standard errors, test each party's weights, and say what the numbers mean.
 
-    Parameters
-    ----------
-    problem : Problem
-        What the model was trained on.
-    weights : sequence of ndarray of shape (d_m,) or (d_m, C)
-        The model's, for the parties' own columns.
-    intercept : float or ndarray of shape (1,) or (C,)
-    factors : sequence of float or None
-        What the problem's columns are multiplied by, where every party has its own lambda.
-    features : sequence of str
-        Names of all columns, in the parties' order.
-    covariance : {"model", "HC0", "HC1"}
-    level : float
-        Of the confidence intervals, in (0, 1).
-    threads : int or None
-    units : ndarray of shape (p, p), optional
-        Weights in the units of the table are ``units @ weights``.
-    classes : sequence of str
-        Names of a multinomial model's classes.
-
-    Returns
-    -------
-    Inference
-
-    Raises
-    ------
-    ConfigError
-        If the level is not in (0, 1), or as :func:`fastadmm.inference.estimate.estimate`.
-    InputError
-        As :func:`fastadmm.inference.estimate.estimate`.
+    Shapes: each of weights (d_m,) or (d_m, C); intercept (1,) or (C,); units (p, p).
     """
     check_level(level)
     own = [1.0] * len(weights) if factors is None else factors
@@ -207,13 +162,7 @@ def _by_class(
 
 
 def check_level(level: float) -> None:
-    """Refuse what is no level of a confidence interval.
-
-    Raises
-    ------
-    ConfigError
-        If it is not in (0, 1).
-    """
+    """Refuse what is no level of a confidence interval."""
     if not 0.0 < level < 1.0:
         raise ConfigError(f"level: {level!r} is not between 0 and 1")
 
@@ -221,22 +170,7 @@ def check_level(level: float) -> None:
 def tabulate(
     found: Estimate, columns: Mapping[str, Sequence[str]], covariance: str, level: float
 ) -> Inference:
-    """The table of an estimate, with a test for each party, and what to know when reading it.
-
-    Parameters
-    ----------
-    found : Estimate
-    columns : mapping of str to sequence of str
-        Names of each party's columns; a weight more is the intercept.
-    covariance : {"model", "HC0", "HC1"}
-        What was estimated.
-    level : float
-        Of the confidence intervals.
-
-    Returns
-    -------
-    Inference
-    """
+    """The table of an estimate, with a test for each party, and what to know when reading it."""
     tests = [] if found.overall is None else [found.overall]
     parties: list[str] = []
     for name, own in columns.items():

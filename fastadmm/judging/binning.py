@@ -20,15 +20,8 @@ _EMPTY = 0.5
 def evidence(events: Array, others: Array) -> Array:
     """Weight of evidence of bins: ln(q / p) of their shares of class 0 and class 1.
 
-    Parameters
-    ----------
-    events, others : ndarray of shape (K,)
-        Summed weight of class 1 and of class 0; less than half a row counts as half a row.
-
-    Returns
-    -------
-    ndarray of shape (K,)
-        0 of a bin without rows, and where labels say nothing.
+    Returns: 0 of a bin without rows, and where labels say nothing.
+    Shapes: events, others, the result (K,).
     """
     used = (events != 0.0) | (others != 0.0)
     p, q = (np.where(used, np.maximum(cells, _EMPTY), 0.0) for cells in (events, others))
@@ -43,24 +36,7 @@ def numeric_edges(
 
     A regression tree on the column chooses them. Then neighbours that break the order of rates are pooled.
 
-    Parameters
-    ----------
-    values : ndarray of shape (N,)
-        Finite.
-    target : ndarray of shape (N,)
-        Classes 0 and 1, or unbiased estimates of them.
-    weight : ndarray of shape (N,)
-    most : int
-        Bins at most.
-    share : float
-        Of the summed weight that each bin has at least, at most 0.5.
-    monotone : {"auto", "rising", "falling", "none"}
-        How the rate of class 1 goes from bin to bin.
-
-    Returns
-    -------
-    ndarray of shape (K - 1,)
-        Rising. A bin holds what is above an edge and not above the next.
+    Shapes: values, target, weight (N,); the result (K - 1,).
     """
     edges = _tree(values, target, weight, most, share)
     if monotone == "none" or not len(edges):
@@ -80,18 +56,7 @@ def ordered_groups(
 ) -> Array:
     """Bins of categories: those with similar rates of class 1 together, the lowest rate first.
 
-    Parameters
-    ----------
-    codes : ndarray of int, shape (N,)
-        Number of each row's category.
-    n_levels : int
-    target, weight, most, share
-        As in :func:`numeric_edges`.
-
-    Returns
-    -------
-    ndarray of int, shape (n_levels,)
-        Bin of each category; bins are numbered without gaps.
+    Shapes: codes (N,); the result (n_levels,).
     """
     total = np.bincount(codes, weight, minlength=n_levels)
     events = np.bincount(codes, weight * target, minlength=n_levels)

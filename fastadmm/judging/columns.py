@@ -20,10 +20,7 @@ _EMPTY = 0.5
 def correlations(covariance: Array) -> Array:
     """Correlation matrix; rows and columns of constants are NaN.
 
-    Parameters
-    ----------
-    covariance : ndarray of shape (d, d)
-        Up to a factor.
+    Shapes: covariance (d, d).
     """
     diagonal = np.diag(covariance)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -38,17 +35,8 @@ def variance_inflation(correlation: Array, groups: Sequence[Array]) -> Array:
     of features, as the categories of one column, it is the generalised factor of Fox and Monette (1992) to
     the power 1 / number of features, which compares with the former.
 
-    Parameters
-    ----------
-    correlation : ndarray of shape (d, d)
-        Without NaN.
-    groups : sequence of ndarray
-        Numbers of each column's features, without the category that the others make superfluous.
-
-    Returns
-    -------
-    ndarray of shape (len(groups),)
-        At least 1; infinite where a column is a combination of others; NaN of an empty group.
+    Returns: at least 1; infinite where a column is a combination of others; NaN of an empty group.
+    Shapes: correlation (d, d).
     """
     values, vectors = np.linalg.eigh(correlation)
     null = values <= _ROUNDING * len(values)
@@ -69,20 +57,7 @@ def variance_inflation(correlation: Array, groups: Sequence[Array]) -> Array:
 
 
 def information_value(events: Array, others: Array) -> float:
-    """Information value of a binned column: Σ (p - q) ln(p / q) of the classes' shares in its bins.
-
-    Parameters
-    ----------
-    events, others : ndarray
-        Summed weight of class 1 and of class 0 in each bin; an empty cell counts as half a row, and a bin
-        without rows not at all.
-
-    Returns
-    -------
-    float
-        0 where the column says nothing. Rules of thumb: below 0.02 useless, above 0.3 strong, above 0.5
-        suspicious.
-    """
+    """Information value of a binned column: Σ (p - q) ln(p / q) of the classes' shares in its bins."""
     used = events + others > 0.0
     p, q = (np.maximum(cells[used], _EMPTY) for cells in (events, others))
     p, q = p / p.sum(), q / q.sum()

@@ -18,20 +18,7 @@ _EMPTY = 0.5
 def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Array:
     """Inner edges of bins that hold equal shares of a reference, fewer where values repeat.
 
-    Parameters
-    ----------
-    values : ndarray of shape (N,)
-        Finite.
-    weight : ndarray of shape (N,), optional
-        Not negative.
-    count : int
-        Bins at most.
-
-    Returns
-    -------
-    ndarray
-        Rising; a bin holds what is above an edge and not above the next. Up to ``count`` different values
-        have a bin each.
+    Shapes: values, weight (N,).
     """
     counted = np.ones(len(values)) if weight is None else weight
     levels, at = np.unique(values[counted > 0.0], return_inverse=True)
@@ -46,16 +33,7 @@ def bin_edges(values: Array, weight: Array | None = None, count: int = 10) -> Ar
 def bin_weights(values: Array, edges: Array, weight: Array | None = None) -> Array:
     """Summed weight in each bin.
 
-    Parameters
-    ----------
-    values : ndarray of shape (N,)
-    edges : ndarray
-        From :func:`bin_edges`.
-    weight : ndarray of shape (N,), optional
-
-    Returns
-    -------
-    ndarray of shape (len(edges) + 1,)
+    Shapes: values, weight (N,).
     """
     return np.bincount(np.searchsorted(edges, values, "left"), weight, minlength=len(edges) + 1).astype(float)
 
@@ -63,15 +41,7 @@ def bin_weights(values: Array, edges: Array, weight: Array | None = None) -> Arr
 def stability_index(reference: Array, new: Array) -> float:
     """Population stability index: Σ (p - q) ln(p / q) of the shares of two sets of rows in the same bins.
 
-    Parameters
-    ----------
-    reference, new : ndarray
-        Summed weights of the bins, the totals positive. An empty bin counts as half a row.
-
-    Returns
-    -------
-    float
-        0 where the shares are equal. Rules of thumb: below 0.1 stable, above 0.25 shifted.
+    Returns: 0 where the shares are equal. Rules of thumb: below 0.1 stable, above 0.25 shifted.
     """
     p, q = (np.maximum(bins, _EMPTY) / bins.sum() for bins in (reference, new))
     shares = p / p.sum() - q / q.sum()

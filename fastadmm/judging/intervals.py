@@ -18,17 +18,7 @@ def auc_interval(
     Without weights the variance is that of DeLong, DeLong and Clarke-Pearson (1988). With weights each row's
     part of the AUC counts by its weight (linearisation); a factor of all weights changes nothing.
 
-    Parameters
-    ----------
-    y, score, weight : ndarray of shape (N,)
-        As for :func:`fastadmm.judging.ranking.rank_rows`.
-    level : float
-        In (0, 1).
-
-    Returns
-    -------
-    low, high, standard_error : float
-        None where there is no variance to estimate: fewer than two rows of a class, or an AUC of 0 or 1.
+    Shapes: y, score, weight (N,).
     """
     counted = weight > 0.0
     y, score, weight = y[counted], score[counted], weight[counted]
@@ -60,21 +50,7 @@ def _variance_of_mean(values: Array, weight: Array) -> float:
 
 
 def rate_interval(rate: Array, effective: Array, level: float = 0.95) -> tuple[Array, Array]:
-    """Wilson's interval of observed rates.
-
-    Parameters
-    ----------
-    rate : ndarray
-        In [0, 1].
-    effective : ndarray
-        Number of rows behind each; with weights (Σ w)² / Σ w².
-    level : float
-        In (0, 1).
-
-    Returns
-    -------
-    low, high : ndarray
-    """
+    """Wilson's interval of observed rates."""
     z = ndtri(0.5 + 0.5 * level)
     shrunk = 1.0 + z * z / effective
     middle = (rate + 0.5 * z * z / effective) / shrunk

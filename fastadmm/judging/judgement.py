@@ -27,20 +27,7 @@ LEVEL = 0.95
 def ranking_of(loss: Loss, y: Array, z: Array, weight: Array) -> tuple[Ranking | None, str]:
     """Rows in the order of their scores, or why there is no order that means something.
 
-    Parameters
-    ----------
-    loss : Loss
-    y : ndarray of shape (N,)
-        Classes 0 and 1; other targets have no ranking.
-    z : ndarray of shape (N,)
-        Linear predictor.
-    weight : ndarray of shape (N,)
-
-    Returns
-    -------
-    ranking : Ranking or None
-        By probability; by score where the loss has none.
-    reason : str
+    Shapes: y, z, weight (N,).
     """
     if loss.task != "classification" or loss.vector or np.any((y != 0.0) & (y != 1.0)):
         return None, ""
@@ -62,31 +49,7 @@ def judgement(
 ) -> dict[str, Any]:
     """Curves, separation, lift, intervals and the confusion matrix of a classification.
 
-    Parameters
-    ----------
-    loss : Loss
-        Of the model.
-    y : ndarray of shape (N,)
-        True classes 0 and 1, or class numbers.
-    z : ndarray of shape (N,) or (N, C)
-        Linear predictor.
-    weight : ndarray of shape (N,) or None
-    threshold : float, optional
-        Class 1 is predicted where the probability is above it, default 0.5; where the loss has no
-        probability, where the score is, default 0.
-    classes : sequence of str
-
-    Returns
-    -------
-    dict
-        ``confusion``; of two classes also ``ranking`` (``average_precision``, ``ks``, ``ks_score``,
-        ``auc_interval``, ``level``, ``groups``, ``curves``), or ``notes`` that say why not. Empty for a
-        regression.
-
-    Raises
-    ------
-    ConfigError
-        If a threshold is no probability, or does not go with the model.
+    Shapes: y, weight (N,); z (N,) or (N, C).
     """
     counted = np.ones(len(y)) if weight is None else weight
     if loss.task != "classification" or np.any(y != np.floor(y)):
@@ -123,13 +86,7 @@ def judgement(
 def add_rate_intervals(bins: list[dict[str, Any]], y: Array, weight: Array | None) -> None:
     """Put Wilson's intervals of the observed rates into the bins of a calibration curve.
 
-    Parameters
-    ----------
-    bins : list of dict
-        From :func:`fastadmm.solver.metrics.classification_metrics`; gets ``low`` and ``high``.
-    y : ndarray of shape (N,)
-    weight : ndarray of shape (N,) or None
-        Effective numbers of rows are a bin's rows times (Σ w)² / (N Σ w²) of all.
+    Shapes: y, weight (N,).
     """
     counted = np.ones(len(y)) if weight is None else weight
     efficiency = counted.sum() ** 2 / (len(counted) * (counted @ counted))
@@ -144,19 +101,7 @@ def score_drift(
 ) -> dict[str, Any]:
     """How far scores have moved between a reference, such as the training rows, and new rows.
 
-    Parameters
-    ----------
-    loss : Loss
-    reference, new : ndarray
-        Linear predictors, of shape (N,).
-    weights : tuple of ndarray or None
-        Sample weights of both.
-
-    Returns
-    -------
-    dict
-        ``psi`` and ``bins``: ten of equal weight in the reference, each with ``above`` (its lower edge, None
-        for the first) and the shares ``reference`` and ``new``.
+    Shapes: reference, new (N,).
     """
     old, now = (_shown_score(loss, z) for z in (reference, new))
     # An empty bin counts as half a row: the mean weight is 1, on whatever scale weights are given.

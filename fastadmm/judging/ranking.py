@@ -18,17 +18,12 @@ class Ranking:
 
     Sample weights count like repeated rows. Results do not depend on the order of the rows.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (K,)
-        Different scores, falling.
-    hits, false_alarms : ndarray of shape (K,)
-        Summed weight of the rows of class 1, and of class 0, whose score is that or higher.
+    Shapes: scores, hits, false_alarms (K,).
     """
 
-    scores: Array
-    hits: Array
-    false_alarms: Array
+    scores: Array  # of shape (K,): different scores, falling
+    hits: Array  # of shape (K,)
+    false_alarms: Array  # of shape (K,)
 
     @property
     def positives(self) -> float:
@@ -43,10 +38,8 @@ class Ranking:
     def roc(self) -> tuple[Array, Array, Array]:
         """ROC curve.
 
-        Returns
-        -------
-        false_positive_rate, true_positive_rate, threshold : ndarray of shape (K + 1,)
-            The first point is (0, 0), at an infinite threshold.
+        Returns: the first point is (0, 0), at an infinite threshold.
+        Shapes: false_positive_rate, true_positive_rate, threshold (K + 1,).
         """
         return (
             np.r_[0.0, self.false_alarms / self.negatives],
@@ -57,10 +50,7 @@ class Ranking:
     def precision_recall(self) -> tuple[Array, Array, Array]:
         """Precision-recall curve.
 
-        Returns
-        -------
-        precision, recall, threshold : ndarray of shape (K,)
-            The highest threshold first.
+        Shapes: precision, recall, threshold (K,).
         """
         return self.hits / (self.hits + self.false_alarms), self.hits / self.positives, self.scores
 
@@ -75,15 +65,7 @@ class Ranking:
         return float(np.diff(false) @ (true[1:] + true[:-1]) / 2.0)
 
     def kolmogorov_smirnov(self) -> tuple[float, float]:
-        """Largest distance between the two classes' distributions of scores.
-
-        Returns
-        -------
-        distance : float
-            In [0, 1]: the largest difference between true and false positive rate, of either sign.
-        score : float
-            The highest where it is reached.
-        """
+        """Largest distance between the two classes' distributions of scores."""
         distance = np.abs(self.hits / self.positives - self.false_alarms / self.negatives)
         at = int(np.argmax(distance))
         return float(distance[at]), float(self.scores[at])
@@ -92,16 +74,6 @@ class Ranking:
         """Gain and lift of groups of equal weight, the highest scores first.
 
         A group that ends within rows of one score takes its share of both classes among them.
-
-        Parameters
-        ----------
-        count : int
-
-        Returns
-        -------
-        list of dict
-            ``share`` (of the rows so far), ``lowest_score``, ``rate`` of class 1 in the group, ``lift`` (rate
-            over that of all rows), ``gain`` (share of class 1 found so far) and ``cumulative_lift``.
         """
         total = self.hits + self.false_alarms
         ends = total[-1] * np.arange(1, count + 1) / count
@@ -123,12 +95,7 @@ class Ranking:
         ]
 
     def thinned(self, most: int) -> Ranking:
-        """Some of the scores, spread over the rows, with the first and the last.
-
-        Parameters
-        ----------
-        most : int
-        """
+        """Some of the scores, spread over the rows, with the first and the last."""
         if len(self.scores) <= most:
             return self
         total = self.hits + self.false_alarms
@@ -151,14 +118,7 @@ class Ranking:
 def rank_rows(y: Array, score: Array, weight: Array) -> Ranking:
     """Order rows by their scores.
 
-    Parameters
-    ----------
-    y : ndarray of shape (N,)
-        Classes 0 and 1; both must have weight for rates to exist.
-    score : ndarray of shape (N,)
-        Finite; high for class 1.
-    weight : ndarray of shape (N,)
-        Not negative; rows without weight do not count.
+    Shapes: y, score, weight (N,).
     """
     counted = weight > 0.0
     y, score, weight = y[counted], score[counted], weight[counted]

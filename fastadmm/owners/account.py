@@ -40,22 +40,7 @@ class _Member:
 
 
 class RunAccount:
-    """The owners of a run that answer with noise, their budgets and their ledger.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    identifier : str
-        Of the run.
-    setup : Setup
-    data : Owners
-
-    Raises
-    ------
-    ConfigError
-        Batches with a shared ledger.
-    """
+    """The owners of a run that answer with noise, their budgets and their ledger."""
 
     def __init__(self, run: Path, identifier: str, setup: Setup, data: Owners) -> None:
         settings = setup.settings
@@ -83,13 +68,7 @@ class RunAccount:
         ]
 
     def charge_all_rounds(self) -> None:
-        """Charge every owner's answers of all rounds, once per run; refused for one, nothing is charged.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            If a budget does not allow it.
-        """
+        """Charge every owner's answers of all rounds, once per run; refused for one, nothing is charged."""
         release = f"answers to {self.setup.settings.rounds} gradient queries"
         payments = [
             Payment(self.ledger, [member.charge(self.identifier, release)], member.budget, self.delta)
@@ -101,13 +80,7 @@ class RunAccount:
             payment.charge("")
 
     def payment(self, number: int) -> RoundPayment:
-        """What a round costs.
-
-        Parameters
-        ----------
-        number : int
-            From 1.
-        """
+        """What a round costs."""
         note = Charge.to(self.private[0].account, self.identifier, f"answers to query {number}")
         release, share = f"answers to query {number} again", 1.0 / self.setup.settings.rounds
         again = [
@@ -117,13 +90,7 @@ class RunAccount:
         return RoundPayment(self.ledger, [note], math.inf, 0.0, None if self.batches else again)
 
     def add_repeated(self, statement: dict[str, Any]) -> None:
-        """Let a statement say what was really spent, where rounds were answered more than once.
-
-        Parameters
-        ----------
-        statement : dict
-            Of :func:`fastadmm.owners.setup.describe_setup`; changed in place.
-        """
+        """Let a statement say what was really spent, where rounds were answered more than once."""
         more = {}
         for member in self.private:
             spent = self.ledger.spent(member.account, self.identifier).epsilon(self.delta)

@@ -31,11 +31,6 @@ class RoundPayment(Payment):
     """What one round costs: nothing the first time, which was charged beforehand, a share of all after that.
 
     ``charges`` holds the note that costs nothing; it is empty where nothing is claimed.
-
-    Attributes
-    ----------
-    again : sequence of (Charge, float, float) or None
-        What another draw costs each owner, with its budget: epsilon and delta. None: it has no price.
     """
 
     again: Sequence[tuple[Charge, float, float]] | None = ()
@@ -47,13 +42,7 @@ class RoundPayment(Payment):
                 self.ledger.check_all([of_draw(charge, "again")], epsilon, delta)
 
     def charge(self, draw: str) -> None:
-        """Note a draw, and charge it unless it is the first of its round.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            If the budget does not allow it; then it must not be used.
-        """
+        """Note a draw, and charge it unless it is the first of its round."""
         if not self.charges:
             return
         super().charge(draw)
@@ -71,18 +60,7 @@ class RoundPayment(Payment):
 
 
 class Answers:
-    """Answers by round, each of shape (owners, p).
-
-    Parameters
-    ----------
-    directory : Path
-    run : str
-        Identifier of the run.
-    shape : tuple of int
-        Owners and p.
-    payment : callable
-        What a round of this number costs.
-    """
+    """Answers by round, each of shape (owners, p)."""
 
     def __init__(
         self, directory: Path, run: str, shape: tuple[int, int], payment: Callable[[int], Payment]
@@ -94,37 +72,13 @@ class Answers:
             self._names = sorted(os.listdir(directory)) if directory.is_dir() else []
 
     def holds(self, number: int) -> bool:
-        """Whether a round was answered.
-
-        Parameters
-        ----------
-        number : int
-            From 1.
-        """
+        """Whether a round was answered."""
         return self._releases.holds(_name(number)) or self._old(number) is not None
 
     def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
         """The answers of a round: the stored ones, or new ones, stored and noted before they are used.
 
-        Parameters
-        ----------
-        number : int
-            From 1, one after the other.
-        ask : callable
-            Asks the owners.
-
-        Returns
-        -------
-        ndarray of shape (owners, p)
-
-        Raises
-        ------
-        FormatError
-            If the stored answers are damaged, or missing while those of a later round are there.
-        PrivacyBudgetError
-            If they were lost and the budget does not allow them once more.
-        StorageError
-            If they cannot be written; then they must not be used.
+        Shapes: the result (owners, p).
         """
         old = self._old(number)
         if old is not None:

@@ -35,32 +35,15 @@ KINDS = ("clip", "features", "assumed")
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound on every record's gradient.
-
-    Attributes
-    ----------
-    kind : {"clip", "features", "assumed"}
-    xi : float
-        Xi, the bound on the norm of one record's gradient.
-    euclidean : bool
-        Whether the norm is l2; else l1.
-    row_limit : float
-        R; infinite unless features are bounded.
-    target_limit : float
-        Bound on the absolute target; infinite for none.
-    theta_max : float
-        Half the side of the box that queries must lie in.
-    row_norm : float
-        Largest norm of ``[x, 1]`` after scaling; infinite unless features are bounded.
-    """
+    """A bound on every record's gradient."""
 
     kind: str
-    xi: float
-    euclidean: bool
-    row_limit: float
-    target_limit: float
-    theta_max: float
-    row_norm: float
+    xi: float  # xi, the bound on the norm of one record's gradient
+    euclidean: bool  # whether the norm is l2; else l1
+    row_limit: float  # R; infinite unless features are bounded
+    target_limit: float  # bound on the absolute target; infinite for none
+    theta_max: float  # half the side of the box that queries must lie in
+    row_norm: float  # largest norm of ``[x, 1]`` after scaling; infinite unless features are bounded
 
     @property
     def enforced(self) -> bool:
@@ -97,29 +80,7 @@ def make_bound(
     theta_max: float,
     target_bound: float | None = None,
 ) -> Bound:
-    """Work out the bound that a setting asks for.
-
-    Parameters
-    ----------
-    text : str or None
-        ``clip:XI``, ``features:R`` or ``assumed:XI``; None bounds nothing.
-    loss : OwnerLoss
-    euclidean : bool
-        l2 norms (Gaussian answers) instead of l1.
-    n_features : int
-        d, without the constant coordinate.
-    intercept : bool
-        Whether a constant coordinate is added to the features.
-    theta_max : float
-        Half the side of the parameters' box; may be infinite.
-    target_bound : float, optional
-        Bound on the absolute target, for the squared loss.
-
-    Raises
-    ------
-    ConfigError
-        Malformed, or gradients would stay unbounded.
-    """
+    """Work out the bound that a setting asks for."""
     target = math.inf if target_bound is None else target_bound
     if text is None:
         return Bound("assumed", math.inf, euclidean, math.inf, target, theta_max, math.inf)

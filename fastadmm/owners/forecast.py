@@ -34,39 +34,20 @@ ALL_COALITIONS_UP_TO = 12
 
 @dataclass(frozen=True)
 class Member:
-    """An owner as the forecast sees it.
-
-    Attributes
-    ----------
-    name : str
-    n_samples : int
-    epsilon : float
-        Infinite for exact answers.
-    """
+    """An owner as the forecast sees it."""
 
     name: str
     n_samples: int
-    epsilon: float
+    epsilon: float  # infinite for exact answers
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Forecast distance from the best possible model, in units of the objective.
+    """Forecast distance from the best possible model, in units of the objective."""
 
-    Attributes
-    ----------
-    optimisation : float
-        Left by too few or too short steps.
-    noise : float
-        From the answers.
-    statistical : float
-        From the finite number of records.
-    rounds : int
-    """
-
-    optimisation: float
-    noise: float
-    statistical: float
+    optimisation: float  # left by too few or too short steps
+    noise: float  # from the answers
+    statistical: float  # from the finite number of records
     rounds: int
 
     @property
@@ -95,20 +76,7 @@ def linear_response(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Optimisation term, and noise term per unit of noise variance, after every query.
 
-    Parameters
-    ----------
-    method : str
-        A method of :mod:`fastadmm.owners.learner` but ``adaptive``, which is not linear.
-    step : float
-        As there.
-    h, e : ndarray of shape (p,)
-        Eigenvalues of the objective, and the initial error in its eigenvectors.
-    rounds : int
-        T; the schedules of the paper depend on it.
-
-    Returns
-    -------
-    optimisation, noise : ndarray of shape (number of queries,)
+    Shapes: h, e (p,).
     """
     averaged = method in ("algorithm2", "strongly_convex")
     mean, bar = e.astype(float).copy(), np.zeros(len(e))
@@ -142,23 +110,7 @@ def corrected_bound(
 
     .. math:: E f(\theta_T) - f^* \le (1 - \eta L)^T (f_0 - f^*) + \frac{\eta \beta V}{2 L}
 
-    Parameters
-    ----------
-    low, high : float
-        L and beta: smallest and largest curvature.
-    step : float
-        eta.
-    rounds : int
-        T.
-    start : float
-        ``f_0 - f*``.
-    variance : float
-        V: expected squared norm of the noise.
-
-    Returns
-    -------
-    float
-        Infinite where the theorem does not apply.
+    Returns: infinite where the theorem does not apply.
     """
     if low <= 0 or step > (1 + 1e-12) / high:
         return math.inf
@@ -166,24 +118,7 @@ def corrected_bound(
 
 
 def paper_laws(members: Sequence[Member], xi: float, low: float, step: float) -> dict[str, float]:
-    """What the paper's theorems say, with its step constant rho taken as the step.
-
-    Parameters
-    ----------
-    members : sequence of Member
-    xi : float
-        Bound on gradients.
-    low : float
-        Strong convexity L.
-    step : float
-        rho.
-
-    Returns
-    -------
-    dict
-        ``psi``: (1/n^2) sum 1/eps^2; ``theorem2``: the right side of its (9) without its epsilon;
-        ``theorem3``: what its (11) is proportional to.
-    """
+    """What the paper's theorems say, with its step constant rho taken as the step."""
     n = sum(member.n_samples for member in members)
     psi = sum(1.0 / member.epsilon**2 for member in members) / n**2
     return {
@@ -195,37 +130,18 @@ def paper_laws(members: Sequence[Member], xi: float, low: float, step: float) ->
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The forecast of a set of owners under common settings.
-
-    Attributes
-    ----------
-    members : tuple of Member
-    pilot : Pilot
-        Spectrum, initial error and residual variance.
-    mechanism : {"laplace", "gaussian"}
-    delta : float or None
-    xi : float
-        Bound on each record's gradient, in the mechanism's norm.
-    rounds : int
-        T.
-    method : str
-        Method of the learner; ``adaptive`` is forecast as ``constant``.
-    step : float
-    weights : {"size", "budget"}
-    kappa : int
-        Most owners with one and the same record.
-    """
+    """The forecast of a set of owners under common settings."""
 
     members: tuple[Member, ...]
-    pilot: Pilot
+    pilot: Pilot  # spectrum, initial error and residual variance
     mechanism: str
     delta: float | None
-    xi: float
-    rounds: int
-    method: str
+    xi: float  # bound on each record's gradient, in the mechanism's norm
+    rounds: int  # T
+    method: str  # method of the learner; ``adaptive`` is forecast as ``constant``
     step: float
     weights: str = "size"
-    kappa: int = 1
+    kappa: int = 1  # most owners with one and the same record
 
     def __post_init__(self) -> None:
         if not self.members:
@@ -245,14 +161,7 @@ class Forecast:
     # --- noise ---------------------------------------------------------------------------------------------
 
     def answer_variance(self, member: Member, rounds: int) -> float:
-        """Noise variance of each coordinate of one owner's mean answer.
-
-        Parameters
-        ----------
-        member : Member
-        rounds : int
-            T, over which the budget is spread.
-        """
+        """Noise variance of each coordinate of one owner's mean answer."""
         if math.isinf(member.epsilon):
             return 0.0
         sensitivity = 2 * self.xi / member.n_samples
@@ -265,15 +174,7 @@ class Forecast:
         return rounds * (sensitivity * multiplier) ** 2
 
     def noise_variance(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> float:
-        """Noise variance v of each coordinate of the weighted answer.
-
-        Parameters
-        ----------
-        members : sequence of Member, optional
-            A coalition; default all.
-        rounds : int, optional
-            T; default the forecast's.
-        """
+        """Noise variance v of each coordinate of the weighted answer."""
         members = self.members if members is None else members
         variances = np.array([self.answer_variance(m, rounds or self.rounds) for m in members])
         if self.weights == "budget":
@@ -301,15 +202,7 @@ class Forecast:
         return float(optimisation[at]), float(noise[at])
 
     def gap(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> Gap:
-        """Forecast gap of a coalition.
-
-        Parameters
-        ----------
-        members : sequence of Member, optional
-            Default: all owners.
-        rounds : int, optional
-            Default: the forecast's T.
-        """
+        """Forecast gap of a coalition."""
         members = self.members if members is None else members
         rounds = self.rounds if rounds is None else rounds
         optimisation, unit = self._response(rounds)
@@ -318,13 +211,7 @@ class Forecast:
         return Gap(optimisation, unit * self.noise_variance(members, rounds), statistical, rounds)
 
     def best_rounds(self, most: int = 1000) -> Gap:
-        """The gap at the number of rounds that makes it smallest.
-
-        Parameters
-        ----------
-        most : int
-            Largest T tried.
-        """
+        """The gap at the number of rounds that makes it smallest."""
         grid = sorted(
             {max(2, round(1.08**k)) for k in range(int(math.log(most) / math.log(1.08)) + 1)} | {most}
         )
@@ -350,15 +237,7 @@ class Forecast:
     def marginal_value(self, name: str) -> float:
         """By how much the total gap is smaller with an owner than without; negative where it harms.
 
-        Parameters
-        ----------
-        name : str
-            The owner.
-
-        Returns
-        -------
-        float
-            Infinite where there is no other owner.
+        Returns: infinite where there is no other owner.
         """
         others = self.without(name)
         return math.inf if not others else self.gap(others).total - self.gap().total
@@ -371,15 +250,7 @@ class Forecast:
 
         with n the records of the others.
 
-        Parameters
-        ----------
-        name : str
-            The owner j.
-
-        Returns
-        -------
-        float or None
-            None where the formula does not apply.
+        Returns: None where the formula does not apply.
         """
         others = self.without(name)
         total = sum(1 / m.epsilon**2 for m in others)
@@ -389,18 +260,7 @@ class Forecast:
         return sum(m.n_samples for m in others) * (math.sqrt(1 + 1 / (epsilon**2 * total)) - 1)
 
     def best_coalition(self, always: str | None = None) -> tuple[tuple[Member, ...], Gap]:
-        """The owners with the smallest total gap at the forecast's T.
-
-        Parameters
-        ----------
-        always : str, optional
-            An owner that must be among them.
-
-        Returns
-        -------
-        members : tuple of Member
-        gap : Gap
-        """
+        """The owners with the smallest total gap at the forecast's T."""
         if len(self.members) <= ALL_COALITIONS_UP_TO:
             candidates = [
                 subset
@@ -421,20 +281,7 @@ class Forecast:
         return candidates[best], gaps[best]
 
     def needed(self, name: str, what: str) -> float | None:
-        """Smallest epsilon or number of records with which an owner's joining pays.
-
-        Parameters
-        ----------
-        name : str
-            The owner.
-        what : {"epsilon", "n_samples"}
-
-        Returns
-        -------
-        float or None
-            None where no value up to a million times the present one (epsilon: up to exact answers) is
-            enough, or there is no other owner.
-        """
+        """Smallest epsilon or number of records with which an owner's joining pays."""
         others = self.without(name)
         if not others:
             return None
@@ -459,18 +306,7 @@ class Forecast:
         return math.ceil(high) if what == "n_samples" else high
 
     def as_learner(self, name: str) -> dict[str, Any]:
-        """What an owner gets by training for itself: its own answers are exact and stay at home.
-
-        Parameters
-        ----------
-        name : str
-            The owner.
-
-        Returns
-        -------
-        dict
-            Total gaps alone, with everybody, and with the best helpers, who are named.
-        """
+        """What an owner gets by training for itself: its own answers are exact and stay at home."""
         members = tuple(replace(m, epsilon=math.inf) if m.name == name else m for m in self.members)
         # With its own answers exact, weights by inverse noise would leave all others out.
         own = replace(self, members=members, weights="size")
@@ -518,13 +354,7 @@ class Forecast:
         return found
 
     def to_json(self, most_rounds: int = 1000) -> dict[str, Any]:
-        """The whole forecast as plain values; infinities become None.
-
-        Parameters
-        ----------
-        most_rounds : int
-            Largest T tried for the best one.
-        """
+        """The whole forecast as plain values; infinities become None."""
         gap, best = self.gap(), self.best_rounds(most=most_rounds)
         coalition, coalition_gap = self.best_coalition()
         chosen = {m.name for m in coalition}

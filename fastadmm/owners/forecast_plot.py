@@ -15,21 +15,7 @@ _COLOURS = {"optimisation": "#0072b2", "noise": "#d55e00", "statistical": "#009e
 
 
 def draw_forecast(forecast: Forecast, document: dict[str, Any], path: Path) -> None:
-    """Draw a forecast.
-
-    Parameters
-    ----------
-    forecast : Forecast
-    document : dict
-        Of :meth:`Forecast.to_json`.
-    path : Path
-        Its suffix decides the format: .svg, .png or .pdf.
-
-    Raises
-    ------
-    ConfigError
-        Another suffix, or matplotlib is not installed.
-    """
+    """Draw a forecast."""
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"plot: {path.name!r}: give a name that ends in .svg, .png or .pdf")
     try:

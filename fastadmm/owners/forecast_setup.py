@@ -23,17 +23,7 @@ __all__ = ["make_forecast", "parse_members"]
 
 
 def parse_members(text: str) -> tuple[Member, ...]:
-    """Owners from ``name:records:epsilon``, separated by commas.
-
-    Parameters
-    ----------
-    text : str
-
-    Raises
-    ------
-    ConfigError
-        Malformed, repeated names, no rows, a budget that is not positive.
-    """
+    """Owners from ``name:records:epsilon``, separated by commas."""
     members: list[Member] = []
     for part in text.split(","):
         fields = part.strip().split(":")
@@ -69,35 +59,7 @@ def make_forecast(
     distance: float = 1.0,
     ledger: Path | None = None,
 ) -> Forecast:
-    """Put a forecast together.
-
-    Parameters
-    ----------
-    settings : mapping
-        Keys of :class:`fastadmm.settings.owners.OwnerSettings`, without ``data``; ``epsilon`` is of the
-        directory's owners.
-    data : Path, optional
-        Directory of the owners, of which names and sizes are read, and rows only for a private pilot.
-    owners : str, optional
-        Instead: ``name:records:epsilon,...``.
-    pilot : Path, optional
-        Directory with public rows.
-    private : str, optional
-        ``name:epsilon``: release this owner's moments privately.
-    curvature : str, optional
-        ``L,beta``: assume it.
-    parameters : int
-        p, with `curvature`.
-    distance : float
-        Norm of the minimiser, with `curvature`.
-    ledger : Path, optional
-        Where a private pilot is charged.
-
-    Raises
-    ------
-    ConfigError
-        Settings that are missing or do not go together.
-    """
+    """Put a forecast together."""
     if (data is None) == (owners is None):
         raise ConfigError("forecast: give the owners' directory, or --owners name:records:epsilon,...")
     if sum(source is not None for source in (pilot, private, curvature)) != 1:

@@ -21,20 +21,6 @@ def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, 
     Accounted by ``dp-accounting``: Renyi differential privacy of sampling without
     replacement under replacement of one record (Wang, Balle and Kasiviswanathan
     2019). Where that bound is worse than leaving the sampling out, the latter counts.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The budget of all answers together.
-    rounds : int
-        T.
-    n_records, size : int
-        Records of the owner, and of each batch.
-
-    Raises
-    ------
-    ConfigError
-        If ``dp-accounting`` is not installed.
     """
     try:
         import dp_accounting

@@ -39,16 +39,7 @@ PRINTED = ("algorithm1", "algorithm2")
 
 
 def step_of(method: str, step: float, k: int, rounds: int) -> float:
-    """Step size of query k (from 1); `step` is eta, 1/lambda, rho or c1 according to the method.
-
-    Parameters
-    ----------
-    method : str
-        One of :data:`METHODS` with a schedule (all but ``adaptive``, which begins with it).
-    step : float
-    k, rounds : int
-        Number of the query, and T.
-    """
+    """Step size of query k (from 1); `step` is eta, 1/lambda, rho or c1 according to the method."""
     if method == "algorithm1":
         return step / (rounds**2 * k)
     if method == "algorithm2":
@@ -59,14 +50,7 @@ def step_of(method: str, step: float, k: int, rounds: int) -> float:
 
 
 def average_weight(method: str, k: int, rounds: int) -> float:
-    """Weight of theta_k in the average after query k; 1 where the last iterate counts.
-
-    Parameters
-    ----------
-    method : str
-    k, rounds : int
-        Number of the query, and T.
-    """
+    """Weight of theta_k in the average after query k; 1 where the last iterate counts."""
     if method == "algorithm2":
         root = 1.0 / math.sqrt(rounds)
         return (root + 1.0) / (root + k)
@@ -76,29 +60,7 @@ def average_weight(method: str, k: int, rounds: int) -> float:
 
 
 class Learner:
-    """The learner's state; made new, and fed the stored answers, it is bit-identical after a resume.
-
-    Parameters
-    ----------
-    method : str
-        One of :data:`METHODS`.
-    n_parameters : int
-    rounds : int
-        T.
-    step : float
-        As in :func:`step_of`.
-    lam : float
-        Weight of :math:`\\|\\theta\\|^2 / 2`.
-    theta_max : float
-        Half the side of the box.
-    noise : float
-        Standard deviation of the noise on each coordinate of the weighted answer.
-
-    Raises
-    ------
-    ConfigError
-        An unknown method, or settings out of range.
-    """
+    """The learner's state; made new, and fed the stored answers, it is bit-identical after a resume."""
 
     def __init__(
         self,
@@ -145,14 +107,7 @@ class Learner:
     def receive(self, answer: np.ndarray) -> dict[str, Any]:
         """Take the weighted answer to the query at :attr:`theta` and go one step.
 
-        Parameters
-        ----------
-        answer : ndarray of shape (p,)
-
-        Returns
-        -------
-        dict
-            What the round log records.
+        Shapes: answer (p,).
         """
         gradient = answer + self.lam * self.theta
         if self.method == "adaptive":

@@ -28,36 +28,17 @@ __all__ = ["LOSSES", "OwnerLoss", "get_loss"]
 
 @dataclass(frozen=True)
 class OwnerLoss:
-    """One loss.
-
-    Attributes
-    ----------
-    name : str
-    code : int
-        As in :mod:`fastadmm.kernels.owner_gradient`.
-    task : {"classification", "regression"}
-        Which labels it takes.
-    curvature : float
-        Largest second derivative in z; infinite for the hinge.
-    """
+    """One loss."""
 
     name: str
-    code: int
-    task: str
-    curvature: float
+    code: int  # as in owner_gradient
+    task: str  # which labels it takes
+    curvature: float  # largest second derivative in z; infinite for the hinge
 
     def slope_bound(self, score: float, target: float) -> float:
         """Largest absolute derivative for scores and targets of at most these sizes.
 
-        Parameters
-        ----------
-        score, target : float
-            Bounds on the absolute score and target.
-
-        Returns
-        -------
-        float
-            Infinite where there is none.
+        Returns: infinite where there is none.
         """
         return score + target if self.name == "squared" else 1.0
 
@@ -81,22 +62,7 @@ LOSSES: dict[str, OwnerLoss] = {
 
 
 def get_loss(name: str, task: str, place: str = "data") -> OwnerLoss:
-    """The loss of a name; ``auto`` takes squared for a regression, logistic for two classes.
-
-    Parameters
-    ----------
-    name : str
-        A key of :data:`LOSSES` or ``auto``.
-    task : {"classification", "regression"}
-        What the labels are.
-    place : str
-        Named in messages.
-
-    Raises
-    ------
-    ConfigError
-        Unknown, or it needs labels of -1 and 1 and there are others.
-    """
+    """The loss of a name; ``auto`` takes squared for a regression, logistic for two classes."""
     if name == "auto":
         name = "squared" if task == "regression" else "logistic"
     if name not in LOSSES:

@@ -57,15 +57,7 @@ def system_words(count: int) -> np.ndarray:
 
 
 def lattice_unit(n_records: int, xi: float) -> float:
-    """Power of two whose multiples below ``n_records * xi`` are added without rounding; 0 for infinite xi.
-
-    Parameters
-    ----------
-    n_records : int
-        Number of summands.
-    xi : float
-        Bound on each of them.
-    """
+    """Power of two whose multiples below ``n_records * xi`` are added without rounding; 0 for infinite xi."""
     if math.isinf(xi):
         return 0.0
     return float(2.0 ** (math.ceil(math.log2(max(1, n_records) * xi)) - _SUM_BITS))
@@ -76,18 +68,7 @@ def discrete_laplace_integers(
 ) -> np.ndarray:
     """Exact samples of the discrete Laplace law.
 
-    Parameters
-    ----------
-    scale : int
-        t, at least 1.
-    size : int
-        Number of samples.
-    words : callable
-        Source of random words; anything but the default is for tests and simulations.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
+    Shapes: the result (size,).
     """
     from fastadmm.kernels.owner_noise import RESERVE, discrete_laplace
 
@@ -117,21 +98,11 @@ class NoNoise:
 
 @dataclass(frozen=True)
 class LaplaceAnswers:
-    """Discrete Laplace noise.
+    """Discrete Laplace noise."""
 
-    Attributes
-    ----------
-    step : float
-        g, a power of two.
-    scale : int
-        t, in steps.
-    epsilon_round : float
-        What one answer costs; T of them cost at most epsilon.
-    """
-
-    step: float
-    scale: int
-    epsilon_round: float
+    step: float  # g, a power of two
+    scale: int  # t, in steps
+    epsilon_round: float  # what one answer costs; T of them cost at most epsilon
     name: str = "laplace"
 
     @property
@@ -143,17 +114,7 @@ class LaplaceAnswers:
     def answer(self, total: np.ndarray, words: Callable[[int], np.ndarray] = system_words) -> np.ndarray:
         """Publish a sum.
 
-        Parameters
-        ----------
-        total : ndarray of shape (p,)
-            Sum of bounded gradients.
-        words : callable
-            As in :func:`discrete_laplace_integers`.
-
-        Returns
-        -------
-        ndarray of shape (p,)
-            A multiple of the step in each coordinate.
+        Shapes: total, the result (p,).
         """
         steps = np.rint(total / self.step).astype(np.int64)
         return (steps + discrete_laplace_integers(self.scale, len(total), words)) * self.step
@@ -161,21 +122,11 @@ class LaplaceAnswers:
 
 @dataclass(frozen=True)
 class GaussianAnswers:
-    """Gaussian noise on a lattice.
+    """Gaussian noise on a lattice."""
 
-    Attributes
-    ----------
-    step : float
-        g, a power of two.
-    sigma : float
-        Standard deviation on each coordinate of the sum.
-    mu_round : float
-        One answer is mu-GDP with this mu (of the base mechanism, where batches are drawn).
-    """
-
-    step: float
-    sigma: float
-    mu_round: float
+    step: float  # g, a power of two
+    sigma: float  # standard deviation on each coordinate of the sum
+    mu_round: float  # one answer is mu-GDP with this mu (of the base mechanism, where batches are drawn)
     name: str = "gaussian"
 
     @property
@@ -207,31 +158,7 @@ def make_answers(
     batch: float = 1.0,
     slack: float = 0.0,
 ) -> NoNoise | LaplaceAnswers | GaussianAnswers:
-    """Calibrate one owner's answers.
-
-    Parameters
-    ----------
-    mechanism : {"laplace", "gaussian"}
-    bound : Bound
-        On each record's gradient.
-    n_records, n_parameters : int
-        n of the owner (public) and p.
-    rounds : int
-        T, the number of answers.
-    epsilon : float
-        The owner's budget for all T answers; infinite for exact answers.
-    delta : float, optional
-        For Gaussian answers.
-    batch : float
-        Share of the records drawn without replacement for each answer (Gaussian only).
-    slack : float
-        What rounding inside the owner can add to the difference of two neighbours.
-
-    Raises
-    ------
-    ConfigError
-        A budget that is not positive, no rounds, an unbounded gradient, delta missing or too large.
-    """
+    """Calibrate one owner's answers."""
     if mechanism not in MECHANISMS:
         raise ConfigError(f"mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
     if rounds < 1:

@@ -33,14 +33,7 @@ MOMENTS_UP_TO = 256
 class Rows:
     """The rows of an owner, in memory or read from its file in every pass.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d), or OwnerFile
-        Features.
-    y : ndarray of shape (n,), optional
-        Targets; taken from the file where `X` is one.
-    in_memory : bool
-        Whether a file is loaded once; else it is streamed.
+    Shapes: X (n, d); y (n,).
     """
 
     def __init__(self, X: Any, y: np.ndarray | None = None, *, in_memory: bool = True) -> None:
@@ -79,37 +72,7 @@ def _compiled_form(X: Any) -> Any:
 
 
 class Owner:
-    """One owner: its rows, the enforced bound and its calibrated answers.
-
-    Parameters
-    ----------
-    name : str
-    rows : Rows
-    loss : OwnerLoss
-    bound : Bound
-    intercept : bool
-        Whether a constant coordinate is added.
-    mechanism : {"laplace", "gaussian"}
-    epsilon : float
-        Budget of all answers; infinite answers exactly.
-    delta : float, optional
-    rounds : int
-        T.
-    batch : float
-        Share of the records per answer.
-    engine : Engine
-
-    Attributes
-    ----------
-    answers : NoNoise, LaplaceAnswers or GaussianAnswers
-    n_parameters : int
-        p.
-
-    Raises
-    ------
-    ConfigError
-        As in :func:`fastadmm.owners.mechanism.make_answers`.
-    """
+    """One owner: its rows, the enforced bound and its calibrated answers."""
 
     def __init__(
         self,
@@ -174,19 +137,7 @@ class Owner:
     def answer(self, theta: np.ndarray) -> np.ndarray:
         """Answer one query: the noisy mean of bounded gradients.
 
-        Parameters
-        ----------
-        theta : ndarray of shape (p,)
-            The learner's parameters. They come from outside, so they are checked.
-
-        Returns
-        -------
-        ndarray of shape (p,)
-
-        Raises
-        ------
-        InputError
-            A query of another shape, not finite, or outside a box that the bound rests on.
+        Shapes: theta, the result (p,).
         """
         theta = np.ascontiguousarray(theta, dtype=np.float64)
         if theta.shape != (self.n_parameters,) or not np.isfinite(theta).all():
@@ -209,15 +160,7 @@ class Owner:
     def total(self, theta: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Exact sum of bounded gradients: never leaves the owner without noise.
 
-        Parameters
-        ----------
-        theta : ndarray of shape (p,)
-        mask : ndarray of bool, shape (n,), optional
-            The records of a batch.
-
-        Returns
-        -------
-        ndarray of shape (p,)
+        Shapes: theta, the result (p,); mask (n,).
         """
         if mask is None and self.uses_moments:
             gram, cross, _ = self.moments
@@ -289,9 +232,7 @@ class Owner:
     def loss_sum(self, theta: np.ndarray) -> float:
         """Summed loss of the (scaled) records: reads the data without any noise, for simulations only.
 
-        Parameters
-        ----------
-        theta : ndarray of shape (p,)
+        Shapes: theta (p,).
         """
         if self.uses_moments:
             gram, cross, square = self.moments

@@ -27,29 +27,15 @@ __all__ = ["Pilot", "assumed_pilot", "fit_pilot", "private_pilot"]
 class Pilot:
     """Local form of the objective.
 
-    Attributes
-    ----------
-    h : ndarray of shape (p,)
-        Eigenvalues of the Hessian at the minimum, regularisation included.
-    e : ndarray of shape (p,)
-        Start (zero) minus minimum, in the eigenvectors.
-    residual : float
-        :math:`s^2` of the statistical term :math:`s^2 p / (2n)`: residual variance of least squares, 1 for
-        the logistic loss.
-    optimum : float
-        Objective at the minimum, for relative gaps.
-    quadratic : bool
-        Whether the objective is a quadratic everywhere.
-    source : str
-        Where it is from, for people.
+    Shapes: h, e (p,).
     """
 
-    h: np.ndarray
-    e: np.ndarray
+    h: np.ndarray  # of shape (p,): eigenvalues of the Hessian at the minimum, regularisation included
+    e: np.ndarray  # of shape (p,): start (zero) minus minimum, in the eigenvectors
     residual: float
-    optimum: float
-    quadratic: bool
-    source: str
+    optimum: float  # objective at the minimum, for relative gaps
+    quadratic: bool  # whether the objective is a quadratic everywhere
+    source: str  # where it is from, for people
 
 
 def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot:
@@ -69,23 +55,7 @@ def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot
 
 
 def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept: bool) -> Pilot:
-    """Pilot from public rows: everything in the directory is read without noise.
-
-    Parameters
-    ----------
-    data : Owners
-        Public rows.
-    loss : OwnerLoss
-    bound : Bound
-        The rows are scaled as the owners will scale theirs; gradient clipping is not modelled.
-    lam : float
-    intercept : bool
-
-    Raises
-    ------
-    ConfigError
-        The hinge, which has no curvature.
-    """
+    """Pilot from public rows: everything in the directory is read without noise."""
     if loss.name == "hinge":
         raise ConfigError(
             "loss: the hinge has no curvature to forecast with; forecast with --loss logistic, or give "
@@ -140,24 +110,7 @@ def _logistic_fit(X: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray,
 def private_pilot(
     rows: Rows, bound: Bound, lam: float, intercept: bool, epsilon: float, loss: OwnerLoss
 ) -> Pilot:
-    """Pilot of the squared loss from a private release of one owner's second moments.
-
-    Parameters
-    ----------
-    rows : Rows
-    bound : Bound
-        ``features:R`` with l1 norms and a bound on the targets.
-    lam : float
-    intercept : bool
-    epsilon : float
-        Of the release; pure, and to be charged in addition to that of the answers.
-    loss : OwnerLoss
-
-    Raises
-    ------
-    ConfigError
-        Another loss, or unbounded records.
-    """
+    """Pilot of the squared loss from a private release of one owner's second moments."""
     if loss.name != "squared" or bound.kind != "features" or rows.kind != "dense":
         raise ConfigError(
             "pilot-epsilon: a private pilot is for the squared loss with --bound features:R and dense rows; "
@@ -197,22 +150,7 @@ def private_pilot(
 
 
 def assumed_pilot(low: float, high: float, n_parameters: int, distance: float) -> Pilot:
-    """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them.
-
-    Parameters
-    ----------
-    low, high : float
-        L and beta.
-    n_parameters : int
-        p.
-    distance : float
-        Norm of the minimiser.
-
-    Raises
-    ------
-    ConfigError
-        Not 0 < L <= beta, or other values out of range.
-    """
+    """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them."""
     if not 0 < low <= high < math.inf or n_parameters < 1 or not distance >= 0:
         raise ConfigError(
             f"curvature: {low:g},{high:g} with {n_parameters} parameters at distance {distance:g}: give "

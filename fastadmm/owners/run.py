@@ -92,32 +92,7 @@ def start_owner_run(
     stream: bool = False,
     display: OwnerDisplay | None = None,
 ) -> dict[str, Any]:
-    """Train with owners of rows into a new run directory.
-
-    Parameters
-    ----------
-    settings : OwnerSettings
-    out : Path
-        Run directory to create; it appears only once data and settings are found valid.
-    force : bool
-        Whether an older run there may be replaced.
-    objective : bool
-        Log the true objective of every round, which reads the data without noise: for simulations, no
-        epsilon is claimed then.
-    stream : bool
-        Read rows from the files in every round, whatever their size.
-    display : OwnerDisplay, optional
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-
-    Raises
-    ------
-    FastadmmError
-        Invalid data, settings or paths; nothing is left behind.
-    """
+    """Train with owners of rows into a new run directory."""
     display = display or Silent()
     folder = RunFolder(out, OWNERS)
     folder.refuse_existing(force)
@@ -147,28 +122,7 @@ def start_owner_run(
 def resume_owner_run(
     run: Path, *, stream: bool = False, display: OwnerDisplay | None = None
 ) -> dict[str, Any]:
-    """Continue a run; the noise of stored answers is not drawn again.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    stream : bool
-        As in :func:`start_owner_run`.
-    display : OwnerDisplay, optional
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-
-    Raises
-    ------
-    StorageError
-        There is no run.
-    InputError
-        The data are no longer those the run began with.
-    """
+    """Continue a run; the noise of stored answers is not drawn again."""
     display = display or Silent()
     folder = RunFolder(run, OWNERS)
     folder.require()

@@ -23,38 +23,19 @@ __all__ = ["Setup", "default_step", "describe_setup", "make_setup", "owner_weigh
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """Everything of a run but its progress.
-
-    Attributes
-    ----------
-    settings : OwnerSettings
-    loss : OwnerLoss
-    bound : Bound
-    owners : list of Owner
-    epsilons : list of float
-        As given, before division by kappa; infinite for a learner among the owners.
-    kappa : int
-    weights : ndarray
-        Of the owners' mean answers; they sum to 1.
-    method : str
-    step : float
-    smoothness : float or None
-        Public bound on the objective's curvature.
-    noise_variance : float
-        V: expected squared norm of the noise on the weighted answer.
-    """
+    """Everything of a run but its progress."""
 
     settings: OwnerSettings
     loss: OwnerLoss
     bound: Bound
     owners: list[Owner]
-    epsilons: list[float]
+    epsilons: list[float]  # as given, before division by kappa; infinite for a learner among the owners
     kappa: int
-    weights: np.ndarray
+    weights: np.ndarray  # of the owners' mean answers; they sum to 1
     method: str
     step: float
-    smoothness: float | None
-    noise_variance: float
+    smoothness: float | None  # public bound on the objective's curvature
+    noise_variance: float  # V: expected squared norm of the noise on the weighted answer
 
     @property
     def n_parameters(self) -> int:
@@ -85,23 +66,7 @@ class Setup:
 
 
 def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
-    """Check settings against the data, bound gradients and calibrate every owner's noise.
-
-    Parameters
-    ----------
-    settings : OwnerSettings
-    data : Owners
-    engine : Engine
-    in_memory : bool
-        Whether rows are loaded once; else streamed from the files in every round.
-
-    Raises
-    ------
-    ConfigError
-        Settings that do not go together, or that leave epsilon without a meaning.
-    InputError
-        Faults of the rows.
-    """
+    """Check settings against the data, bound gradients and calibrate every owner's noise."""
     if settings.mechanism not in MECHANISMS:
         raise ConfigError(f"mechanism: {settings.mechanism!r} is not one of {', '.join(MECHANISMS)}")
     loss = get_loss(settings.loss, data.task, str(data.path))
@@ -161,22 +126,7 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
 def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Weights of the owners' mean answers, which sum to 1.
 
-    Parameters
-    ----------
-    kind : {"size", "budget"}
-    sizes : ndarray of shape (N,)
-        Records of each owner.
-    variances : ndarray of shape (N,)
-        Noise variance of each mean answer, per coordinate.
-
-    Returns
-    -------
-    ndarray of shape (N,)
-
-    Raises
-    ------
-    ConfigError
-        ``budget`` with an owner that answers exactly: it would be the only one that counts.
+    Shapes: sizes, variances, the result (N,).
     """
     if kind == "size":
         return np.asarray(sizes / sizes.sum())
@@ -192,10 +142,7 @@ def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.nda
 def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
     """A bound on the curvature of the objective that follows from the bound on the features alone.
 
-    Returns
-    -------
-    float or None
-        None where features are not bounded or the loss has kinks.
+    Returns: None where features are not bounded or the loss has kinks.
     """
     if math.isinf(loss.curvature) or math.isinf(bound.row_norm):
         return None
@@ -206,19 +153,7 @@ def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
 
 
 def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:
-    """Method, step and public smoothness that a run uses.
-
-    Returns
-    -------
-    method : str
-    step : float
-    smoothness : float or None
-
-    Raises
-    ------
-    ConfigError
-        Where no step follows from the bound and none was given.
-    """
+    """Method, step and public smoothness that a run uses."""
     method = settings.method
     if method == "auto":
         method = "strongly_convex" if loss.name == "hinge" else "constant"
@@ -254,14 +189,7 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
 
 
 def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
-    """The statement of what is protected and how, as plain values, from a setup.
-
-    Parameters
-    ----------
-    setup : Setup
-    objective : bool
-        Whether the run logs its true objective, an exact function of the data: nothing is claimed then.
-    """
+    """The statement of what is protected and how, as plain values, from a setup."""
     settings, bound = setup.settings, setup.bound
     claims = bound.enforced and not objective
     learner = settings.learner

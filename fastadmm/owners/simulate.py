@@ -27,25 +27,15 @@ _BLOCK_ROWS = 512
 class Population:
     """All owners' rows together; the constant, where wanted, is a column of X.
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, p)
-    y : ndarray of shape (n,)
-    loss : OwnerLoss
-    lam : float
-    limit : float
-        Bound that every record's gradient is clipped to; infinite clips nothing.
-    euclidean : bool
-        Norm of the clipping.
-    engine : Engine
+    Shapes: X (n, p); y (n,).
     """
 
-    X: np.ndarray
-    y: np.ndarray
+    X: np.ndarray  # of shape (n, p)
+    y: np.ndarray  # of shape (n,)
     loss: OwnerLoss
     lam: float = 0.0
-    limit: float = math.inf
-    euclidean: bool = False
+    limit: float = math.inf  # bound that every record's gradient is clipped to; infinite clips nothing
+    euclidean: bool = False  # norm of the clipping
     engine: Engine | None = None
 
     def __post_init__(self) -> None:
@@ -115,27 +105,7 @@ def repeat_insecurely(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Run a training many times with seeded NumPy noise: no privacy whatsoever.
 
-    Parameters
-    ----------
-    population : Population
-    method, step, rounds, theta_max
-        As in :class:`fastadmm.owners.learner.Learner`.
-    mechanism : {"laplace", "gaussian"}
-    scales : sequence of float or ndarray of shape (R,)
-        Of each owner's noise on its mean answer: b of Laplace, sigma of Gaussian noise.
-    weights : sequence of float
-        Of the owners.
-    repetitions : int
-        R.
-    seed : int
-    record : bool
-        Keep the models after every query.
-
-    Returns
-    -------
-    models : ndarray of shape (p, R)
-    history : list of ndarray
-        The models after every query, if recorded.
+    Shapes: each of scales (R,); models (p, R).
     """
     generator = np.random.default_rng(seed)
     p = population.X.shape[1]

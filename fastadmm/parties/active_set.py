@@ -31,29 +31,14 @@ _SAME_POSITION = 1e-9
 class Face:
     r"""Where the regulariser is smooth around a point, in coefficients of directions.
 
-    Attributes
-    ----------
-    anchor : ndarray of shape (K,)
-        A point of the face.
-    basis : ndarray of shape (K, K')
-        Orthonormal columns: combinations of directions that vanish where the face
-        holds weights at a kink or bound.
-    slope : ndarray of shape (K,)
-        :math:`\langle\nabla\Omega, d_k\rangle`.
-    curvature : ndarray of shape (K, K)
-        :math:`\langle d_j, \nabla^2\Omega\, d_k\rangle`; None for the l1 norm, which has none. A norm is
-        homogeneous, so that slope and half the curvature are its second-order model around
-        any point of the face.
-    stiffness : ndarray of shape (K, K)
-        The same of the parabolas that touch the terms of :math:`\Omega` and have their
-        least value at zero: it keeps a step from going through kinks.
+    Shapes: anchor, slope (K,); curvature, stiffness (K, K).
     """
 
-    anchor: Array
+    anchor: Array  # of shape (K,): a point of the face
     basis: Array
-    slope: Array
-    curvature: Array | None
-    stiffness: Array
+    slope: Array  # of shape (K,): :math:`\langle\nabla\Omega, d_k\rangle`
+    curvature: Array | None  # of shape (K, K)
+    stiffness: Array  # of shape (K, K)
 
     def values(self) -> dict[str, Any]:
         """All but the anchor, which the question names, as a party answers them."""
@@ -70,38 +55,25 @@ class Face:
 class Held:
     """What the face becomes where weights that would pass their kink or bound are held there.
 
-    Attributes
-    ----------
-    active : ActiveSet
-    anchor : ndarray of shape (K,)
-        The nearest combination with the held weights at their kinks and bounds.
-    basis : ndarray of shape (K, K')
-        Combinations that keep it so.
+    Shapes: anchor (K,).
     """
 
     active: ActiveSet
-    anchor: Array
-    basis: Array
+    anchor: Array  # of shape (K,): the nearest combination with the held weights at their kinks and bounds
+    basis: Array  # combinations that keep it so
 
 
 @dataclass(frozen=True)
 class ActiveSet:
     """Which weights are held, and to which side the others are.
 
-    Attributes
-    ----------
-    span : DirectionSpan
-    signs : ndarray of shape (d,)
-        A point of the face: its signs are those of the weights that are not held.
-    held : ndarray of bool, shape (d,)
-    goal : ndarray of shape (d,)
-        Where they are held.
+    Shapes: signs, held, goal (d,).
     """
 
     span: DirectionSpan
-    signs: Array
-    held: Array
-    goal: Array
+    signs: Array  # of shape (d,): a point of the face: its signs are those of the weights that are not held
+    held: Array  # of shape (d,)
+    goal: Array  # of shape (d,): where they are held
 
     @classmethod
     def of(cls, span: DirectionSpan, anchor: Array, signs: Array, held: Array) -> ActiveSet:
@@ -128,14 +100,8 @@ class ActiveSet:
 
     @cached_property
     def _kept(self) -> tuple[Array, Array, Array]:
-        """Singular vectors of the directions' part in held weights: those of nothing first, then the others.
-
-        Returns
-        -------
-        basis : ndarray of shape (K, K')
-        others : ndarray of shape (K, K - K')
-        images : ndarray of shape (K - K', n_held)
-            Of ``others``, at the held weights in units of ``scale``.
+        """Singular vectors of the directions' part in held weights: those of nothing first, then the
+        others.
         """
         span, held = self.span, self.held
         rows = span.directions[:, held] * span.scale[held]
@@ -150,15 +116,8 @@ class ActiveSet:
 
         Not where it leaves a ball: the coordinator knows how long weights are.
 
-        Parameters
-        ----------
-        start, end : ndarray of shape (K,)
-            Coefficients; the start is in the set.
-
-        Returns
-        -------
-        float
-            Infinite where it meets none up to the end, which is at 1.
+        Returns: infinite where it meets none up to the end, which is at 1.
+        Shapes: start, end (K,).
         """
         first = float(self._crossings(start, end).min(initial=np.inf))
         return first if first < 1.0 else np.inf
@@ -175,12 +134,7 @@ class ActiveSet:
     def holding_met(self, start: Array, end: Array, at: float) -> ActiveSet:
         """With the weights held that meet their kink or bound up to a position.
 
-        Parameters
-        ----------
-        start, end : ndarray of shape (K,)
-            As in :meth:`first_crossing`.
-        at : float
-            The position.
+        Shapes: start, end (K,).
         """
         span, held = self.span, self.held
         first = self._crossings(start, end)
@@ -193,15 +147,8 @@ class ActiveSet:
     def holding_crossed(self, coefficients: Array) -> Held | None:
         """With the weights held that a point has beyond their kink or bound, as many as possible.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (K,)
-            Of the point, on the face.
-
-        Returns
-        -------
-        Held or None
-            None where nothing is to be held.
+        Returns: None where nothing is to be held.
+        Shapes: coefficients (K,).
         """
         span, penalty = self.span, self.span.penalty
         at, value = penalty.crossings(self.signs, span.combine(coefficients))

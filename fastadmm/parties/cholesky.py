@@ -24,15 +24,7 @@ def _routine(name: str, *kinds: Any) -> Any:
 def cholesky(matrix: np.ndarray) -> np.ndarray | None:
     """Factor of a positive definite matrix, in its place; None where it is not positive definite.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, n)
-        C-contiguous, of which the upper triangle counts; written to.
-
-    Returns
-    -------
-    ndarray of shape (n, n) or None
-        In LAPACK's order, in the lower triangle: what is above is not the factor's.
+    Shapes: matrix, the result (n, n).
     """
     if not matrix.flags.c_contiguous:
         raise ValueError("only a C-contiguous matrix is factorised in its place")

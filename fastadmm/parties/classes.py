@@ -37,19 +37,6 @@ def choose_class_solver(shape: tuple[int, int], n_classes: int) -> tuple[str, st
     As :func:`fastadmm.parties.direction.choose_metric_solver`, but for smaller
     matrices: gradient directions need next to no more rounds with C
     coefficients per message, so that a factorisation pays only where it is cheap.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (N, d_m).
-    n_classes : int
-        C.
-
-    Returns
-    -------
-    name : {"gram", "kernel", "gradient"}
-    reason : str
-        One clause for the log.
     """
     n, d = shape
     if min(n, d) <= min(MAX_GRAM_SIDE, max(MAX_SIDE, _SIDE_PER_CLASS * n_classes)):
@@ -58,15 +45,9 @@ def choose_class_solver(shape: tuple[int, int], n_classes: int) -> tuple[str, st
 
 
 class OfClasses(Answering):
-    """What parties of several classes have in common.
+    """What parties of several classes have in common."""
 
-    Attributes
-    ----------
-    n_classes : int
-        C.
-    """
-
-    n_classes: int
+    n_classes: int  # C
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         for key, value in arguments.items():
@@ -88,23 +69,8 @@ class OfClasses(Answering):
 class ClassParty(OfClasses, Party):
     """Proximal oracle for C classes; R and X apply to each class's weights.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock of shape (N, d)
-    regularization : float
-        ``lambda * W``, summed scaling.
-    engine : Engine
-    n_classes : int
-        C.
-    x_update : str
-    regularizer : Regularizer, optional
-    constraint : Constraint, optional
-        As in :class:`fastadmm.parties.proximal.Party`.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (C, d)
+    Shapes: block (N, d); weights (C, d).
+    Scaling: regularization summed scaling.
     """
 
     family = "multinomial_admm"
@@ -139,17 +105,7 @@ class ClassParty(OfClasses, Party):
     ) -> dict[str, Any]:
         """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class.
 
-        Parameters
-        ----------
-        w : ndarray of shape (C, N)
-        scaled_penalty : float
-        out : ndarray of shape (C N,), optional
-            Where the message is to be written.
-
-        Returns
-        -------
-        dict
-            ``message`` of shape (C, N), ``penalty`` and ``norm``.
+        Shapes: w (C, N); out (C N,).
         """
         self._factorise()
         mu = self.regularization / scaled_penalty
@@ -166,9 +122,7 @@ class ClassParty(OfClasses, Party):
     def certify_classes(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
         """As ``certify`` of :class:`fastadmm.parties.proximal.Party`, summed over classes.
 
-        Parameters
-        ----------
-        gradient, pull : ndarray of shape (C, N)
+        Shapes: gradient, pull (C, N).
         """
         scale = self.regularization
         residual = self._images(gradient) + scale * self.weights
@@ -188,11 +142,11 @@ class ClassParty(OfClasses, Party):
         return {"value": min(float(self.penalty.largest_scale(dual)) for dual in self.dual)}
 
     def dual_value(self, scale: float) -> dict[str, Any]:
-        """As in :class:`fastadmm.parties.proximal.Party`, summed over classes."""
+        """A party's number, summed over classes; told at :class:`fastadmm.parties.proximal.Party`."""
         return {"value": float(sum(self.penalty.conjugate(scale * dual) for dual in self.dual))}
 
     def penalty_value(self) -> float:
-        """As in :class:`fastadmm.parties.proximal.Party`, summed over classes."""
+        """A party's number, summed over classes; told at :class:`fastadmm.parties.proximal.Party`."""
         if not self.penalty.is_ridge:
             return float(sum(self.penalty.value(self.weights[c]) for c in range(self.n_classes)))
         return 0.5 * self.regularization * float(np.sum(self.weights * self.weights))
@@ -208,26 +162,8 @@ class ClassParty(OfClasses, Party):
 class ClassDirectionParty(OfClasses, DirectionParty):
     r"""A party of a multinomial subspace run: up to C directions in one message.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock of shape (N, d)
-    regularization : float
-        ``lambda * W``, summed scaling.
-    engine : Engine
-    n_classes : int
-        C.
-
-    Attributes
-    ----------
-    directions : ndarray of shape (K, d)
-        Orthonormal rows, which all classes share: the weights are ``class_coefficients @ directions``.
-
-    Notes
-    -----
-    All classes share one factorisation, in the metric of the mean curvature
-    over the classes: one per class costs C times as much, and saves hardly a
-    round on MNIST.
+    Shapes: block (N, d); directions (K, d).
+    Scaling: regularization summed scaling.
     """
 
     family = "multinomial_subspace"
@@ -249,21 +185,8 @@ class ClassDirectionParty(OfClasses, DirectionParty):
     ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of a new direction for each class.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (C, N)
-            g, summed scaling.
-        class_coefficients : ndarray of shape (C, K)
-            This party's coefficients, which give its weights.
-        newton : bool
-            Newton directions where the party can; else negative gradients.
-
-        Returns
-        -------
-        dict
-            ``squared_residual``, :math:`\sum_c \|D_m^\top g_c + \lambda W x_{m,c}\|^2`; and ``message`` of
-            shape (r, N), unless there is nothing new: a row is ``D d`` for a unit vector d orthogonal to
-            all earlier ones and to those of the rows before. What the classes ask for sums to zero: r < C.
+        Shapes: gradient (C, N); class_coefficients (C, K).
+        Scaling: gradient summed scaling.
         """
         residual = self.residual_classes(gradient, class_coefficients)
         answer: dict[str, Any] = {"squared_residual": float(np.sum(residual * residual))}
@@ -277,7 +200,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
         return {**answer, "message": self.block.matrix_product(self.directions[known:], self.engine)}
 
     def residual_classes(self, gradient: np.ndarray, class_coefficients: np.ndarray) -> np.ndarray:
-        """Block gradients of shape (C, d); arguments as in :meth:`respond_classes`."""
+        """Block gradients of shape (C, d)."""
         residual = self.block.transposed_matrix_product(gradient, self.engine)
         residual += self.regularization * self.weights(self._own_classes(class_coefficients))
         return residual
@@ -294,10 +217,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
     def forget_classes(self, directions: np.ndarray) -> None:
         """Drop some directions: the others span what is orthogonal to them.
 
-        Parameters
-        ----------
-        directions : ndarray of shape (n, K)
-            Combinations of this party's directions, orthonormal.
+        Shapes: directions (n, K).
         """
         n, k = directions.shape
         if not (0 < n < k and k == len(self.directions) and np.isfinite(directions).all()):

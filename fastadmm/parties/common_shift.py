@@ -19,15 +19,7 @@ Array = np.ndarray
 def common_shift(weights: Array, alpha: float, beta: float) -> Array:
     """The best t of each column; where several are, the one nearest to zero.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (C, d)
-    alpha, beta : float
-        Not negative, and not both zero.
-
-    Returns
-    -------
-    ndarray of shape (d,)
+    Shapes: weights (C, d); the result (d,).
     """
     n = len(weights)
     if beta == 0.0:
@@ -41,7 +33,7 @@ def common_shift(weights: Array, alpha: float, beta: float) -> Array:
 
 
 def sparsest_shift(weights: Array, alpha: float, beta: float) -> Array:
-    """The same of ``weights``, ``alpha``, ``beta``; of several the nearest to 0 that makes a weight 0."""
+    """The best shift of one column's weights; of several the nearest to 0 that makes a weight 0."""
     if beta > 0.0:
         return common_shift(weights, alpha, beta)
     ranked, n = np.sort(weights, axis=0), len(weights)

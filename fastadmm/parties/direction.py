@@ -60,22 +60,7 @@ _BEGIN_WITH_GRADIENT = ("respond", "respond_pair", "restate", "squared_residual"
 
 
 def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
-    """Which matrix a party factorises in each curvature metric, and why.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (N, d_m).
-    density : float
-        Share of stored entries.
-
-    Returns
-    -------
-    name : {"gram", "kernel", "gradient"}
-        ``gradient``: none; every direction is a block gradient.
-    reason : str
-        One clause for the log.
-    """
+    """Which matrix a party factorises in each curvature metric, and why."""
     n, d = shape
     side = MAX_GRAM_SIDE
     if d <= min(n, side) and _gram_passes(d, density) <= _MOST_PASSES:
@@ -90,13 +75,6 @@ def cheaper_by_size(shape: tuple[int, int], density: float) -> bool:
 
     Columns of sparse data share few rows, so these gradients are nearly Newton directions there; of dense
     data they are far from it, and never chosen.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (N, d_m).
-    density : float
-        Share of stored entries.
     """
     n, d = shape
     if density >= _DENSE:
@@ -116,17 +94,7 @@ def _gram_passes(n_columns: int, density: float) -> float:
 def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     """A message as it travels in half the bytes.
 
-    Parameters
-    ----------
-    message : ndarray of shape (N,)
-
-    Returns
-    -------
-    short : ndarray of float32, shape (N,)
-        Of largest modulus between 1 and 2: nothing overflows.
-    scale : float
-        A power of two: ``scale * short`` is the message, each number to within
-        2^-24 of itself or 2^-150 of the scale.
+    Shapes: message, short (N,).
     """
     largest = float(np.abs(message).max(initial=0.0))
     scale = float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
@@ -136,24 +104,8 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
 class DirectionParty(SendsColumns, Answering):
     """Holder of a feature block and of the directions it has sent.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock of shape (N, d)
-    regularization : float
-        ``lambda * W``, summed scaling.
-    engine : Engine
-
-    Attributes
-    ----------
-    directions : ndarray of shape (K, d)
-        Orthonormal rows: the weights are ``directions.T @ coefficients``.
-    kind : {"gram", "kernel", "gradient"}
-        See :func:`choose_metric_solver`.
-    reason : str
-    by_size : bool
-        Whether gradients are divided by the columns' sizes where no matrix is factorised. Answers then
-        show these sizes, and are no functions of D D' any more: for parties of one process alone.
+    Shapes: block (N, d); directions (K, d).
+    Scaling: regularization summed scaling.
     """
 
     family = "subspace"
@@ -200,10 +152,8 @@ class DirectionParty(SendsColumns, Answering):
     def set_metric(self, curvature: np.ndarray) -> None:
         """Take in a new curvature metric.
 
-        Parameters
-        ----------
-        curvature : ndarray of shape (N,)
-            Positive weights, summed scaling.
+        Shapes: curvature (N,).
+        Scaling: curvature summed scaling.
         """
         self.metric, self._stale = curvature, True  # factorised where it is needed, perhaps elsewhere
         self._steps_known = False
@@ -241,7 +191,7 @@ class DirectionParty(SendsColumns, Answering):
         return solve
 
     def _wants_newton(self, newton: bool, out: np.ndarray | None, also: np.ndarray | None) -> bool:
-        """Whether an answer is to have a Newton direction; arguments as of :meth:`respond`."""
+        """Whether an answer is to have a Newton direction."""
         return bool(newton) or self._sends_pair(out, also)
 
     def _sends_pair(self, out: np.ndarray | None, also: np.ndarray | None) -> bool:
@@ -287,30 +237,8 @@ class DirectionParty(SendsColumns, Answering):
     ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of one new direction.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            g, summed scaling.
-        coefficients : ndarray of shape (K,)
-            This party's coefficients, which give its weights.
-        newton : bool
-            Newton direction where the party can; else the negative gradient.
-        also : ndarray of shape (N,), optional
-            Another vector q, whose image :math:`D_m^\top q` is a second direction.
-        out : ndarray of shape (1, N), (2, N) or (d, N), optional
-            Where messages are to be written. Where there is room for two, a party with a Gram matrix
-            sends its Newton direction and the negative gradient, whatever ``newton`` says.
-        whole : bool
-            Of a party of this process that has sent nothing yet: all of its columns are its directions.
-
-        Returns
-        -------
-        dict
-            ``squared_residual``, :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
-            the gap share is this over :math:`2 \lambda W`; and ``message`` of shape (N,), ``D d`` for a
-            unit vector d orthogonal to all earlier ones, unless there is nothing new to send; ``other``,
-            the same of the second direction. With ``out`` ``messages`` instead of both, those of its first
-            rows that are written to.
+        Shapes: gradient, also (N,); coefficients (K,); out (1, N) or (2, N) or (d, N).
+        Scaling: gradient summed scaling.
         """
         residual, squared = self._residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": squared}
@@ -344,19 +272,6 @@ class DirectionParty(SendsColumns, Answering):
 
         Without a factorisation the second direction is that of the first's curvature,
         :math:`D_m^\top H D_m d`: what a second step of conjugate gradients would add, for one pass more.
-
-        Parameters
-        ----------
-        gradient, coefficients : ndarray
-            As in :meth:`respond`.
-
-        Returns
-        -------
-        dict
-            ``squared_residual``; ``products`` of shape (K,), :math:`\langle D_m^\top g, d_j\rangle` with
-            every direction, the new ones last: what the messages would give if they were not rounded;
-            none, one or two messages in the bytes of one, ``first`` and ``second`` with ``first_scale`` and
-            ``second_scale``: see :func:`in_single_precision`.
         """
         residual = self.residual(gradient, coefficients)
         images = residual - self.regularization * (coefficients @ self.directions)
@@ -382,19 +297,8 @@ class DirectionParty(SendsColumns, Answering):
         return answer
 
     def restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
-        """Answer a loss gradient with the message of the weights themselves, and forget all directions else.
-
-        Parameters
-        ----------
-        gradient, coefficients : ndarray
-            As in :meth:`respond`.
-
-        Returns
-        -------
-        dict
-            ``squared_residual``; ``products`` as in :meth:`respond_pair`, with the directions that are
-            forgotten; and ``message`` of shape (N,), of the weights over their norm, in double precision,
-            unless they are zero.
+        """Answer a loss gradient with the message of the weights themselves, and forget all directions
+        else.
         """
         residual = self.residual(gradient, coefficients)
         answer: dict[str, Any] = {
@@ -444,7 +348,7 @@ class DirectionParty(SendsColumns, Answering):
         return fresh
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        r"""Block gradient :math:`\rho_m` of shape (d,); arguments as in :meth:`respond`."""
+        r"""Block gradient :math:`\rho_m` of shape (d,)."""
         return self._residual(gradient, coefficients)[0]
 
     def _residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, float]:
@@ -459,12 +363,7 @@ class DirectionParty(SendsColumns, Answering):
     def know(self, gradient: np.ndarray, residual: np.ndarray) -> None:
         r"""Take in the block gradient, which one pass over all parties' columns gave.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            That will be asked about; the very array.
-        residual : ndarray of shape (d,)
-            :math:`\rho_m`, as of :meth:`residual`.
+        Shapes: gradient (N,); residual (d,).
         """
         self._known = gradient, residual, float(residual @ residual)
 
@@ -475,7 +374,7 @@ class DirectionParty(SendsColumns, Answering):
     def squared_residual(
         self, gradient: np.ndarray, coefficients: np.ndarray, again: bool = False
     ) -> dict[str, Any]:
-        r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`; arguments as in :meth:`respond`.
+        r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`.
 
         ``again``: :meth:`respond` may be called next, with the same array and coefficients.
         """
@@ -498,10 +397,7 @@ class DirectionParty(SendsColumns, Answering):
     def forget(self, direction: np.ndarray) -> None:
         """Drop one direction: the others span what is orthogonal to it.
 
-        Parameters
-        ----------
-        direction : ndarray of shape (K,)
-            A combination of this party's directions, not zero.
+        Shapes: direction (K,).
         """
         if len(direction) != len(self.directions) or not direction.any():
             raise Unanswerable("call 'forget': not a combination of the directions that were sent")

@@ -34,15 +34,7 @@ def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
 
     Relative to such a rest nothing would be rounding any more, and weights that are to be zero would not be.
 
-    Parameters
-    ----------
-    start : ndarray of shape (K,)
-    columns : ndarray of shape (K, n)
-    factors : ndarray of shape (n,)
-
-    Returns
-    -------
-    ndarray of shape (K,)
+    Shapes: start, the result (K,); columns (K, n); factors (n,).
     """
     total = start + columns @ factors
     total[np.abs(total) <= _LAST_DIGITS * (np.abs(start) + np.abs(columns) @ np.abs(factors))] = 0.0
@@ -53,19 +45,12 @@ def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
 class DirectionSpan:
     """All combinations of some directions.
 
-    Attributes
-    ----------
-    directions : ndarray of shape (K, d)
-        Orthonormal when column j is measured in units of 1 / ``scale[j]``.
-    scale : ndarray of shape (d,)
-        Positive.
-    penalty : PartyPenalty
-        Whose set the weights are to lie in.
+    Shapes: directions (K, d); scale (d,).
     """
 
-    directions: Array
-    scale: Array
-    penalty: PartyPenalty
+    directions: Array  # of shape (K, d): orthonormal when column j is measured in units of 1 / ``scale[j]``
+    scale: Array  # of shape (d,): positive
+    penalty: PartyPenalty  # whose set the weights are to lie in
 
     def combine(self, coefficients: Array) -> Array:
         """Weights for coefficients of shape (K,), zero where they are only rounding."""
@@ -94,17 +79,7 @@ class DirectionSpan:
     def new_direction(self, x: Array, near: Array | None = None) -> Array | None:
         """The part of weights outside the directions' span, as one more of them; None if there is none.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-        near : ndarray of shape (K,), optional
-            Coefficients of weights that may be close by. What is new is then taken from the difference,
-            which vanishes to the last digit where both are held: what little a stiff metric moves would
-            else bring the rounding of the weights themselves into the direction, and out of every face.
-
-        Returns
-        -------
-        ndarray of shape (d,) or None
+        Shapes: x, the result (d,); near (K,).
         """
         known = self.directions * self.scale
         there = 0.0 if near is None else self.combine(near)

@@ -56,48 +56,22 @@ _MOST_POSITIONS = 48
 class Response:
     """A best response, before it is described.
 
-    Attributes
-    ----------
-    model, proposal : ndarray of shape (d,)
-        x and y.
-    coefficients : ndarray of shape (K,)
-        Of y.
-    slope : ndarray of shape (d,)
-        The block's gradient at y.
-    weights : ndarray of shape (d,)
-        The response.
-    proposed : bool
-        Whether y is another point than x.
+    Shapes: model, proposal, slope, weights (d,); coefficients (K,).
     """
 
-    model: Array
-    proposal: Array
-    coefficients: Array
-    slope: Array
-    weights: Array
-    proposed: bool
+    model: Array  # of shape (d,): x and y
+    proposal: Array  # of shape (d,): x and y
+    coefficients: Array  # of shape (K,): of y
+    slope: Array  # of shape (d,): the block's gradient at y
+    weights: Array  # of shape (d,): the response
+    proposed: bool  # whether y is another point than x
 
 
 class FaceParty(SendsColumns, Answering):
     """Holder of a feature block and of the directions it has sent.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock of shape (N, d)
-    regularization : float
-        ``lambda * W``, summed scaling.
-    engine : Engine
-    regularizer, constraint
-        Of this party.
-
-    Attributes
-    ----------
-    span : DirectionSpan
-        Of the directions sent. Column j is measured by its root mean square; by 1 where that is zero.
-    deviations, sizes : ndarray of shape (d,)
-        Of a party whose weights nothing bounds, not even a norm, standard deviations of its columns from
-        their means; and what it multiplies weights by to say how much columns contribute.
+    Shapes: block (N, d); deviations, sizes (d,).
+    Scaling: regularization summed scaling.
     """
 
     family = "proximal"
@@ -157,13 +131,7 @@ class FaceParty(SendsColumns, Answering):
         self.span, self._faces = replace(self.span, directions=directions), {}
 
     def feasible_start(self) -> dict[str, Any]:
-        """The feasible point nearest to zero.
-
-        Returns
-        -------
-        dict
-            ``message``, ``products`` and ``coefficients`` as of :meth:`describe`.
-        """
+        """The feasible point nearest to zero."""
         return self.describe(self.penalty.constraint.project(np.zeros(self.block.shape[1])))
 
     def set_metric(self, curvature: Array) -> None:
@@ -186,35 +154,13 @@ class FaceParty(SendsColumns, Answering):
     ) -> dict[str, Any]:
         r"""Answer a loss gradient.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            g at the proposed model, summed scaling.
-        model : ndarray of shape (K,)
-            Coefficients of the party's current weights.
-        proposal : ndarray of shape (K,), optional
-            Those of y, where the gradient was taken, if it is another point; it may be outside the set.
-        common : bool
-            Of several classes: whether they have their directions in common.
-
-        Returns
-        -------
-        dict
-            ``message``, ``products`` and ``coefficients`` as of :meth:`describe`; ``norms``, :math:`\Omega`
-            of model and answer; ``answer_positions`` and ``answer_norms``, :math:`\Omega` along the segment
-            from the model to the answer, and with a proposal ``proposal_positions`` and
-            ``proposal_norms``, as far as that segment stays in the set; the face of the answer, as of
-            :meth:`Face.values`; and what the gradient proves: ``dual_scale``, the largest
-            :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite, ``dual_value``, the
-            conjugate there, ``dual_at_zero``, with a norm ``dual_free``, the largest :math:`\alpha \le 1`
-            for which it is zero, and ``squared``, the squared prox-gradient map at y; where
-            neither a square nor a set bounds the weights ``excess``, a bound of the conjugate at
-            :math:`-D_m^\top g` over weights with which no column contributes more than 1.
+        Shapes: gradient (N,); model, proposal (K,).
+        Scaling: gradient summed scaling.
         """
         return self.answered(self.responded(gradient, model, proposal))
 
     def responded(self, gradient: Array, model: Array, proposal: Array | None = None) -> Response:
-        """The best response itself; arguments as of :meth:`best_response`."""
+        """The best response itself."""
         solver, penalty, x = self._prepared(), self.penalty, self.weights(self._own(model))
         end = model if proposal is None else self._own(proposal)
         y = self.span.combine(end)
@@ -261,17 +207,7 @@ class FaceParty(SendsColumns, Answering):
     def describe(self, x: Array, near: Array | None = None) -> dict[str, Any]:
         """Coefficients of weights, after one more direction where they need it.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-        near : ndarray of shape (K,), optional
-            As in :meth:`DirectionSpan.new_direction`.
-
-        Returns
-        -------
-        dict
-            ``coefficients`` of shape (K,); ``message`` of the new direction, of shape (N,), if there is one,
-            and ``products``, its inner products with all directions, itself last; else empty.
+        Shapes: x (d,); near (K,).
         """
         return {**self.extended(x, near), "coefficients": self.span.coefficients(x)}
 
@@ -298,20 +234,7 @@ class FaceParty(SendsColumns, Answering):
     def describe_model(self, model: Array, answer_end: Array | None = None) -> dict[str, Any]:
         r"""What the coordinator needs to know of a model.
 
-        Parameters
-        ----------
-        model : ndarray of shape (K,)
-            Coefficients.
-        answer_end : ndarray of shape (K,), optional
-            Where a search on the face of the last answer has come to.
-
-        Returns
-        -------
-        dict
-            ``norm``, :math:`\Omega`; ``penalty``, :math:`\lambda W R_m`; ``length``, the Euclidean norm; and
-            the model's face, as of :meth:`Face.values`; what the end crosses, as of :meth:`hold_crossed`;
-            where neither a square nor a set bounds the weights ``heaviest``, the most that a column
-            contributes, measured as for the last gradient.
+        Shapes: model, answer_end (K,).
         """
         x = self.weights(self._own(model))
         endless = self.penalty.homogeneous
@@ -339,21 +262,7 @@ class FaceParty(SendsColumns, Answering):
     ) -> dict[str, Any]:
         """Say what the ends of searches on the faces of answer and model cross, and hold it there.
 
-        Parameters
-        ----------
-        answer_ends : ndarray of shape (n, K), optional
-            Coefficients: where a search on the face of the last answer has come to, one end after the other,
-            each with what those before had crossed held.
-        model, model_end : ndarray of shape (K,), optional
-            The model, and where a search on its face has come to.
-
-        Returns
-        -------
-        dict
-            Of the answer's face: ``answer_crosses``, whether anything is crossed between answer and last end;
-            where it can be held, ``answer_anchor`` and ``answer_basis``, as of :class:`Held`.
-            Of the model's the same: ``model_crosses``, ``model_anchor`` and ``model_basis``; and if anything
-            is crossed the first position, ``met_position``, and ``met_basis``, with what is met there held.
+        Shapes: answer_ends (n, K); model, model_end (K,).
         """
         found: dict[str, Any] = {}
         if answer_ends is not None:
@@ -387,22 +296,8 @@ class FaceParty(SendsColumns, Answering):
     def offer_columns(self, gradient: Array, x: Array, kept: Array, most: int) -> dict[str, Any]:
         r"""Columns that a loss gradient moves away from zero, beside those kept: asked in one process only.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            g, summed scaling.
-        x : ndarray of shape (d,)
-            Weights, zero in all columns that are not kept.
-        kept : ndarray of int, shape (k,)
-        most : int
-            New columns at most, but for those of their groups.
-
-        Returns
-        -------
-        dict
-            ``numbers``, kept and new columns, increasing: those new for whose predictor one proximal step
-            along the gradient does most; ``dual_scale`` and the like, and ``squared``, as of
-            :meth:`best_response`.
+        Shapes: gradient (N,); x (d,); kept (k,).
+        Scaling: gradient summed scaling.
         """
         penalty, scale = self.penalty, self.span.scale
         slope = self.block.transposed_product(gradient, self.engine)

@@ -28,22 +28,8 @@ _OF_ONE = {several: one for one, several in BY_CLASS.items()}
 class ClassFaceParty(OfClasses):
     """Holder of a feature block and, for each class, of the directions sent; R and X apply class by class.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock of shape (N, d)
-    regularization : float
-        ``lambda * W``, summed scaling.
-    engine : Engine
-    regularizer : Regularizer
-    constraint : Constraint
-    n_classes : int
-        C.
-
-    Attributes
-    ----------
-    parts : list of FaceParty
-        One of each class.
+    Shapes: block (N, d).
+    Scaling: regularization summed scaling.
     """
 
     family = "multinomial_proximal"

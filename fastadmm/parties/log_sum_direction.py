@@ -24,14 +24,7 @@ __all__ = ["LogSumDirectionParty"]
 
 
 class LogSumDirectionParty(DirectionParty):
-    """The same with another regulariser.
-
-    Parameters
-    ----------
-    name, block, regularization, engine
-        As of :class:`fastadmm.parties.direction.DirectionParty`.
-    regularizer : LogSum
-    """
+    """A party of directions with the log-sum regulariser."""
 
     family = "log_sum"
 
@@ -57,15 +50,7 @@ class LogSumDirectionParty(DirectionParty):
     def bend(self, coefficients: np.ndarray) -> dict[str, Any]:
         """Value, slope and curvature of the regulariser along the directions, times ``lambda W``.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (K,)
-
-        Returns
-        -------
-        dict
-            ``value``; ``slope`` of shape (K,); ``exact`` and ``above`` of shape (K, K), its second
-            derivatives and the curvatures of the parabolas above it.
+        Shapes: coefficients (K,).
         """
         x, scale, known = self.weights(self._own(coefficients)), self.regularization, self.directions
         exact, above = self.regularizer.curvatures(x)

@@ -28,14 +28,7 @@ def add_weights(
 ) -> float:
     """Add a multiple of the weights ``directions.T @ coefficients``; the squared norm of the result.
 
-    Parameters
-    ----------
-    directions : ndarray of shape (K, d)
-    coefficients : ndarray of shape (K,)
-    scale : float
-    residual : ndarray of shape (d,)
-        Added to.
-    engine : Engine
+    Shapes: directions (K, d); coefficients (K,); residual (d,).
     """
     from fastadmm.kernels import directions as kernels
 
@@ -48,14 +41,7 @@ def add_weights(
 def orthonormal(direction: np.ndarray, earlier: np.ndarray, out: np.ndarray, engine: Engine) -> bool:
     """Write the unit vector along what is new of a direction; whether anything is.
 
-    Parameters
-    ----------
-    direction : ndarray of shape (d,)
-    earlier : ndarray of shape (K, d)
-        Orthonormal rows.
-    out : ndarray of shape (d,)
-        Left in any state where nothing is new.
-    engine : Engine
+    Shapes: direction, out (d,); earlier (K, d).
     """
     from fastadmm.kernels import directions as kernels
 

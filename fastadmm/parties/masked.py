@@ -25,26 +25,11 @@ class MaskedParty(GatedParty):
 
     A request with an argument ``exchange`` is answered once, in order: the next number and no other. Its
     mask depends on all that came before, so no two answers have the same.
-
-    Attributes
-    ----------
-    position : int
-        Its place in the run.
-    private : bytes
-        Its private key, which is not part of the exported state.
-    keys : list of bytes
-        Public keys of all parties, after :meth:`introduce`.
-    answered : int
-        Number of the last masked answer.
-    remembers : tuple of str
-        Attributes with arrays that later answers depend on.
-    members : int or None
-        Number of parties of the run; None where it is not said.
     """
 
     tells_mean = False
     told = "masked", "the coordinator sees sums only"
-    remembers: ClassVar[tuple[str, ...]] = ()
+    remembers: ClassVar[tuple[str, ...]] = ()  # attributes with arrays that later answers depend on
     position = 0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -98,10 +83,7 @@ class MaskedParty(GatedParty):
     def introduce(self, keys: np.ndarray) -> None:
         """Take in the public keys of all parties.
 
-        Parameters
-        ----------
-        keys : ndarray of int64, shape (4 M,)
-            32 bytes of each, in the order of the run.
+        Shapes: keys (4 M,).
         """
         if self.keys or not self.private:
             raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
@@ -127,17 +109,7 @@ class MaskedParty(GatedParty):
     def sealed(self, rows: np.ndarray, step: float, numbers: Sequence[float]) -> dict[str, Any]:
         """A masked answer; what is out of range counts as the end of the range.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n,)
-        step : float
-            Of the grid.
-        numbers : sequence of float
-
-        Returns
-        -------
-        dict
-            ``rows`` and ``numbers``.
+        Shapes: rows (n,).
         """
         if self._masks is None:
             raise Unanswerable("a masked answer before the parties' keys are known")
@@ -156,7 +128,7 @@ class MaskedParty(GatedParty):
         return self.sealed(np.empty(0), 1.0, [squares])
 
     def masked_scores(self, exchange: int, rows: str, step: float, **needed: Any) -> dict[str, Any]:
-        """This party's share of the predictor of some rows, masked; arguments as in :meth:`scores`."""
+        """This party's share of the predictor of some rows, masked."""
         return self.sealed(self.scores(rows, **needed)["scores"], step, [])
 
     def prove_masked(
@@ -169,25 +141,7 @@ class MaskedParty(GatedParty):
         step: float,
         **needed: Any,
     ) -> dict[str, Any]:
-        """The same as ``prove``, masked, at a scale of the dual vector that all parties are told.
-
-        Parameters
-        ----------
-        exchange : int
-        u, eps, kept, **needed
-            As in :meth:`prove`.
-        scale : float
-            From 0 to 1.
-        step : float
-            Of the grid.
-
-        Returns
-        -------
-        dict
-            Masked ``rows``: the message. Masked ``numbers``: regulariser, inner product of image and weights
-            and its error, weights times columns' norms, and the part of the gap at the scale, a large number
-            where it is infinite.
-        """
+        """What a proof needs of this party, masked, at a scale of the dual vector told to all."""
         message, share = self.share_of(u, eps, None, kept, needed)
         part = share.at(scale) if 0.0 < scale <= share.scale else math.inf
         told = share.penalty, share.inner, share.inner_error, share.weighed, part

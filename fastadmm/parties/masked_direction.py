@@ -25,10 +25,7 @@ __all__ = ["MaskedDirectionParty"]
 class MaskedDirectionParty(MaskedParty, DirectionParty):
     """Holder of a feature block and of its parts of the summed directions.
 
-    Attributes
-    ----------
-    directions : ndarray of shape (K, d)
-        This party's part of each; orthonormal together with all other parties'.
+    Shapes: directions (K, d).
     """
 
     family = "subspace_sums"
@@ -43,25 +40,8 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
     ) -> dict[str, Any]:
         r"""Answer a loss gradient with the parts of two new directions: block gradient and block Newton.
 
-        Parameters
-        ----------
-        exchange : int
-            Number of the masked answer.
-        gradient : ndarray of shape (N,)
-            g, summed scaling.
-        coefficients : ndarray of shape (K,)
-            Of all directions, the same for every party.
-        units : ndarray of shape (2,)
-            Factors of the two.
-        step : float
-            Of the grid.
-
-        Returns
-        -------
-        dict
-            Masked ``rows``, :math:`D_m d_m` of both directions, where :math:`\|d_m\| \le 1`; and masked
-            ``numbers``: :math:`\|\rho_m\|^2`, and the inner products of the last two directions before
-            this answer, then of its own two, with all.
+        Shapes: gradient (N,); coefficients (K,); units (2,).
+        Scaling: gradient summed scaling.
         """
         if len(units) != 2 or self.metric is None:
             raise Unanswerable("call 'respond_masked': not two factors, or there is no metric yet")
@@ -93,10 +73,7 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
     def orthonormalise(self, factors: np.ndarray) -> None:
         """Replace the last two directions by combinations of all.
 
-        Parameters
-        ----------
-        factors : ndarray of shape (n, K)
-            Two rows, or fewer where nothing is new.
+        Shapes: factors (n, K).
         """
         if len(self.directions) < 2 or len(factors) > 2 or factors.shape[1] != len(self.directions):
             raise Unanswerable(

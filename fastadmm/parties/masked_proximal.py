@@ -28,15 +28,7 @@ Array = np.ndarray
 class MaskedProximalParty(MaskedParty, Party):
     """Holder of a feature block, of its weights and of where its next step begins.
 
-    Attributes
-    ----------
-    points : ndarray of shape (4, d)
-        Where the next step begins, v; the last accepted result; the last result, relaxed; and what the last
-        step moved v by.
-    before : ndarray of shape (2, d) or (0, d)
-        Move and result of the last accepted step, where there is one to take a difference to.
-    moves, ends : ndarray of shape (K, d)
-        Differences of moves and of results that acceleration remembers.
+    Shapes: points (4, d); before (2, d) or (0, d); moves, ends (K, d).
     """
 
     family = "admm_sums"
@@ -73,26 +65,7 @@ class MaskedProximalParty(MaskedParty, Party):
     ) -> dict[str, Any]:
         r"""An x-update with the target :math:`D_m v_m` minus a shift.
 
-        Parameters
-        ----------
-        exchange : int
-            Number of the masked answer.
-        shift : ndarray of shape (N,)
-        scaled_penalty : float
-            As in :meth:`fastadmm.parties.proximal.Party.step`.
-        relaxation : float
-            alpha: the next v is :math:`\alpha x^+ + (1 - \alpha) v`, if nothing is extrapolated.
-        slot, kept : int
-            Place of the newest difference, and how many there are with it; 0 where there is none.
-        step : float
-            Of the grid.
-
-        Returns
-        -------
-        dict
-            Masked ``rows``, :math:`D_m x_m^+`. Masked ``numbers``: regulariser, squared norms of message and
-            weights; of :math:`D_m p`, p the move of v, the squared norms weighted with the metric and with
-            its square; its inner products with the kept moves, then those of the newest with them.
+        Shapes: shift (N,).
         """
         moves = len(self.moves)
         if kept and not (len(self.before) and slot <= moves and kept == max(moves, slot + 1)):
@@ -131,22 +104,7 @@ class MaskedProximalParty(MaskedParty, Party):
     ) -> dict[str, Any]:
         r"""Shares of the gap and of V^t for squared l2 without a set; the next step's start is decided.
 
-        Parameters
-        ----------
-        exchange : int
-        gradient, pull : ndarray of shape (N,)
-            As in :meth:`fastadmm.parties.proximal.Party.certify`.
-        accepted : bool
-            Whether the last result is; else the next step begins at the last one that was.
-        weights : ndarray of shape (K,)
-            Of the differences of results that are subtracted from the last one; none to begin there.
-        slot, kept : int
-            Where the newest difference goes, and how many are kept with it; 0 to forget all.
-
-        Returns
-        -------
-        dict
-            Masked ``numbers``: share of the gap, stationarity, :math:`\|D_m v_m\|^2`.
+        Shapes: gradient, pull (N,); weights (K,).
         """
         found = self.certify(gradient, pull)
         size = self._decide(accepted, weights, slot, kept)
@@ -155,21 +113,9 @@ class MaskedProximalParty(MaskedParty, Party):
     def certify_penalised_masked(
         self, exchange: int, u: Array, pull: Array, accepted: bool, weights: Array, slot: int, kept: int
     ) -> dict[str, Any]:
-        r"""The same for any regulariser and set, as :meth:`dual_scale` and :meth:`stationarity` find it.
+        r"""Shares of the gap and of stationarity, masked, for any regulariser and set.
 
-        Parameters
-        ----------
-        exchange : int
-        u : ndarray of shape (N,)
-            Dual vector.
-        pull, accepted, weights, slot, kept
-            As in :meth:`certify_masked`.
-
-        Returns
-        -------
-        dict
-            Masked ``rows``: 1 for each threshold of :mod:`fastadmm.secrecy.least` that the largest scale
-            allows, else 0. Masked ``numbers``: stationarity, :math:`\|D_m v_m\|^2`.
+        Shapes: u (N,).
         """
         scale, found = self.dual_scale(u)["value"], self.stationarity(pull)
         size = self._decide(accepted, weights, slot, kept)

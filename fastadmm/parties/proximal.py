@@ -25,15 +25,7 @@ __all__ = ["Party", "penalty_of"]
 
 
 def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tuple[Regularizer, Constraint]:
-    """A party's regulariser and set, as a run begins with them.
-
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock
-    terms : mapping
-        Arguments of the call ``start``.
-    """
+    """A party's regulariser and set, as a run begins with them."""
     share = terms["l1_ratio"]
     regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
     own = regularizer.of_party(terms["position"], block.shape[1], name)
@@ -43,33 +35,8 @@ def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tupl
 class Party(Answering):
     """Holder of one feature block and its weights.
 
-    Parameters
-    ----------
-    name : str
-        Name in messages and files.
-    block : FeatureBlock of shape (N, d)
-        Private features.
-    regularization : float
-        ``lambda * W`` in the summed scaling (W: total sample weight).
-    engine : Engine
-        Runs the products.
-    x_update : {"auto", "gram", "kernel", "cg"}
-        How to solve the x-update.
-    regularizer : Regularizer, optional
-        R_m; squared l2 without one.
-    constraint : Constraint, optional
-        X_m; all space without one.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (d,)
-        x_m, the last answer; zero at the start.
-    reason : str
-        Why this x-update was chosen.
-    dual : ndarray of shape (d,)
-        Image of the vector last given to :meth:`dual_scale`.
-    metric : ndarray of shape (N,) or None
-        omega, where every sample has a penalty of its own.
+    Shapes: block (N, d); weights, dual (d,); metric (N,).
+    Scaling: regularization summed scaling.
     """
 
     family = "admm"
@@ -137,13 +104,7 @@ class Party(Answering):
         self._target_image = None if target is None else images[-1]
 
     def prepare(self) -> None:
-        """Factorise, once; free to repeat after a restart.
-
-        Raises
-        ------
-        InputError
-            If squares of the features overflow.
-        """
+        """Factorise, once; free to repeat after a restart."""
         check_scale(self.block, self.name, self.engine)
         self._factorise()
 
@@ -155,11 +116,7 @@ class Party(Answering):
     def set_metric(self, curvature: np.ndarray) -> None:
         r"""Give every sample a penalty of its own, :math:`r \omega_i`.
 
-        Parameters
-        ----------
-        curvature : ndarray of shape (N,)
-            omega, positive. From now on :meth:`step` minimises with
-            :math:`\tfrac{\tau r}{2} \sum_i \omega_i (D_m x - w)_i^2`.
+        Shapes: curvature (N,).
         """
         self.metric, self._target_image = curvature, None
         block = WeightedBlock(self.block, curvature, self.engine)
@@ -173,22 +130,8 @@ class Party(Answering):
     ) -> dict[str, Any]:
         r"""Answer a target with a message.
 
-        Parameters
-        ----------
-        w : ndarray of shape (N,) or callable
-            Public target; or what makes that which the last :meth:`certify` or :meth:`stationarity` looked
-            ahead to, whose image may be all that is needed of it.
-        scaled_penalty : float
-            :math:`\tau r`, summed scaling.
-        out : ndarray of shape (N,), optional
-            Where the message is to be written.
-
-        Returns
-        -------
-        dict
-            ``message``, :math:`D_m x_m` with
-            :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`;
-            ``penalty``, :math:`\lambda W R_m(x_m)`; ``norm``, :math:`\|x_m\|`.
+        Shapes: out (N,).
+        Scaling: scaled_penalty summed scaling.
         """
         self._factorise()
         block = self.update.block  # the party's own, or that in the metric
@@ -219,21 +162,8 @@ class Party(Answering):
     ) -> dict[str, Any]:
         r"""This party's share of the duality gap and of V^t, for squared l2 without a set.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            g, the loss gradient at the current predictor, summed scaling.
-        pull : ndarray of shape (N,)
-            :math:`u + r(\sum_k D_k x_k - z)`, whose image under
-            :math:`D_m^\top` is the smooth part of the Lagrangian's gradient.
-        target : callable, optional
-            Makes what :meth:`step` will be given next, if all goes well, of shape (N,).
-
-        Returns
-        -------
-        dict
-            ``gap``, the share :math:`\|D_m^\top g + \lambda W x_m\|^2 / (2 \lambda W)`;
-            ``stationarity`` of the prox-gradient map in equation 13.
+        Shapes: gradient, pull (N,).
+        Scaling: gradient summed scaling.
         """
         if target is not None:
             self._look_ahead([gradient, pull], target)
@@ -252,20 +182,7 @@ class Party(Answering):
     ) -> dict[str, Any]:
         r"""Squared prox-gradient map of equation 13, for any regulariser and set.
 
-        Parameters
-        ----------
-        pull : ndarray of shape (N,)
-            As in :meth:`certify`.
-        ahead : ndarray of shape (N,), optional
-            What :meth:`dual_scale` will be given next.
-        target : callable, optional
-            As in :meth:`certify`.
-
-        Returns
-        -------
-        dict
-            ``value``, :math:`\|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top \mathrm{pull})\|^2`,
-            :math:`h_m = \lambda W R_m + \mathrm{ind}_{X_m}`.
+        Shapes: pull, ahead (N,).
         """
         if ahead is not None:
             self._look_ahead([ahead, pull], target)
@@ -275,10 +192,7 @@ class Party(Answering):
     def dual_scale(self, u: np.ndarray) -> dict[str, Any]:
         r"""Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top u)` is finite.
 
-        Parameters
-        ----------
-        u : ndarray of shape (N,)
-            Dual vector; its image is kept for :meth:`dual_value`.
+        Shapes: u (N,).
         """
         self.dual = -self.block.transposed_product(u, self.engine)
         return {"value": float(self.penalty.largest_scale(self.dual))}

@@ -16,17 +16,7 @@ __all__ = ["Turn", "reflection"]
 def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
     """Unit vector of the reflection, and the row to drop.
 
-    Parameters
-    ----------
-    direction : ndarray of shape (K,)
-        q in coordinates of the basis; not zero.
-
-    Returns
-    -------
-    unit : ndarray of shape (K,)
-        u.
-    row : int
-        j, the last with a share of q: of one that only a few rows share, the rows before stay first.
+    Shapes: direction, unit (K,).
     """
     row = int(np.flatnonzero(direction)[-1])
     unit = direction / np.linalg.norm(direction)
@@ -37,17 +27,7 @@ def reflection(direction: np.ndarray) -> tuple[np.ndarray, int]:
 class Turn:
     r"""Reflections in a row, :math:`I - Y T^\top Y^\top`, that make some directions the first vectors.
 
-    Parameters
-    ----------
-    gone : ndarray of shape (n, K)
-        Orthonormal rows: directions in coordinates of the basis.
-
-    Attributes
-    ----------
-    units : ndarray of shape (n, K)
-        Unit vectors of the reflections, in their order.
-    rest : ndarray of shape (K - n, K)
-        Orthonormal rows: what the other vectors become.
+    Shapes: gone, units (n, K); rest (K - n, K).
     """
 
     def __init__(self, gone: np.ndarray) -> None:

@@ -58,20 +58,6 @@ def log_delta_of(mu: float, epsilon: float) -> float:
     With the Mills ratio :math:`R = \Phi/\varphi`, the law is
     :math:`\varphi(a)\,(R(a) - R(b))` at :math:`a, b = -\varepsilon/\mu \pm \mu/2`: nothing underflows.
 
-    Parameters
-    ----------
-    mu : float
-        Not negative.
-    epsilon : float
-        Any real number; a negative one is used inside compositions.
-
-    Returns
-    -------
-    float
-        ``-inf`` for ``mu = 0`` and ``epsilon >= 0``.
-
-    Notes
-    -----
     Law: ``docs/privacy.md#t5-composition``.
     """
     from scipy.special import log_ndtr, ndtr
@@ -120,12 +106,6 @@ def _mills_slope(x: np.ndarray) -> np.ndarray:
 def compose_gdp(mus: Iterable[float]) -> float:
     r"""mu of several adaptive Gaussian releases on the same record: :math:`\sqrt{\sum_k \mu_k^2}`.
 
-    Parameters
-    ----------
-    mus : iterable of float
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t5-composition``.
     """
     return math.hypot(*mus)
@@ -159,17 +139,6 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
     Gaussian holds at the shifted epsilon:
     :math:`\delta(\varepsilon) = \sum_s \Pr(s)\, \delta_\mu(\varepsilon - \sum_k s_k \varepsilon_k)`.
 
-    Parameters
-    ----------
-    mu : float
-        Gaussian part, 0 for none.
-    epsilon : float
-        Not negative.
-    pure : sequence of float
-        Epsilons of the pure mechanisms on the same record.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t5-composition``.
     """
     if not pure:
@@ -189,23 +158,9 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
 def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
     """Smallest epsilon that a mu-GDP release with pure mechanisms satisfies at delta.
 
-    Parameters
-    ----------
-    mu : float
-        Gaussian part, not negative; infinite means no noise.
-    delta : float
-        From 0 to below 1; 0 asks for a pure guarantee, which Gaussian noise never gives.
-    pure : sequence of float
-        Epsilons of pure mechanisms on the same record.
-
-    Returns
-    -------
-    float
-        Infinite where there is none.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t5-composition``.
+
+    Returns: infinite where there is none.
     """
     _check_delta(delta)
     if not mu >= 0.0:
@@ -232,22 +187,6 @@ def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
 def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
     """Largest mu whose release, together with pure mechanisms, is (epsilon, delta)-private.
 
-    Parameters
-    ----------
-    epsilon : float
-        Positive; infinite allows everything.
-    delta : float
-        Above 0 and below 1.
-    pure : sequence of float
-        Epsilons of pure mechanisms on the same record.
-
-    Raises
-    ------
-    ConfigError
-        If the pure mechanisms alone exceed the budget.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t5-composition``.
     """
     _check_delta(delta)
@@ -284,22 +223,6 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
 def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequence[float] = ()) -> float:
     r"""Smallest :math:`\sigma/\Delta` per round for which T rounds are (epsilon, delta)-private.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Budget for all rounds together.
-    rounds : int
-        T, at least 1.
-    pure : sequence of float
-        Pure mechanisms that share the budget.
-
-    Returns
-    -------
-    float
-        :math:`\sqrt T / \mu(\varepsilon, \delta)`; infinite where nothing may be sent.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t5-composition``.
     """
     if rounds < 1:
@@ -311,15 +234,6 @@ def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequen
 def rounds_within(epsilon: float, delta: float, multiplier: float, pure: Sequence[float] = ()) -> int:
     r"""Largest number of rounds at :math:`\sigma/\Delta` = ``multiplier`` that stays in the budget.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-    multiplier : float
-        Noise of one round over its sensitivity.
-    pure : sequence of float
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t5-composition``.
     """
     if not multiplier > 0.0:
@@ -334,17 +248,7 @@ def rounds_within(epsilon: float, delta: float, multiplier: float, pure: Sequenc
 
 
 def zcdp_of(mus: Iterable[float]) -> float:
-    r"""rho of discrete Gaussians: :math:`\sum_k \mu_k^2/2`, with :math:`\mu_k = \Delta_k/\sigma_k`.
-
-    Parameters
-    ----------
-    mus : iterable of float
-
-    Returns
-    -------
-    float
-        The same rho as for continuous noise (Canonne, Kamath, Steinke 2020, theorem 4).
-    """
+    r"""rho of discrete Gaussians: :math:`\sum_k \mu_k^2/2`, with :math:`\mu_k = \Delta_k/\sigma_k`."""
     return 0.5 * math.fsum(mu * mu for mu in mus)
 
 
@@ -355,12 +259,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
               \left(1 - \frac1\alpha\right)^{\alpha}
 
     (Canonne, Kamath, Steinke 2020, corollary 13.)
-
-    Parameters
-    ----------
-    rho : float
-        Not negative.
-    epsilon : float
     """
     if rho == 0.0:
         return 0.0
@@ -385,14 +283,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """An epsilon that a rho-zCDP release satisfies at delta: inverse of :func:`zcdp_delta`.
-
-    Parameters
-    ----------
-    rho : float
-    delta : float
-        Above 0.
-    """
+    """An epsilon that a rho-zCDP release satisfies at delta: inverse of :func:`zcdp_delta`."""
     _check_delta(delta)
     if math.isinf(rho) or (delta == 0.0 and rho > 0.0):
         return math.inf
@@ -410,15 +301,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
-    """Largest rho that :func:`zcdp_delta` proves to be (epsilon, delta)-private.
-
-    Parameters
-    ----------
-    epsilon : float
-        Positive and finite.
-    delta : float
-        Above 0.
-    """
+    """Largest rho that :func:`zcdp_delta` proves to be (epsilon, delta)-private."""
     _check_delta(delta)
 
     def excess(log_rho: float) -> float:

@@ -51,39 +51,16 @@ _SAMPLE = 2048
 class Account:
     """What a charge belongs to.
 
-    Attributes
-    ----------
-    rows : str
-        Which rows, see :func:`rows_digest`; empty for charges of old ledgers, which do not record it.
-    party : str
-        Who holds the data.
-    role : {"features", "labels", "records"}
-    columns : str
-        Digest of the values, see :func:`columns_digest`; empty if not known. Never given for labels: a
-        digest of labels would confirm a guess of one.
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
-    rows: str
-    party: str
+    rows: str  # which rows, see rows_digest; empty for charges of old ledgers, which do not record it
+    party: str  # who holds the data
     role: str = FEATURES
-    columns: str = ""
+    columns: str = ""  # digest of the values, see columns_digest; empty if not known
 
     def same(self, other: Account) -> bool:
-        """Whether both are one account, see the module's rule.
-
-        Parameters
-        ----------
-        other : Account
-
-        Returns
-        -------
-        bool
-            Unknown rows are any rows.
-        """
+        """Whether both are one account, see the module's rule."""
         if self.role != other.role:
             return False
         if self.columns and self.columns == other.columns:
@@ -115,10 +92,7 @@ def _row_keys(ids: np.ndarray | Sequence[Any] | int) -> np.ndarray:
 def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
     """Which rows these are, in whatever order.
 
-    Parameters
-    ----------
-    ids : array of shape (N,), or int
-        Row ids, integers or text; or N where there are none, for the numbers 0 … N-1.
+    Shapes: ids (N,).
     """
     keys = _row_keys(ids)
     hashes = _mix(keys)
@@ -129,15 +103,7 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
 def row_sample(ids: np.ndarray | Sequence[Any] | int) -> list[int]:
     """The least of all rows' numbers: two tables that share a good part of their rows share some of them.
 
-    Parameters
-    ----------
-    ids : array of shape (N,), or int
-        As in :func:`rows_digest`.
-
-    Returns
-    -------
-    list of int
-        At most 2,048; all rows of a table that has no more.
+    Shapes: ids (N,).
     """
     return [int(number) for number in np.sort(_mix(_row_keys(ids)))[:_SAMPLE]]
 
@@ -145,17 +111,7 @@ def row_sample(ids: np.ndarray | Sequence[Any] | int) -> list[int]:
 def columns_digest(pieces: Iterable[tuple[int, Any]], ids: np.ndarray | Sequence[Any] | int) -> str:
     """Digest of the values of a set of columns, independent of order, names, type and storage.
 
-    Parameters
-    ----------
-    pieces : iterable of (int, ndarray or csr_array)
-        Consecutive rows, each piece with the number of its first row.
-    ids : array of shape (N,), or int
-        As in :func:`rows_digest`.
-
-    Returns
-    -------
-    str
-        Digest of the columns' digests, sorted; columns of zeros do not count.
+    Shapes: ids (N,).
     """
     keys, total = _row_keys(ids), None
     for start, block in pieces:
@@ -183,12 +139,7 @@ def _hashes(values: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def feature_account(party: Any) -> Account:
-    """The account of a party's file.
-
-    Parameters
-    ----------
-    party : PartyData
-    """
+    """The account of a party's file."""
     ids = party.ids()
     return Account(rows_digest(ids), party.name, FEATURES, columns_digest(party.iter_rows(), ids))
 
@@ -196,23 +147,13 @@ def feature_account(party: Any) -> Account:
 def label_account(ids: np.ndarray | Sequence[Any] | int, holder: str) -> Account:
     """The account of the labels of some rows, whoever holds them.
 
-    Parameters
-    ----------
-    ids : array of shape (N,), or int
-        As in :func:`rows_digest`.
-    holder : str
-        For messages; two holders of the same rows have one account.
+    Shapes: ids (N,).
     """
     return Account(rows_digest(ids), holder, LABELS)
 
 
 def record_account(owner: Any) -> Account:
-    """The account of an owner's rows, whose files have no ids: they are known by their targets.
-
-    Parameters
-    ----------
-    owner : OwnerFile
-    """
+    """The account of an owner's rows, whose files have no ids: they are known by their targets."""
     # Targets stand for ids: they order neither rows nor columns, so a file in another order is the same.
     ids = np.ascontiguousarray(owner.targets() + 0.0).view(np.int64)
     return Account(rows_digest(ids), owner.name, RECORDS, columns_digest(owner.iter_rows(), ids))

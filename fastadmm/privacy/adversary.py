@@ -25,26 +25,15 @@ Pair = tuple[float, float]
 class WorstPair:
     """Neighbours found by the search, and how far their messages are apart.
 
-    Attributes
-    ----------
-    distance : float
-        l2 distance of the two messages (of the two weights, for ``kind="weights"``).
-    gram : ndarray of shape (2, 2)
-        G of the other records.
-    image : ndarray of shape (2,)
-        q, the sum of the other records times their targets.
-    before, after : ndarray of shape (2,)
-        The record in the one and in the other data set.
-    target : float
-        Its public target.
+    Shapes: gram (2, 2); image, before, after (2,).
     """
 
-    distance: float
-    gram: np.ndarray
-    image: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    target: float
+    distance: float  # l2 distance of the two messages (of the two weights, for ``kind="weights"``)
+    gram: np.ndarray  # of shape (2, 2): g of the other records
+    image: np.ndarray  # of shape (2,): q, the sum of the other records times their targets
+    before: np.ndarray  # of shape (2,): the record in the one and in the other data set
+    after: np.ndarray  # of shape (2,): the record in the one and in the other data set
+    target: float  # its public target
 
 
 @lru_cache(maxsize=32)
@@ -62,33 +51,7 @@ def find_worst_pair(
     rows: float = math.inf,
     longest: float = 1.0,
 ) -> WorstPair:
-    """Maximise the distance between neighbours' messages, by Nelder-Mead from many starts.
-
-    Parameters
-    ----------
-    ball, target, mu : float
-        B, W and the modulus of squared l2.
-    clip : float or None
-        b.
-    adjacency : {"replace_one", "zero_out"}
-    kind : {"message", "weights"}
-        What is released.
-    starts : int
-        Random starts; the best third are polished.
-    seed : int
-        Of the starts.
-    center : float
-        c, of the interval that entries are clipped to.
-    rows : float
-        Most records that the other rows may be made of.
-    longest : float
-        Norm of these rows; clip / ball or less, if their messages shall not be clipped.
-
-    Returns
-    -------
-    WorstPair
-        A lower bound on the sensitivity, with its witness.
-    """
+    """Maximise the distance between neighbours' messages, by Nelder-Mead from many starts."""
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(seed)
@@ -241,20 +204,7 @@ def concrete_rows(
 
     Along each eigenvector of G lie equal rows; their number is what keeps both norm and target small enough.
 
-    Parameters
-    ----------
-    pair : WorstPair
-    target : float
-        W, positive.
-    longest : float
-        As in :func:`find_worst_pair`.
-
-    Returns
-    -------
-    first, second : ndarray of shape (N, 2)
-        Neighbours: they differ in row 0.
-    w : ndarray of shape (N,)
-        The public target of both.
+    Shapes: first, second (N, 2); w (N,).
     """
     values, vectors = np.linalg.eigh(pair.gram)
     rows, goals = [], []

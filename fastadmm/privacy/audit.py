@@ -52,26 +52,13 @@ _CHUNK = 4_000_000
 
 @dataclass(frozen=True)
 class GameResult:
-    """What a distinguishing game proved.
+    """What a distinguishing game proved."""
 
-    Attributes
-    ----------
-    claim, delta : float
-        The claim that was tested.
-    epsilon_clopper_pearson : float
-        With 95 % confidence epsilon is at least this, whatever the mechanism is; at most
-        about log(trials / 3.7).
-    epsilon_gaussian : float
-        The same if the mechanism is known to add Gaussian noise: more powerful.
-    trials : int
-        Runs of each of the two worlds that the bounds rest on.
-    """
-
-    claim: float
-    delta: float
+    claim: float  # the claim that was tested
+    delta: float  # the claim that was tested
     epsilon_clopper_pearson: float
-    epsilon_gaussian: float
-    trials: int
+    epsilon_gaussian: float  # the same if the mechanism is known to add Gaussian noise: more powerful
+    trials: int  # runs of each of the two worlds that the bounds rest on
 
     @property
     def flagged(self) -> bool:
@@ -81,18 +68,10 @@ class GameResult:
 
 @dataclass(frozen=True)
 class RankResult:
-    """What the static check of the noise found.
+    """What the static check of the noise found."""
 
-    Attributes
-    ----------
-    rank : int
-        Dimensions that the noise fills.
-    n_values : int
-        Dimensions of the message.
-    """
-
-    rank: int
-    n_values: int
+    rank: int  # dimensions that the noise fills
+    n_values: int  # dimensions of the message
 
     @property
     def flagged(self) -> bool:
@@ -112,11 +91,7 @@ def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: floa
 
     The first half of the scores chooses the thresholds, the second half is judged by them.
 
-    Parameters
-    ----------
-    first, second : ndarray of shape (n,)
-        Scores; those of the second world tend to be larger.
-    claim, delta : float
+    Shapes: first, second (n,).
     """
     half = len(first) // 2
     both = np.concatenate([first[:half], second[:half]])
@@ -165,22 +140,7 @@ def play(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Release two exact values many times, with fastadmm's own noise, and score every outcome.
 
-    Parameters
-    ----------
-    first, second : ndarray of shape (N,)
-        Exact messages of two neighbours for one public target.
-    level : Calibration
-    rounds : int
-        T: the target stays the same, as a patient adversary would choose.
-    trials : int
-        Runs of each world.
-    source : callable
-        Makes a noise source with a fresh key; tests plant faults here.
-
-    Returns
-    -------
-    first, second : ndarray of shape (trials,)
-        Log-likelihood scores, for :func:`distinguish`.
+    Shapes: first, second (N,) or (trials,).
     """
     apart = second - first
     direction = apart / max(float(np.linalg.norm(apart)), 1e-300)
@@ -208,21 +168,6 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
 
     Noise on parameters, :math:`A\\xi`, fills only the range of A, and gives no privacy at any size.
 
-    Parameters
-    ----------
-    draw : callable
-        Returns noise of shape (n_values,) for the number of a draw.
-    n_values : int
-        N; a few dozen rows are enough.
-
-    Returns
-    -------
-    RankResult
-        Directions in which the noise is too small for independent normals
-        (:func:`fastadmm.privacy.noise_tests.rank_bounds`) do not count.
-
-    Notes
-    -----
     ``docs/privacy.md#noise-on-parameters``.
     """
     n_draws = 4 * n_values
@@ -249,20 +194,8 @@ def canary_epsilon(
     be in, those with the smallest out, and the rest are not guessed; a private run allows only so many
     right guesses.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (m,)
-        Larger means more probably included.
-    included : ndarray of bool, shape (m,)
-    guesses : int
-        How many canaries to guess, half of them in.
-    delta : float
-    confidence : float
-
-    Returns
-    -------
-    float
-        0 where nothing is shown.
+    Returns: 0 where nothing is shown.
+    Shapes: scores, included (m,).
     """
     m = len(scores)
     each = min(guesses, m) // 2
@@ -301,23 +234,6 @@ def audit_one_run(
 
     Each record's features are zeroed or not by a fair coin, fastadmm's own solver makes the run, and the
     auditor, who knows all records and sees all messages, guesses the coins.
-
-    Parameters
-    ----------
-    problem : Problem
-        Real data.
-    options : SolverOptions
-    settings : Privacy
-        Mode "message"; audited under adjacency zero_out, whatever it says.
-    seed : int
-        Of the coins, not of the noise.
-    noise_factor : float
-        Plants a fault: noise smaller than claimed.
-
-    Returns
-    -------
-    list of float
-        A lower bound on each party's epsilon, with 95 % confidence.
     """
     from fastadmm.privacy.message import MessageSolver, clipped_problem
 

@@ -31,20 +31,7 @@ _FUSION, _MESSAGE, _NOISE = fusion_sender, message_sender, noise  # type: Any, A
 
 
 class Watched:
-    """A driver that keeps what was asked and answered.
-
-    Parameters
-    ----------
-    inner : Driver
-    look : callable, optional
-        Called after each exchange, before its answers are used.
-
-    Attributes
-    ----------
-    calls : list of (int, str, dict)
-        Party, name and arguments.
-    answers : list of (int, str, dict)
-    """
+    """A driver that keeps what was asked and answered."""
 
     def __init__(self, inner: Any, look: Callable[[], None] | None = None) -> None:
         self.inner, self.look = inner, look
@@ -69,22 +56,7 @@ class Watched:
 
 
 class Agents:
-    """Parties that are opened as an agent opens them, each with its books.
-
-    Parameters
-    ----------
-    settings : Privacy
-    blocks : sequence of FeatureBlock or None
-        Of each party; None where a party is not asked.
-    names : sequence of str
-    engine : Engine
-    ledgers : sequence of Ledger, optional
-        Of each party; in memory without them.
-    run : str
-        Identifier of the run in the ledgers.
-    releases : sequence of Path, optional
-        Where each party keeps what it releases.
-    """
+    """Parties that are opened as an agent opens them, each with its books."""
 
     local = True
 
@@ -104,13 +76,7 @@ class Agents:
         self.parties: dict[int, Any] = {}
 
     def open(self, terms: dict[str, Any]) -> None:
-        """Open the parties.
-
-        Parameters
-        ----------
-        terms : dict
-            What the coordinator tells all of them.
-        """
+        """Open the parties."""
         family = _FUSION.FusionParty if self.settings.mode == "fusion" else _MESSAGE.MessageSender
         for m, (block, name) in enumerate(zip(self.blocks, self.names)):
             if block is None:
@@ -148,12 +114,7 @@ def _copied(values: dict[str, Any]) -> dict[str, Any]:
 def same_calls(
     one: Sequence[tuple[int, str, dict[str, Any]]], other: Sequence[tuple[int, str, dict[str, Any]]]
 ) -> str:
-    """What differs between two lists of calls or answers, bit for bit; empty for nothing.
-
-    Parameters
-    ----------
-    one, other : sequence of (int, str, dict)
-    """
+    """What differs between two lists of calls or answers, bit for bit; empty for nothing."""
     if [(m, name) for m, name, _ in one] != [(m, name) for m, name, _ in other]:
         return "number or order of the exchanges"
     for (m, name, values), (_, _, others) in zip(one, other):

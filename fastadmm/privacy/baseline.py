@@ -19,35 +19,19 @@ _NOT_COVERED = "measured with exact local models: outside the guarantee, not to 
 
 @dataclass(frozen=True)
 class LateFusion:
-    """Local models, added up: nothing about features is sent while they are trained.
+    """Local models, added up: nothing about features is sent while they are trained."""
 
-    Attributes
-    ----------
-    weights : list of ndarray
-        One vector per party.
-    intercept : float
-        Sum of the local intercepts, less M - 1 times the intercept of no features at all.
-    """
-
-    weights: list[np.ndarray]
-    intercept: float
+    weights: list[np.ndarray]  # one vector per party
+    intercept: float  # sum of the local intercepts, less M - 1 times the intercept of no features at all
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A private result beside its zero-message baselines, as mean test loss.
+    """A private result beside its zero-message baselines, as mean test loss."""
 
-    Attributes
-    ----------
-    losses : dict of str to float
-        By name; the private result first.
-    lines, warnings : list of str
-        What a terminal shows.
-    """
-
-    losses: dict[str, float]
-    lines: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    losses: dict[str, float]  # by name; the private result first
+    lines: list[str] = field(default_factory=list)  # what a terminal shows
+    warnings: list[str] = field(default_factory=list)  # what a terminal shows
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``result.json``."""
@@ -56,14 +40,7 @@ class Comparison:
 
 
 def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
-    """Train every party by itself on labels and its own block, and add the predictors.
-
-    Parameters
-    ----------
-    problem : Problem
-        Labels as the parties know them.
-    n_threads : int or None
-    """
+    """Train every party by itself on labels and its own block, and add the predictors."""
     weights, intercepts = [], []
     options = SolverOptions(gap=1e-6, max_rounds=200, directions="one", n_threads=n_threads)
     common: dict[str, Any] = {
@@ -86,17 +63,7 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
 def mean_loss(
     problem: Problem, test: TestSet, weights: list[np.ndarray], intercept: float, engine: Any
 ) -> float:
-    """Mean loss of a model on a test set.
-
-    Parameters
-    ----------
-    problem : Problem
-        Names the loss.
-    test : TestSet
-    weights : list of ndarray
-    intercept : float
-    engine : Engine
-    """
+    """Mean loss of a model on a test set."""
     z = test.offset + intercept
     for block, x in zip(test.blocks, weights):
         z = z + block.product(x, engine)
@@ -114,15 +81,6 @@ def compare_with_nothing(
     """Compare a private result with late fusion and with the parties' answers to labels alone (T = 0).
 
     Without a test set nothing is compared: a loss on the training rows would be another release of them.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    private, start : tuple of list of ndarray, and float
-        Weights and intercept of the private model, and of the answers to labels alone.
-    noise : str
-        What a warning says of the noise.
     """
     if problem.test is None:
         line = "not compared with sending nothing: no test data (give --test)"
@@ -151,18 +109,7 @@ def compare_with_nothing(
 
 
 def compare_fusion(losses: dict[str, float]) -> Comparison:
-    """Compare a fusion result with the label holder alone and with the released models without symbols.
-
-    Parameters
-    ----------
-    losses : dict of str to float
-        Mean test losses by name, the fused one first; empty without test data.
-
-    Returns
-    -------
-    Comparison
-        The figures belong to the label holder: they depend on its features.
-    """
+    """Compare a fusion result with the label holder alone and with the released models without symbols."""
     if not losses:
         return Comparison({}, ["not compared with sending nothing: no test data (give --test)"])
     lines = [f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}"]

@@ -23,37 +23,17 @@ __all__ = ["Books"]
 class Books:
     """The books of one party in one run.
 
-    Attributes
-    ----------
-    settings : Privacy
-        What was agreed; ``total_epsilon`` is what the party's ledger allows over all runs.
-    ledger : Ledger
-    run : str
-        Identifier of the run in the ledger.
-    account : Account
-        Of the party's features.
-    data : str
-        Identifier of the party's data, for which a stored release is used again.
-    releases : Path or None
-        Directory of what was released; None keeps nothing.
-    noise : callable
-        Makes a fresh source of noise.
-    unproved : str
-        Why nothing is proved for this party's data; else empty.
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
-    settings: Privacy
+    settings: Privacy  # what was agreed; ``total_epsilon`` is what the party's ledger allows over all runs
     ledger: Ledger
-    run: str
-    account: Account
-    data: str
-    releases: Path | None
-    noise: Callable[[], NoiseSource]
-    unproved: str = ""
+    run: str  # identifier of the run in the ledger
+    account: Account  # of the party's features
+    data: str  # identifier of the party's data, for which a stored release is used again
+    releases: Path | None  # directory of what was released; None keeps nothing
+    noise: Callable[[], NoiseSource]  # makes a fresh source of noise
+    unproved: str = ""  # why nothing is proved for this party's data; else empty
 
     def payment(self, charges: Sequence[Charge]) -> Payment:
         """What a release costs; nothing is claimed for a test's noise, and nothing may be charged."""

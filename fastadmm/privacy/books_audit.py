@@ -132,13 +132,6 @@ class _Books:
 def audit_books(settings: Privacy) -> list[Check]:
     """Recompute what runs cost from their releases, and hold ledger and statement against it.
 
-    Parameters
-    ----------
-    settings : Privacy
-        The claim.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
     """
     settings = settings.with_(total_epsilon=_ROOM * settings.epsilon, label_party=None)
@@ -196,20 +189,7 @@ def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int)
 
 
 def too_little_stated(statement: Any, settings: Privacy, costs: Sequence[Any]) -> str:
-    """What a statement says too little of; empty for nothing.
-
-    Parameters
-    ----------
-    statement : PrivacyStatement
-    settings : Privacy
-        The claim.
-    costs : sequence
-        Of each party: ``gdp`` of its Gaussian releases, ``pure`` of the others.
-
-    Returns
-    -------
-    str
-    """
+    """What a statement says too little of; empty for nothing."""
     delta, discrete = settings.delta, settings.sampler == "discrete"
 
     def epsilon(gdp: float, pure: Sequence[float]) -> float:

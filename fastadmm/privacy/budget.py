@@ -26,20 +26,12 @@ NORM_SHARE, MOMENT_SHARE = 0.03, 0.15
 
 @dataclass(frozen=True)
 class FusionBudget:
-    """What each of a party's releases may cost.
+    """What each of a party's releases may cost."""
 
-    Attributes
-    ----------
-    symbol : float
-        Pure epsilon of the symbol.
-    norm, model, moments : float
-        mu of the Gaussian releases; ``norm`` is 0 where the row norm is public.
-    """
-
-    symbol: float
-    norm: float
-    model: float
-    moments: float
+    symbol: float  # pure epsilon of the symbol
+    norm: float  # mu of the Gaussian releases; ``norm`` is 0 where the row norm is public
+    model: float  # mu of the Gaussian releases; ``norm`` is 0 where the row norm is public
+    moments: float  # mu of the Gaussian releases; ``norm`` is 0 where the row norm is public
 
     @property
     def gdp(self) -> float:
@@ -52,19 +44,6 @@ def split_budget(
 ) -> FusionBudget:
     """Split (epsilon, delta) of one party.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What all releases of the party may cost together.
-    model_share : float
-        Share of epsilon that is not given to the symbol, from 0 to 1.
-    model_max : float
-        Largest epsilon that is not given to the symbol.
-    public_norm : bool
-        Whether the row norm is public, and nothing has to be released for it.
-
-    Notes
-    -----
     Theorem: ``docs/fusion.md#f5-the-budget``.
     """
     symbol = min(epsilon - min(model_share * epsilon, model_max), MAX_EPSILON)

@@ -20,40 +20,18 @@ _FEW = 12
 
 @dataclass(frozen=True)
 class Charge:
-    """What one release costs.
+    """What one release costs."""
 
-    Attributes
-    ----------
-    run : str
-        Identifier of the run.
-    rows : str
-        Which rows it is about; with ``party``, ``role`` and ``columns`` it names the account.
-    party : str
-    release : str
-        What is released.
-    gdp : float
-        mu of a Gaussian release, 0 for none.
-    pure : float
-        Epsilon of a pure mechanism, 0 for none.
-    rho : float
-        zCDP of a discrete Gaussian release, 0 for none.
-    role : {"features", "labels", "records"}
-    columns : str
-        Digest of the values, see :class:`~fastadmm.privacy.accounts.Account`; empty if not known.
-    draw : str
-        Name of the draw, see the module's rules; empty for releases of older versions.
-    """
-
-    run: str
-    rows: str
+    run: str  # identifier of the run
+    rows: str  # which rows it is about; with ``party``, ``role`` and ``columns`` it names the account
     party: str
-    release: str
-    gdp: float = 0.0
-    pure: float = 0.0
-    rho: float = 0.0
+    release: str  # what is released
+    gdp: float = 0.0  # mu of a Gaussian release, 0 for none
+    pure: float = 0.0  # epsilon of a pure mechanism, 0 for none
+    rho: float = 0.0  # zCDP of a discrete Gaussian release, 0 for none
     role: str = FEATURES
-    columns: str = ""
-    draw: str = ""
+    columns: str = ""  # digest of the values, see Account; empty if not known
+    draw: str = ""  # name of the draw, see the module's rules; empty for releases of older versions
 
     @classmethod
     def to(
@@ -67,16 +45,7 @@ class Charge:
         rho: float = 0.0,
         draw: str = "",
     ) -> Charge:
-        """A charge to an account.
-
-        Parameters
-        ----------
-        account : Account
-        run, release : str
-        gdp, pure, rho : float
-        draw : str
-            As in the class.
-        """
+        """A charge to an account."""
         a = account
         return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
 
@@ -102,22 +71,11 @@ class Charge:
 
 @dataclass(frozen=True)
 class Spent:
-    """What has been charged to one account.
+    """What has been charged to one account."""
 
-    Attributes
-    ----------
-    gdp : float
-        mu of all Gaussian releases together.
-    pure : tuple of float
-    rho : float
-        zCDP of all discrete Gaussian releases together.
-    releases : int
-    runs : int
-    """
-
-    gdp: float
+    gdp: float  # mu of all Gaussian releases together
     pure: tuple[float, ...]
-    rho: float
+    rho: float  # zCDP of all discrete Gaussian releases together
     releases: int
     runs: int
 
@@ -138,12 +96,7 @@ class Spent:
 
 
 def added(charges: Sequence[Charge]) -> Spent:
-    """What charges cost together, exactly.
-
-    Parameters
-    ----------
-    charges : sequence of Charge
-    """
+    """What charges cost together, exactly."""
     return Spent(
         compose_gdp(c.gdp for c in charges),
         tuple(c.pure for c in charges if c.pure > 0.0),
@@ -174,20 +127,6 @@ class _Total:
 class Book:
     """Charges by account and by release, in the order in which they came.
 
-    Parameters
-    ----------
-    charges : iterable of Charge
-
-    Attributes
-    ----------
-    charges : list of Charge
-    accounts : dict of Account
-        In the order in which they came.
-    plans : dict of list of Charge
-        By :attr:`Charge.plan`.
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
@@ -222,14 +161,7 @@ class Book:
         return (other for other in near if other.same(account))
 
     def together(self, account: Account, *more: Book) -> list[Account]:
-        """The accounts that are one with an account, by names and columns that tie them together.
-
-        Parameters
-        ----------
-        account : Account
-        *more : Book
-            Others whose accounts tie them together as well.
-        """
+        """The accounts that are one with an account, by names and columns that tie them together."""
         found, edge = dict[Account, None](), [account]
         while edge:
             here = edge.pop()
@@ -241,28 +173,14 @@ class Book:
         return list(found)
 
     def of(self, account: Account, *more: Book) -> list[Charge]:
-        """All charges to an account, those of other books among them.
-
-        Parameters
-        ----------
-        account : Account
-        *more : Book
-        """
+        """All charges to an account, those of other books among them."""
         books, found = (self, *more), set(self.together(account, *more))
         return [
             c for book in books for a, total in book.accounts.items() if a in found for c in total.charges
         ]
 
     def exceeds(self, epsilon: float, delta: float, account: Account, *more: Book) -> bool:
-        """Whether all charges to an account are beyond a budget.
-
-        Parameters
-        ----------
-        epsilon, delta : float
-        account : Account
-        *more : Book
-            Charges to come.
-        """
+        """Whether all charges to an account are beyond a budget."""
         books, accounts = (self, *more), self.together(account, *more)
         totals = [book.accounts[a] for book in books for a in accounts if a in book.accounts]
         mu, rho = math.sqrt(math.fsum(t.gdp for t in totals)), math.fsum(t.rho for t in totals)

@@ -37,39 +37,21 @@ _SLACK = 1e-9
 class LocalModel:
     """A party's released model.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (d,)
-        For the party's columns as they are (not normalised).
-    intercept : float
-    sigma : float
-        Noise on each number of a gradient.
-    sensitivity : float
-        Of one gradient, rounding to the grid included.
+    Shapes: weights (d,).
     """
 
-    weights: Array
+    weights: Array  # of shape (d,): for the party's columns as they are (not normalised)
     intercept: float
-    sigma: float
-    sensitivity: float
+    sigma: float  # noise on each number of a gradient
+    sensitivity: float  # of one gradient, rounding to the grid included
 
 
 def gradient_sensitivity(target: Array) -> float:
     r"""Largest l2 change of the summed gradient when one record's features are replaced.
 
-    Parameters
-    ----------
-    target : ndarray of shape (N,)
-        Public targets; outside [0, 1] for soft ones.
-
-    Returns
-    -------
-    float
-        :math:`2 \max_i \max(|q_i|, |1 - q_i|)` wherever some target is 0, 1 or outside [0, 1].
-
-    Notes
-    -----
     Theorem: ``docs/fusion.md#f1-the-local-model``.
+
+    Shapes: target (N,).
     """
     q, rest = np.abs(target), np.abs(1.0 - target)
     return float(max(2.0 * q.max(), 2.0 * rest.max(), np.hypot(q + rest, CONSTANT).max()))
@@ -87,25 +69,9 @@ def private_descent(
 ) -> LocalModel:
     """Fit a logistic model of the public targets on one party's columns, mu-GDP.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    norms : ndarray of shape (N,)
-        Of its rows.
-    row_norm : float
-        R, public.
-    target : ndarray of shape (N,)
-        Public: labels or soft targets.
-    mu : float
-        What all steps together may cost.
-    noise : NoiseSource
-    round : int
-        First of :data:`STEPS` rounds whose nonces are used.
-    engine : Engine
-
-    Notes
-    -----
     Guarantee: ``docs/fusion.md#f1-the-local-model``.
+
+    Shapes: block (N, d); norms, target (N,).
     """
     from scipy.special import expit
 

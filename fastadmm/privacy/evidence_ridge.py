@@ -31,17 +31,7 @@ _DIRECTIONS, _PASSES = 256, 3
 class ClassDesign:
     """The label holder's columns, prepared for regressions within classes.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    y : ndarray of shape (N,)
-        Labels 0 and 1, both present.
-    engine : Engine
-
-    Attributes
-    ----------
-    class_means : ndarray of shape (2, d)
-        Mean row of each class.
+    Shapes: block (N, d); y (N,); class_means (2, d).
     """
 
     def __init__(self, block: FeatureBlock, y: Array, engine: Engine) -> None:
@@ -65,17 +55,7 @@ class ClassDesign:
     def regress(self, values: Array) -> tuple[Array, float, float]:
         r"""Regress numbers on the columns, class means taken out.
 
-        Parameters
-        ----------
-        values : ndarray of shape (N,)
-
-        Returns
-        -------
-        coefficients : ndarray of shape (d,)
-        penalty : float
-            :math:`\lambda` of the largest evidence.
-        explained : float
-            Variance within classes that the columns explain.
+        Shapes: values (N,); coefficients (d,).
         """
         n = len(self.y)
         means = np.array([values @ (1.0 - self.y), values @ self.y]) / self.count

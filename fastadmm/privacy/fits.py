@@ -34,19 +34,7 @@ _LABELS = Account("", ARRAYS, LABELS)
 
 
 def resolve_ledger(ledger: Any) -> Ledger | None:
-    """The ledger that an estimator's parameter names.
-
-    Parameters
-    ----------
-    ledger : Ledger, path or None
-
-    Raises
-    ------
-    ConfigError
-        If it is neither.
-    FormatError
-        If the file is no ledger.
-    """
+    """The ledger that an estimator's parameter names."""
     if ledger is None or isinstance(ledger, Ledger):
         return ledger
     if isinstance(ledger, str | os.PathLike):
@@ -57,18 +45,6 @@ def resolve_ledger(ledger: Any) -> Ledger | None:
 def charge_fit(ledger: Ledger, solver: Any) -> None:
     """Charge all that a fit releases, before anything of it is drawn.
 
-    Parameters
-    ----------
-    ledger : Ledger
-    solver : MessageSolver or FusionSolver
-
-    Raises
-    ------
-    PrivacyBudgetError
-        If the budget does not allow it; nothing is charged.
-
-    Notes
-    -----
     ``docs/privacy.md#estimators-and-tuning``.
     """
     s, run = solver.settings, secrets.token_hex(8)
@@ -85,11 +61,5 @@ def charge_fit(ledger: Ledger, solver: Any) -> None:
 
 
 def other_fits(ledger: Ledger, solver: Any) -> str:
-    """What else the ledger has charged besides this fit, in words; empty for nothing.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    solver : MessageSolver or FusionSolver
-    """
+    """What else the ledger has charged besides this fit, in words; empty for nothing."""
     return other_runs(ledger, [_FEATURES], solver.settings, _LABELS)

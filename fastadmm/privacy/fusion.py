@@ -71,23 +71,7 @@ _WEIGHTS = (
 
 
 def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privacy) -> int:
-    """Refuse what the theorems do not cover, in one line, before anything is computed.
-
-    Parameters
-    ----------
-    problem : Problem
-    options : SolverOptions
-    settings : Privacy
-
-    Returns
-    -------
-    int
-        Index of the label holder among the parties.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse what the theorems do not cover, in one line, before anything is computed."""
     if problem.loss.name != "logistic":
         raise ConfigError(
             f"privacy: mode 'fusion' is for two classes and the logistic loss, not for {problem.loss.name}"
@@ -119,14 +103,7 @@ def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privac
 
 
 def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
-    """Who sees what in mode "fusion".
-
-    Parameters
-    ----------
-    settings : Privacy
-    holder : str
-        Name of the label holder.
-    """
+    """Who sees what in mode "fusion"."""
     labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
     return {
         f"label holder ({holder})": HOLDER_SEES,
@@ -136,40 +113,7 @@ def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
 
 
 class FusionSolver(Run):
-    """A fusion run; the same face as :class:`fastadmm.solver.solver.Solver`, with one round.
-
-    Parameters
-    ----------
-    problem : Problem
-        Two classes, logistic loss, squared l2; ``lam`` is the label holder's.
-    options : SolverOptions
-        Only ``n_threads`` applies.
-    settings : Privacy
-        Mode "fusion".
-    ledger : Ledger, optional
-        Charged before each release is used; in memory without one.
-    store : Store, optional
-        Where releases are kept, so that a resumed run does not draw them again.
-    run : str
-        Identifier of the run in the ledger.
-    data : sequence of str, optional
-        Identifier of each party's data, for which a stored message is used again; names without one.
-    unproved : mapping of str to str, optional
-        Parties whose data were prepared in a way that nothing is proved for, and why.
-    accounts : sequence of Account, optional
-        Of each party's features in the ledger; without them names stand for the rows.
-    label_account : Account, optional
-        Of the labels.
-    driver : Driver, optional
-        Carries calls to the other parties; they are in this process by default.
-
-    Raises
-    ------
-    ConfigError
-        If theorems do not cover the problem, or delta is not below 1/N.
-    PrivacyBudgetError
-        If there are unproved parties, and ``settings`` do not allow them.
-    """
+    """A fusion run; the same face as :class:`fastadmm.solver.solver.Solver`, with one round."""
 
     name = "fusion"
     private = True

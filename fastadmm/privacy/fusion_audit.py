@@ -69,41 +69,21 @@ _STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(row
 
 @dataclass(frozen=True)
 class _Case:
-    """Neighbours, and how their party holds and answers them.
-
-    Attributes
-    ----------
-    name : str
-    first, second : float
-        Length of the record's row in each, with its sign.
-    rows, columns : int
-    place : int
-        Of the record; from the end where negative.
-    stored, path : str
-    threads : int
-    pushes : tuple of float
-        Of the past; none takes the noise as it is drawn.
-    others : float
-        Size of the other rows.
-    label : int
-        The record's class.
-    moments : float
-        What the past adds to the moments, in units of sigma.
-    """
+    """Neighbours, and how their party holds and answers them."""
 
     name: str
-    first: float
-    second: float
+    first: float  # length of the record's row in each, with its sign
+    second: float  # length of the record's row in each, with its sign
     rows: int = _ROWS
     columns: int = 1
-    place: int = 4
+    place: int = 4  # of the record; from the end where negative
     stored: str = "sparse"
     path: str = "solver"
     threads: int = 1
-    pushes: tuple[float, ...] = _PUSHES
-    others: float = 0.0
-    label: int = 1
-    moments: float = 0.0
+    pushes: tuple[float, ...] = _PUSHES  # of the past; none takes the noise as it is drawn
+    others: float = 0.0  # size of the other rows
+    label: int = 1  # the record's class
+    moments: float = 0.0  # what the past adds to the moments, in units of sigma
 
 
 @dataclass(frozen=True)
@@ -118,15 +98,7 @@ class _Cost:
 
 
 def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
-    """The exact total cost of the releases that a run recorded.
-
-    Parameters
-    ----------
-    settings : Privacy
-        The claim.
-    budget : FusionBudget
-        What each release was given.
-    """
+    """The exact total cost of the releases that a run recorded."""
     gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
     cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
     found = f"epsilon = {cost:.4g} at delta {settings.delta:g}, claim {settings.epsilon:.4g}"
@@ -137,17 +109,6 @@ def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
 def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None]) -> list[Check]:
     """Replay worst neighbours with fastadmm's own code, and test its noise and its symbols.
 
-    Parameters
-    ----------
-    settings : Privacy
-        Of mode "fusion": the claim.
-    trials : int
-        Numbers of noise to test, at least.
-    note : callable
-        Told what comes next.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
     """
     settings = settings.with_(label_party=None, total_epsilon=UNLIMITED)

@@ -56,24 +56,14 @@ _LEAST_RESIDUAL = 0.2
 class FusionFit:
     """The joint model, linear in the label holder's columns and the parties' clean scores.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (d_1,)
-        For the label holder's columns.
-    intercept : float
-    scales : ndarray of shape (M - 1,)
-        alpha: the factor of each party's score.
-    loss : float
-        Mean logistic loss of the last fit on the training records, over the posterior.
-    penalties : list of float
-        Ridge penalty that the evidence chose for each party.
+    Shapes: weights (d_1,); scales (M - 1,).
     """
 
-    weights: Array
+    weights: Array  # of shape (d_1,): for the label holder's columns
     intercept: float
-    scales: Array
-    loss: float
-    penalties: list[float]
+    scales: Array  # of shape (M - 1,): alpha: the factor of each party's score
+    loss: float  # mean logistic loss of the last fit on the training records, over the posterior
+    penalties: list[float]  # ridge penalty that the evidence chose for each party
 
 
 @dataclass(frozen=True)
@@ -110,20 +100,8 @@ def fit_scores(
 ) -> FusionFit:
     """Fit the joint model.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d_1)
-        The label holder's columns.
-    y : ndarray of shape (N,)
-        True labels; they stay with the label holder, and so does the result.
-    public_class : ndarray of shape (N,)
-        What the parties saw: labels or randomised labels.
-    own : tuple of (ndarray of shape (d_1,), float)
-        Weights and intercept of the label holder's own logistic fit.
-    ridge : float
-        lambda N: penalty on its weights, summed scaling.
-    messages : sequence of FusionMessage
-    engine : Engine
+    Shapes: block (N, d_1); y, public_class (N,); each of own (d_1,).
+    Scaling: ridge summed scaling.
     """
     from scipy.special import expit
 

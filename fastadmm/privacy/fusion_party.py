@@ -34,23 +34,14 @@ _CHANNEL = ("epsilon", "n_levels", "center", "clip")
 class FusionMessage:
     """Everything that a party sends.
 
-    Attributes
-    ----------
-    row_norm : float
-        R.
-    model : LocalModel
-    moments : ScoreMoments
-    channel : Channel
-        Public consequence of the above.
-    levels : ndarray of uint8, shape (N,)
-        One symbol per record.
+    Shapes: levels (N,).
     """
 
-    row_norm: float
+    row_norm: float  # R
     model: LocalModel
     moments: ScoreMoments
-    channel: Channel
-    levels: Array
+    channel: Channel  # public consequence of the above
+    levels: Array  # of shape (N,): one symbol per record
 
     @property
     def values(self) -> Array:
@@ -73,17 +64,7 @@ class FusionMessage:
 
     @classmethod
     def from_arrays(cls, found: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_arrays`.
-
-        Parameters
-        ----------
-        found : mapping
-
-        Raises
-        ------
-        ValueError
-            If lengths or symbols are not those of a message.
-        """
+        """Inverse of :meth:`to_arrays`."""
         (intercept, sigma, sensitivity), (origin, noise) = found["model"], found["moments"]
         epsilon, n_levels, center, clip = (float(v) for v in found["channel"])
         levels, (row_norm,) = found["levels"], np.atleast_1d(found["row_norm"])
@@ -113,24 +94,9 @@ def make_message(
 ) -> FusionMessage:
     """Compute a party's message.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-        Private.
-    target : ndarray of shape (N,)
-        Public: labels or soft targets.
-    public_class : ndarray of shape (N,)
-        Public: labels, or randomised labels.
-    budget : FusionBudget
-    noise : NoiseSource
-        A fresh one: the message is drawn once and stored.
-    engine : Engine
-    row_norm : float, optional
-        A public R; by default it is found and charged.
-
-    Notes
-    -----
     Guarantee: ``docs/fusion.md#f5-the-budget``.
+
+    Shapes: block (N, d); target, public_class (N,).
     """
     norms = row_norms(block, engine)
     if row_norm is None:

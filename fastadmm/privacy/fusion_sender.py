@@ -69,19 +69,6 @@ def fusion_guarantee(
 ) -> PartyGuarantee:
     """What a party that sends a message is guaranteed.
 
-    Parameters
-    ----------
-    name : str
-    settings : Privacy
-    message : FusionMessage or None
-        Once it was sent.
-    spent : Spent
-        What the run has charged to the party: more than planned if something was drawn again.
-    reason : str
-        Why nothing is proved; else empty.
-
-    Notes
-    -----
     Theorem: ``docs/fusion.md#f5-the-budget``.
     """
     budget = fusion_budget(settings)
@@ -101,22 +88,7 @@ def fusion_guarantee(
 class FusionParty(GatedParty):
     """Holder of a feature block that sends one message: drawn once, charged, stored, and only then sent.
 
-    Parameters
-    ----------
-    name : str
-    block : FeatureBlock of shape (N, d)
-    books : Books
-    engine : Engine
-
-    Attributes
-    ----------
-    weights : ndarray of shape (d,)
-        The released local model; zero before.
-
-    Raises
-    ------
-    InputError
-        Features are too large, as :func:`fastadmm.conversation.gate.check_features` says.
+    Shapes: block (N, d); weights (d,).
     """
 
     family = "fusion"
@@ -132,7 +104,7 @@ class FusionParty(GatedParty):
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        """The same; ``terms`` also hold the party's own ``books``."""
+        """A sender by the terms of a session, which also hold the party's own ``books``."""
         return cls(name, block, terms["books"], engine)
 
     def prepare(self) -> None:
@@ -158,17 +130,7 @@ class FusionParty(GatedParty):
     def fuse(self, target: Array, classes: Array) -> dict[str, Any]:
         """The message: one that was stored is sent again, never drawn again.
 
-        Parameters
-        ----------
-        target : ndarray of shape (N,)
-            Public: labels or soft targets.
-        classes : ndarray of shape (N,)
-            Public: labels, or randomised labels.
-
-        Returns
-        -------
-        dict
-            As in :meth:`FusionMessage.to_arrays`.
+        Shapes: target, classes (N,).
         """
         if not np.isin(classes, (0.0, 1.0)).all():
             raise Unanswerable("call 'fuse': 'classes' are not 0 and 1")

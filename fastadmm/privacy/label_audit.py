@@ -47,16 +47,6 @@ _DISTANCES = (1, 2, 3, 4, 16, 64, 128, 1_024, 8_192)
 def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
     """Are randomised labels random enough? None without randomised labels.
 
-    Parameters
-    ----------
-    settings : Privacy
-    trials : int
-        Labels, at least.
-    publish : callable
-        The mode's :func:`fastadmm.privacy.public_labels.publish_labels`.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
     """
     claim = settings.label_epsilon

@@ -23,13 +23,6 @@ Array = np.ndarray
 def flip_probability(epsilon: float) -> float:
     """p = 1 / (1 + e^epsilon), rounded towards privacy.
 
-    Parameters
-    ----------
-    epsilon : float
-        Positive; infinite flips nothing.
-
-    Notes
-    -----
     Theorem: ``docs/fusion.md#f6-labels``.
     """
     if math.isinf(epsilon):
@@ -41,25 +34,9 @@ def flip_probability(epsilon: float) -> float:
 def randomise_labels(y: Array, epsilon: float, noise: NoiseSource, round: int, engine: Engine) -> Array:
     """Randomised response on labels.
 
-    Parameters
-    ----------
-    y : ndarray of shape (N,)
-        Labels 0 and 1.
-    epsilon : float
-        Pure epsilon for one label.
-    noise : NoiseSource
-    round : int
-        Makes the nonce.
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of uint8, shape (N,)
-        Labels of which each was flipped with :func:`flip_probability`.
-
-    Notes
-    -----
     Guarantee: ``docs/fusion.md#f6-labels``.
+
+    Shapes: y, the result (N,).
     """
     flip = noise.uniform(len(y), round, engine) < flip_probability(epsilon)
     return ((y > 0.5) ^ flip).astype(np.uint8)
@@ -68,17 +45,7 @@ def randomise_labels(y: Array, epsilon: float, noise: NoiseSource, round: int, e
 def soft_targets(noisy: Array, epsilon: float) -> Array:
     r"""Unbiased targets from randomised labels.
 
-    Parameters
-    ----------
-    noisy : ndarray of shape (N,)
-        0 and 1, from :func:`randomise_labels`.
-    epsilon : float
-        Theirs.
-
-    Returns
-    -------
-    ndarray of shape (N,)
-        :math:`\tilde q`: mean 1 for class 1, 0 for class 0.
+    Shapes: noisy, the result (N,).
     """
     scale = 1.0 / (1.0 - 2.0 * flip_probability(epsilon))
     return 0.5 * (1.0 + (2.0 * np.asarray(noisy, dtype=np.float64) - 1.0) * scale)

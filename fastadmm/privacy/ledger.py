@@ -43,19 +43,6 @@ __all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
 class Ledger:
     """Append-only account of releases.
 
-    Parameters
-    ----------
-    path : Path or None
-        The file, made with the first charge; None keeps the account in memory
-        only, for estimators.
-
-    Raises
-    ------
-    FormatError
-        If the file is not a ledger, or does not verify; it is left as it is.
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
@@ -96,20 +83,7 @@ class Ledger:
         return self._limit
 
     def state_limit(self, epsilon: float, delta: float) -> None:
-        """State, once, what may be spent of each account; makes the file if there is none.
-
-        Parameters
-        ----------
-        epsilon, delta : float
-            No run, approval or other setting allows more afterwards; everything is counted at `delta`.
-
-        Raises
-        ------
-        ConfigError
-            If the ledger states another limit already, or these are not positive and finite.
-        PrivacyBudgetError
-            If more has been spent.
-        """
+        """State, once, what may be spent of each account; makes the file if there is none."""
         if not (0.0 < epsilon < math.inf and 0.0 < delta < 1.0):
             raise ConfigError(
                 f"a ledger's limit: epsilon {epsilon!r} and delta {delta!r} must be positive, delta below 1"
@@ -156,15 +130,7 @@ class Ledger:
         return any(charge.same(other) for other in self.planned(charge))
 
     def spent(self, data: Account | str, run: str | None = None) -> Spent:
-        """What has been charged to one account.
-
-        Parameters
-        ----------
-        data : Account or str
-            A text means the features of these rows, whoever holds them.
-        run : str, optional
-            Count only this run's charges.
-        """
+        """What has been charged to one account."""
         if isinstance(data, str):
             found = [c for c in self._book.charges if c.rows == data and c.role == FEATURES]
         else:
@@ -182,47 +148,11 @@ class Ledger:
         return groups
 
     def charge(self, charge: Charge, epsilon: float, delta: float) -> bool:
-        """Charge a release before it is used; on disk when this returns.
-
-        Parameters
-        ----------
-        charge : Charge
-        epsilon, delta : float
-            Budget of everything that is charged to the same account.
-
-        Returns
-        -------
-        bool
-            False if this very charge was made before.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            If the budget does not allow it; nothing is charged.
-        StorageError
-            If it cannot be written; then nothing may be released.
-        """
+        """Charge a release before it is used; on disk when this returns."""
         return self.charge_all([charge], epsilon, delta)
 
     def charge_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> bool:
-        """Charge several releases, all or none.
-
-        Parameters
-        ----------
-        charges : sequence of Charge
-        epsilon, delta : float
-            Budget for each account.
-
-        Returns
-        -------
-        bool
-            Whether any of them is new.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            If the budget does not allow one of them; nothing is charged.
-        """
+        """Charge several releases, all or none."""
         if self._file is None or self.path is None:
             new = self._new(charges)
             self._check(new, self._left(new), epsilon, delta)
@@ -247,18 +177,7 @@ class Ledger:
         return bool(new)
 
     def check_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
-        """Refuse what :meth:`charge_all` would refuse; charges nothing, and does not write.
-
-        Parameters
-        ----------
-        charges : sequence of Charge
-        epsilon, delta : float
-            Budget for each account.
-
-        Raises
-        ------
-        PrivacyBudgetError
-        """
+        """Refuse what :meth:`charge_all` would refuse; charges nothing, and does not write."""
         if self._file is None or self.path is None or not self.path.exists():
             new = self._new(charges)
             self._check(new, self._left(new), epsilon, delta)
@@ -273,19 +192,6 @@ class Ledger:
 
         The charges themselves use it up; :meth:`free` or the end of the process releases the rest. A
         resumed run reserves again what it will still draw.
-
-        Parameters
-        ----------
-        charges : sequence of Charge
-            Everything that is still to be drawn; the draws have no names yet.
-        epsilon, delta : float
-            Budget for each account.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            If the budget does not allow one of them, or reservations of running processes leave no room;
-            nothing is reserved.
         """
         planned = [*self._planned, *charges]
         if self._file is None or self.path is None:
@@ -360,7 +266,7 @@ class Ledger:
 
 
 def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]) -> list[Charge]:
-    """Those planned charges that were not made yet."""
+    """Planned charges that were not made yet."""
     left, made = [], made.copy()
     for charge in charges:
         if made[charge.plan] > 0:
@@ -386,18 +292,7 @@ def _charge_of(line: Line) -> Charge:
 
 
 def refuse_to_forget(path: Path) -> None:
-    """Refuse to replace a run that keeps the only account of what it spent.
-
-    Parameters
-    ----------
-    path : Path
-        The run's own ledger, if there is one.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        If it holds a charge.
-    """
+    """Refuse to replace a run that keeps the only account of what it spent."""
     if path.exists() and Ledger(path).charges:
         raise PrivacyBudgetError(
             f"{shown(path.parent)}: --force would remove {path.name}, the only account of what this run "
@@ -408,17 +303,7 @@ def refuse_to_forget(path: Path) -> None:
 def other_runs(
     ledger: Ledger, data: Sequence[Account | str], settings: Privacy, labels: Account | None = None
 ) -> str:
-    """What a ledger has charged to the same data in other runs, in words; empty for none.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    data : sequence of Account or str
-        Each party's account.
-    settings : Privacy
-    labels : Account, optional
-        Of the labels, where they are protected.
-    """
+    """What a ledger has charged to the same data in other runs, in words; empty for none."""
     spent = [found for found in map(ledger.spent, data) if found.runs > 1]
     told = [found for found in [ledger.spent(labels)] if found.runs > 1] if labels is not None else []
     if not (spent or told):

@@ -69,34 +69,18 @@ _HEAD_BYTES = 10 + 1 + 32 + 1 + 8
 
 @dataclass(frozen=True)
 class Limit:
-    """What a ledger states of itself.
+    """What a ledger states of itself."""
 
-    Attributes
-    ----------
-    epsilon : float or None
-        Most that may be charged to each account, at `delta`; None: not stated yet.
-    delta : float
-        At which the ledger counts, whatever that of a run is.
-    """
-
-    epsilon: float | None
-    delta: float
+    epsilon: float | None  # most that may be charged to each account, at `delta`; None: not stated yet
+    delta: float  # at which the ledger counts, whatever that of a run is
 
 
 @dataclass(frozen=True)
 class Line:
-    """What one line says, checked: texts and finite costs.
-
-    Attributes
-    ----------
-    values : dict
-        ``run``, ``role``, ``rows``, ``party``, ``columns``, ``release``, ``draw`` and the three costs.
-    old : bool
-        A line of version 1.0: ``data`` in place of role, rows and columns, and no draw.
-    """
+    """What one line says, checked: texts and finite costs."""
 
     values: dict[str, Any]
-    old: bool = False
+    old: bool = False  # a line of version 1.0: ``data`` in place of role, rows and columns, and no draw
 
 
 @dataclass
@@ -189,13 +173,6 @@ def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
 class LedgerFile:
     """A ledger's file, read whole, and again only where somebody else has changed it, and appended to.
 
-    Parameters
-    ----------
-    path : Path
-        Made by :meth:`create`.
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
@@ -204,13 +181,7 @@ class LedgerFile:
         self._state: _State | None = None
 
     def create(self, delta: float | None = None) -> None:
-        """Make the file if there is none: whole, under its name at once, also on disk.
-
-        Parameters
-        ----------
-        delta : float or None
-            At which it is to count; None: no charge has said so.
-        """
+        """Make the file if there is none: whole, under its name at once, also on disk."""
         target = Path(os.path.realpath(self.path))
         with storage_errors(self.path):
             remove_leftovers(target.parent, target.name)
@@ -235,25 +206,7 @@ class LedgerFile:
 
     @contextmanager
     def locked(self, *, write: bool = True) -> Iterator[tuple[IO[bytes], list[Line]]]:
-        """The open file and its lines, held by this process alone while it writes.
-
-        Parameters
-        ----------
-        write : bool
-            False only reads.
-
-        Yields
-        ------
-        file : binary file
-            For :meth:`append`.
-        lines : list of Line
-            The same list again, longer, if the file has only grown since the last time.
-
-        Raises
-        ------
-        FormatError
-            If it is not a ledger, or does not verify; it is left as it is.
-        """
+        """The open file and its lines, held by this process alone while it writes."""
         action = "write" if write else "read"
         with storage_errors(self.path, action):
             flags = os.O_RDWR if write else os.O_RDONLY
@@ -275,17 +228,7 @@ class LedgerFile:
         return None if self._state is None else self._state.limit
 
     def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]], limit: Limit | None = None) -> None:
-        """Write lines behind the last whole one; on disk, and counted, when this returns.
-
-        Parameters
-        ----------
-        file : binary file
-            As given by :meth:`locked`.
-        lines : sequence of dict
-            Values as in :class:`Line`.
-        limit : Limit, optional
-            What the ledger states from now on.
-        """
+        """Write lines behind the last whole one; on disk, and counted, when this returns."""
         state, descriptor = self._state, file.fileno()
         if state is None:
             raise AssertionError("a ledger is read before it is written")

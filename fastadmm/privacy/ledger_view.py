@@ -12,12 +12,7 @@ __all__ = ["account_table", "describe_accounts", "limit_words", "spent_words"]
 
 
 def limit_words(ledger: Ledger) -> str:
-    """What a ledger allows, in words.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    """
+    """What a ledger allows, in words."""
     limit = ledger.limit
     if limit is None or limit.epsilon is None:
         at = "" if limit is None else f"; counts at delta {limit.delta!r}"
@@ -26,15 +21,7 @@ def limit_words(ledger: Ledger) -> str:
 
 
 def spent_words(ledger: Ledger, account: Account, delta: float) -> str:
-    """What a ledger holds about some data, in one line, for an owner who is to decide about more.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    account : Account
-    delta : float
-        At which epsilon is told, unless the ledger counts at another.
-    """
+    """What a ledger holds about some data, in one line, for an owner who is to decide about more."""
     limit, spent = ledger.limit, ledger.spent(account)
     at = delta if limit is None else limit.delta
     most = "" if limit is None or limit.epsilon is None else f" of {limit.epsilon!r}"
@@ -47,20 +34,7 @@ def spent_words(ledger: Ledger, account: Account, delta: float) -> str:
 
 
 def describe_accounts(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
-    """The accounts of a ledger.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    delta : float
-        At which epsilon is shown.
-
-    Returns
-    -------
-    list of dict
-        JSON types: ``role``, ``rows`` (numbers; 0 for charges of old ledgers, which do not say
-        their rows), ``parties``, ``runs``, ``releases`` and ``epsilon``.
-    """
+    """The accounts of a ledger."""
     numbers = {"": 0}
     described = []
     for charges in ledger.accounts():
@@ -81,14 +55,7 @@ def describe_accounts(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
 
 
 def account_table(accounts: list[dict[str, Any]], delta: float) -> list[tuple[str, str]]:
-    """Accounts as a table of two columns: whose data they are, and what was spent.
-
-    Parameters
-    ----------
-    accounts : list of dict
-        As in :func:`describe_accounts`.
-    delta : float
-    """
+    """Accounts as a table of two columns: whose data they are, and what was spent."""
     return [
         (
             f"{account['role']} of {', '.join(ascii(name)[1:-1] for name in account['parties'])}, "

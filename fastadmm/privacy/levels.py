@@ -35,22 +35,12 @@ _CLIPS = (1.5, 1.75, 2.0, 2.5, 3.0, 3.5)
 
 @dataclass(frozen=True)
 class Channel:
-    """A public channel from scores to symbols.
+    """A public channel from scores to symbols."""
 
-    Attributes
-    ----------
-    epsilon : float
-        Pure local epsilon.
-    n_levels : int
-        k; 2 is one bit.
-    center, clip : float
-        Scores beyond ``center - clip`` and ``center + clip`` count as these.
-    """
-
-    epsilon: float
-    n_levels: int
-    center: float
-    clip: float
+    epsilon: float  # pure local epsilon
+    n_levels: int  # k; 2 is one bit
+    center: float  # scores beyond ``center - clip`` and ``center + clip`` count as these
+    clip: float  # scores beyond ``center - clip`` and ``center + clip`` count as these
 
     @property
     def keep(self) -> float:
@@ -77,22 +67,9 @@ class Channel:
     def release(self, score: Array, noise: NoiseSource, round: int, engine: Engine) -> Array:
         """Draw the symbols that leave the party.
 
-        Parameters
-        ----------
-        score : ndarray of shape (N,)
-            Finite scores; each row's own record alone decides about its symbol.
-        noise : NoiseSource
-        round : int
-            Makes the nonces; streams 0 and 1 are used.
-        engine : Engine
-
-        Returns
-        -------
-        ndarray of uint8, shape (N,)
-
-        Notes
-        -----
         Guarantee: ``docs/fusion.md#f4-the-symbol``.
+
+        Shapes: score, the result (N,).
         """
         from fastadmm.kernels.randomised_level import randomised_levels
 
@@ -113,20 +90,6 @@ class Channel:
 def keep_probability(epsilon: float, n_levels: int) -> float:
     """Probability with which k-ary randomised response keeps a symbol, (e^eps - 1) / (e^eps + k - 1).
 
-    Parameters
-    ----------
-    epsilon : float
-        Positive.
-    n_levels : int
-        k.
-
-    Returns
-    -------
-    float
-        Below 1 and rounded towards privacy.
-
-    Notes
-    -----
     Theorem: ``docs/fusion.md#f4-the-symbol``.
     """
     gain = math.expm1(min(epsilon, MAX_EPSILON))
@@ -154,19 +117,8 @@ def _best_shape(epsilon: float) -> tuple[int, float]:
 
 
 def choose_channel(epsilon: float, mean: float, deviation: float) -> Channel:
-    """Choose levels and range from public numbers: the squared correlation with a Gaussian score is largest.
-
-    Parameters
-    ----------
-    epsilon : float
-        Of the symbol.
-    mean, deviation : float
-        Of the scores, as released with noise.
-
-    Returns
-    -------
-    Channel
-        With ``epsilon`` at most :data:`MAX_EPSILON`.
+    """Choose levels and range from public numbers: the squared correlation with a Gaussian score is
+    largest.
     """
     epsilon = min(epsilon, MAX_EPSILON)
     levels, clip = _best_shape(epsilon)

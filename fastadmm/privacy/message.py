@@ -62,17 +62,7 @@ DEFAULT_PENALTY = 0.2
 
 
 def check_message_mode(problem: Problem, options: SolverOptions) -> None:
-    """Refuse what the theorems do not cover, in one line, before anything is computed.
-
-    Parameters
-    ----------
-    problem : Problem
-    options : SolverOptions
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse what the theorems do not cover, in one line, before anything is computed."""
     if not problem.is_ridge:
         raise ConfigError(
             "privacy: mode 'message' has regularizer l2 and its own ball (privacy.ball); leave out "
@@ -104,13 +94,7 @@ def clipped_problem(problem: Problem) -> Problem:
 
 
 def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
-    """Who sees what in mode "message".
-
-    Parameters
-    ----------
-    n_parties, rounds : int
-        M and T.
-    """
+    """Who sees what in mode "message"."""
     others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
     return {
         "coordinator": "record ids and order, N, labels (randomised where label_epsilon is set), "
@@ -121,38 +105,7 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
 
 
 class MessageSolver(Run):
-    """A private run in progress; the same face as :class:`fastadmm.solver.solver.Solver`.
-
-    Parameters
-    ----------
-    problem : Problem
-        Squared l2, no constraint, a smooth loss; rows are clipped here.
-    options : SolverOptions
-        ``penalty`` is r, ``scheme`` sharing or jacobi; limits on rounds and gap do not apply.
-    settings : Privacy
-        Mode "message".
-    ledger : Ledger, optional
-        Charged before each message; in memory without one.
-    outbox : Outbox, optional
-        Where sent messages are stored, so that a resumed run sends them again.
-    run : str
-        Identifier of the run in the ledger.
-    unproved : mapping of str to str, optional
-        Parties whose data were prepared in a way that nothing is proved for, and why.
-    accounts : sequence of Account, optional
-        Of each party's features in the ledger; without them names stand for the rows.
-    label_account : Account, optional
-        Of the labels.
-    driver : Driver, optional
-        Carries calls to the parties; they are in this process by default.
-
-    Raises
-    ------
-    ConfigError
-        If theorems do not cover the problem, or delta is not below 1/N.
-    PrivacyBudgetError
-        If there are unproved parties, and ``settings`` do not allow them.
-    """
+    """A private run in progress; the same face as :class:`fastadmm.solver.solver.Solver`."""
 
     private = True
     clips_rows = True

@@ -90,19 +90,13 @@ _STORED = {"dense": DenseBlock, "sparse": lambda rows: CSRBlock(sp.csr_array(row
 class Pair:
     """Neighbours, and what an adversary asks for.
 
-    Attributes
-    ----------
-    name : str
-    first, second : ndarray of shape (N, d)
-        Rows before clipping.
-    target : ndarray of shape (N,) or None
-        None for the run's own.
+    Shapes: first, second (N, d); target (N,).
     """
 
     name: str
-    first: Array
-    second: Array
-    target: Array | None
+    first: Array  # of shape (N, d): rows before clipping
+    second: Array  # of shape (N, d): rows before clipping
+    target: Array | None  # of shape (N,): none for the run's own
 
 
 def many_rows(most: int, delta: float) -> int:
@@ -111,28 +105,12 @@ def many_rows(most: int, delta: float) -> int:
 
 
 def cost_of_messages(gdp: float, settings: Privacy) -> float:
-    """Epsilon of all messages of a party together.
-
-    Parameters
-    ----------
-    gdp : float
-        mu of all of them together.
-    settings : Privacy
-    """
+    """Epsilon of all messages of a party together."""
     return epsilon_spent(gdp, settings.delta, (), settings.sampler == "discrete")
 
 
 def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
-    """Is a noise level enough for the claim, according to the theorems?
-
-    Parameters
-    ----------
-    settings : Privacy
-    mu : float
-        Modulus of the x-update.
-    sigma : float
-        Noise that was used.
-    """
+    """Is a noise level enough for the claim, according to the theorems?"""
     bound = message_sensitivity(settings, mu, 1)
     cost = cost_of_messages(math.sqrt(settings.rounds) * bound.value / sigma, settings)
     found = (
@@ -145,19 +123,6 @@ def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
 def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable[[str], None]) -> list[Check]:
     """Replay worst neighbours with fastadmm's own code, and test its noise.
 
-    Parameters
-    ----------
-    settings : Privacy
-        Of mode "message": the claim.
-    mu : float
-        Modulus of the x-update.
-    trials : int
-        Numbers of noise to test, at least.
-    note : callable
-        Told what comes next.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
     """
     if settings.adjacency == "column":
@@ -187,14 +152,7 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
 
 
 def worst_pairs(settings: Privacy, mu: float) -> list[Pair]:
-    """Neighbours of the bounds, and for each clip those that need it most.
-
-    Parameters
-    ----------
-    settings : Privacy
-    mu : float
-        Modulus of the x-update.
-    """
+    """Neighbours of the bounds, and for each clip those that need it most."""
     ball, target, clip = settings.ball, settings.clip_of_targets, settings.message_clip
     rows = min(float(_ROWS), 0.8 / settings.delta)
 

@@ -35,16 +35,6 @@ MODELS_NOT_COVERED = (
 def message_level(settings: Privacy, mu: float, n_samples: int) -> tuple[Sensitivity, Calibration]:
     """How far one record moves a message, and the noise that this takes.
 
-    Parameters
-    ----------
-    settings : Privacy
-    mu : float
-        Modulus of the x-update.
-    n_samples : int
-        N.
-
-    Notes
-    -----
     Theorem: as the sensitivity names it, in ``docs/privacy.md``.
     """
     s = settings
@@ -61,19 +51,6 @@ def message_guarantee(
 ) -> PartyGuarantee:
     """What a party is guaranteed, with all T rounds charged, and messages that had to be drawn again.
 
-    Parameters
-    ----------
-    name : str
-    settings : Privacy
-    mu : float
-    n_samples : int
-    spent : Spent
-        What the run has charged to the party.
-    reason : str
-        Why nothing is proved; else empty.
-
-    Notes
-    -----
     Theorem: as the sensitivity names it, in ``docs/privacy.md``.
     """
     sensitivity, level = message_level(settings, mu, n_samples)
@@ -90,17 +67,8 @@ def message_guarantee(
 
 
 class MessageSender(GatedParty):
-    """A :class:`fastadmm.privacy.party.MessageParty` with its books: every message is charged, stored, sent.
-
-    Parameters
-    ----------
-    party : MessageParty
-    books : Books
-
-    Attributes
-    ----------
-    watch : callable or None
-        Called with each message right after it was drawn; audits look in here.
+    """A :class:`fastadmm.privacy.party.MessageParty` with its books: every message is charged, stored,
+    sent.
     """
 
     family = "message"
@@ -116,7 +84,7 @@ class MessageSender(GatedParty):
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        """The same; ``terms`` also hold the party's own ``books``."""
+        """A sender by the terms of a session, which also hold the party's own ``books``."""
         books: Books = terms["books"]
         if not float(terms["penalty"]) > 0.0:
             raise Unanswerable("argument 'penalty': mode 'message' needs a positive one")
@@ -143,18 +111,13 @@ class MessageSender(GatedParty):
         return [self.charge(t) for t in rounds if not self.outbox.holds(self.name, t)]
 
     def payment(self, number: int) -> Payment:
-        """The same, with the ledger that pays it."""
+        """What a message still costs, with the ledger that pays it."""
         return self.books.payment([self.charge(number)])
 
     def noisy(self, target: np.ndarray, round: int) -> dict[str, Any]:
         """The message of a round; one that was stored is sent again, never drawn again.
 
-        Parameters
-        ----------
-        target : ndarray of shape (N,)
-            Public.
-        round : int
-            From 1 to T.
+        Shapes: target (N,).
         """
         if not 1 <= round <= self.books.settings.rounds:
             raise Unanswerable(f"call 'noisy': round {round} of {self.books.settings.rounds}")
@@ -172,9 +135,7 @@ class MessageSender(GatedParty):
     def settle(self, target: np.ndarray) -> None:
         """Answer the last public target once more, for itself: that is the model, and is not sent.
 
-        Parameters
-        ----------
-        target : ndarray of shape (N,)
+        Shapes: target (N,).
         """
         self.party.solve(target)
 

@@ -25,25 +25,7 @@ def private_solver(
     data: Sequence[str] | None = None,
     **common: Any,
 ) -> FusionSolver | MessageSolver:
-    """The solver of a mode that is not "none".
-
-    Parameters
-    ----------
-    problem : Problem
-    options : SolverOptions
-    settings : Privacy
-    messages : Path, optional
-        Folder of what was sent; in memory without one.
-    data : sequence of str, optional
-        Identifier of each party's data, for which mode "fusion" uses a stored message again.
-    **common
-        What both solvers take: ledger, run, unproved, accounts, label_account, driver.
-
-    Raises
-    ------
-    ConfigError
-        If theorems do not cover the problem.
-    """
+    """The solver of a mode that is not "none"."""
     if settings.mode == "fusion":
         return FusionSolver(problem, options, settings, store=Store(messages), data=data, **common)
     return MessageSolver(problem, options, settings, outbox=Outbox(messages), **common)

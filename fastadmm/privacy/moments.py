@@ -29,23 +29,14 @@ _LEAST_VARIANCE = 0.01
 class ScoreMoments:
     """Released moments of the scores, by public class.
 
-    Attributes
-    ----------
-    count : ndarray of shape (2,)
-        Records of each public class.
-    mean, square : ndarray of shape (2,)
-        Mean of S and of ``(S - origin)**2``.
-    origin : float
-        o, the local model's intercept.
-    sigma : float
-        Noise on each sum, in units of h and h squared.
+    Shapes: count, mean, square (2,).
     """
 
-    count: Array
-    mean: Array
-    square: Array
-    origin: float
-    sigma: float
+    count: Array  # of shape (2,): records of each public class
+    mean: Array  # of shape (2,): mean of S and of ``(S - origin)**2``
+    square: Array  # of shape (2,): mean of S and of ``(S - origin)**2``
+    origin: float  # o, the local model's intercept
+    sigma: float  # noise on each sum, in units of h and h squared
 
     @property
     def overall(self) -> tuple[float, float]:
@@ -67,23 +58,9 @@ def release_moments(
 ) -> ScoreMoments:
     """Release the moments, mu-GDP.
 
-    Parameters
-    ----------
-    score : ndarray of shape (N,)
-    public_class : ndarray of shape (N,)
-        0 and 1: the labels, or their randomised version.
-    origin : float
-        o, public.
-    mu : float
-        What the release may cost.
-    noise : NoiseSource
-    round : int
-        Makes the nonce.
-    engine : Engine
-
-    Notes
-    -----
     Guarantee: ``docs/fusion.md#f3-the-moments``.
+
+    Shapes: score, public_class (N,).
     """
     t = np.clip((score - origin) / SCORE_RANGE, -1.0, 1.0)
     second = public_class > 0.5

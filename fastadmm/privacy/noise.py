@@ -39,21 +39,11 @@ _LARGEST = 2**53
 
 @dataclass(frozen=True)
 class Calibration:
-    r"""Noise level of a release.
+    r"""Noise level of a release."""
 
-    Attributes
-    ----------
-    sigma : float
-        Standard deviation.
-    grid : float
-        g, a power of two.
-    sensitivity : float
-        Of the *rounded* value: :math:`\Delta + g\sqrt N`.
-    """
-
-    sigma: float
-    grid: float
-    sensitivity: float
+    sigma: float  # standard deviation
+    grid: float  # g, a power of two
+    sensitivity: float  # of the *rounded* value: :math:`\Delta + g\sqrt N`
 
     @property
     def gdp(self) -> float:
@@ -64,22 +54,6 @@ class Calibration:
 def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibration:
     r"""Choose sigma and the grid for a noise multiplier, the growth by rounding included.
 
-    Parameters
-    ----------
-    sensitivity : float
-        :math:`\Delta` of the exact value.
-    multiplier : float
-        :math:`\sigma/\Delta` to reach.
-    n_values : int
-        N, numbers in the release.
-
-    Raises
-    ------
-    ConfigError
-        If the noise would not be finite and positive.
-
-    Notes
-    -----
     ``docs/privacy.md#noise-on-a-grid``.
     """
     sigma = sensitivity * multiplier
@@ -97,16 +71,11 @@ def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibrati
 class GridMessage:
     """What leaves a party: integers on a public grid.
 
-    Attributes
-    ----------
-    integers : ndarray of int64, shape (N,)
-        k.
-    grid : float
-        g.
+    Shapes: integers (N,).
     """
 
-    integers: np.ndarray
-    grid: float
+    integers: np.ndarray  # of shape (N,): k
+    grid: float  # g
 
     @property
     def values(self) -> np.ndarray:
@@ -119,22 +88,7 @@ def _key(secret: bytes) -> np.ndarray:
 
 
 class NoiseSource:
-    """One party's noise for one process: a key that is never shown, and nonces that are never used twice.
-
-    Parameters
-    ----------
-    sampler : {"grid", "discrete", "insecure_test"}
-    seed : int or None
-        For ``insecure_test`` alone: two sources with one seed draw the same noise.
-    party : int
-        Number of the party, part of every nonce.
-
-    Raises
-    ------
-    ConfigError
-        If a seed is given to a sampler that has to be random, or OpenDP is
-        missing for ``discrete``.
-    """
+    """One party's noise for one process: a key that is never shown, and nonces that are never used twice."""
 
     #: Forks between the process that imported the module and this one.
     _forks: ClassVar[int] = 0
@@ -173,23 +127,7 @@ class NoiseSource:
     ) -> GridMessage:
         """Add noise to a value; called once per round and stream.
 
-        Parameters
-        ----------
-        values : ndarray of shape (N,)
-            The exact release, whose sensitivity ``level`` was made for. What is beyond 2^51 steps of the
-            grid counts as that.
-        level : Calibration
-        round : int
-            Number of the round; with ``stream`` it makes the nonce.
-        engine : Engine
-        stream : int
-            Tells several releases of one round apart.
-
-        Raises
-        ------
-        RuntimeError
-            If this noise was drawn before: adding it to two values reveals
-            their difference.
+        Shapes: values (N,).
         """
         # Whether a message leaves must not depend on it; its sensitivity does not grow.
         values = saturated(np.asarray(values, dtype=np.float64), _LARGEST // 4 * level.grid)
@@ -198,33 +136,14 @@ class NoiseSource:
         return GridMessage(integers + noise, level.grid)
 
     def normal(self, n_values: int, scale: float, round: int, engine: Engine, stream: int = 0) -> GridMessage:
-        """Noise by itself, for a value that its caller has rounded to the same grid.
-
-        Parameters
-        ----------
-        n_values : int
-        scale : float
-            Standard deviation.
-        round, stream : int
-            Make the nonce.
-        engine : Engine
-        """
+        """Noise by itself, for a value that its caller has rounded to the same grid."""
         level = Calibration(scale, 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS), 0.0)
         return self.release(np.zeros(n_values), level, round, engine, stream)
 
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> np.ndarray:
         """Uniform numbers in [0, 1) with 53 bits, for Bernoulli releases.
 
-        Parameters
-        ----------
-        n_values : int
-        round, stream : int
-            Make the nonce.
-        engine : Engine
-
-        Returns
-        -------
-        ndarray of shape (n_values,)
+        Shapes: the result (n_values,).
         """
         from fastadmm.kernels.gaussian_noise import uniform
 

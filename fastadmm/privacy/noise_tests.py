@@ -54,26 +54,13 @@ _SAME = 2.0**-28
 
 @dataclass(frozen=True)
 class Check:
-    """One line of an audit.
-
-    Attributes
-    ----------
-    name : str
-    found : str
-        In words.
-    flagged : bool
-        Whether the claim is refuted.
-    epsilon : float or None
-        A lower bound on epsilon that was found, where there is one.
-    power : str
-        What the check would notice; empty where that has no number.
-    """
+    """One line of an audit."""
 
     name: str
-    found: str
-    flagged: bool
-    epsilon: float | None = None
-    power: str = ""
+    found: str  # in words
+    flagged: bool  # whether the claim is refuted
+    epsilon: float | None = None  # a lower bound on epsilon that was found, where there is one
+    power: str = ""  # what the check would notice; empty where that has no number
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite epsilon, which JSON does not have, is a text."""
@@ -88,36 +75,16 @@ def _often(what: str) -> str:
 
 
 def noticed_share(n: int) -> float:
-    """Largest share of its size that noise may keep to be noticed as too small.
-
-    Parameters
-    ----------
-    n : int
-        Numbers tested.
-
-    Returns
-    -------
-    float
-        Below 1: :func:`size_check` notices noise this many times its declared size in 99 % of audits.
-    """
+    """Largest share of its size that noise may keep to be noticed as too small."""
     return math.sqrt(chi2.ppf(LEVEL, n) / chi2.ppf(POWER, n))
 
 
 def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = None) -> Check:
     """Is the noise as large as declared? Chi-squared test; larger noise refutes no claim.
 
-    Parameters
-    ----------
-    noise : ndarray of shape (n,)
-        In units of the declared sigma.
-    what : str
-        Whose noise.
-    cost : callable, optional
-        Epsilon at a share of the declared noise.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
+
+    Shapes: noise (n,).
     """
     n, square = len(noise), float(noise @ noise)
     flagged = not square >= chi2.ppf(LEVEL, n)
@@ -134,9 +101,7 @@ def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = 
 def mean_check(noise: Array) -> Check:
     """Has the noise mean zero? Normal test.
 
-    Parameters
-    ----------
-    noise : ndarray of shape (n,)
+    Shapes: noise (n,).
     """
     n, limit = len(noise), float(norm.isf(LEVEL / 2))
     root = math.sqrt(n)
@@ -148,9 +113,7 @@ def mean_check(noise: Array) -> Check:
 def law_check(noise: Array) -> Check:
     """Is the noise normal? Kolmogorov's test with its exact law.
 
-    Parameters
-    ----------
-    noise : ndarray of shape (n,)
+    Shapes: noise (n,).
     """
     return _kolmogorov("law of the noise", norm.cdf(np.sort(noise)))
 
@@ -158,9 +121,7 @@ def law_check(noise: Array) -> Check:
 def tails_check(noise: Array) -> Check:
     """Are large numbers as frequent as normal ones, and none without noise? Exact binomial tests.
 
-    Parameters
-    ----------
-    noise : ndarray of shape (n,)
+    Shapes: noise (n,).
     """
     n, sizes, odd = len(noise), np.abs(noise), ""
     limits = (1.0, 2.0, 2.5, 3.0, 3.5, 4.0)
@@ -181,11 +142,7 @@ def tails_check(noise: Array) -> Check:
 def uniform_check(uniforms: Array, what: str) -> Check:
     """Are uniform numbers uniform, and is none drawn twice?
 
-    Parameters
-    ----------
-    uniforms : ndarray of shape (n,)
-    what : str
-        What they are for.
+    Shapes: uniforms (n,).
     """
     if not len(uniforms):
         return Check(f"uniform numbers {what}", "none was drawn", True)
@@ -217,12 +174,7 @@ def reuse_check(noise: Array, where: str) -> Check:
     everywhere. Within :math:`s = 2^{-28}` of a grid point lie others with a share of at most 3 s of the
     density: the point itself and one on either side.
 
-    Parameters
-    ----------
-    noise : ndarray of shape (n,)
-        All noise that was recorded.
-    where : str
-        Between what it must not be the same.
+    Shapes: noise (n,).
     """
     if not len(noise):
         return Check(f"noise used twice ({where})", "no noise was drawn", True)
@@ -240,14 +192,7 @@ def reuse_check(noise: Array, where: str) -> Check:
 
 
 def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
-    """Are two noises independent? Normal test of the correlation, given one of them.
-
-    Parameters
-    ----------
-    pairs : sequence of (ndarray, ndarray)
-        Noises of equal length that have nothing to do with each other.
-    what : str
-    """
+    """Are two noises independent? Normal test of the correlation, given one of them."""
     if not pairs:
         return Check(f"independence of the noise between {what}", "there are none to compare", True)
     one, other = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
@@ -264,15 +209,7 @@ def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
 
 
 def parts_check(parts: Mapping[str, Array], cost: Callable[[float], float] | None = None) -> Check:
-    """Is the noise as large as declared in every part of what was drawn? Chi-squared tests of all of them.
-
-    Parameters
-    ----------
-    parts : mapping of str to ndarray
-        Noise in units of sigma, by what its numbers have in common; parts may overlap.
-    cost : callable, optional
-        Epsilon at a share of the declared noise.
-    """
+    """Is the noise as large as declared in every part of what was drawn? Chi-squared tests of all of them."""
     names = [name for name, noise in parts.items() if len(noise)]
     sizes = np.array([len(parts[name]) for name in names])
     squares = np.array([float(parts[name] @ parts[name]) for name in names])
@@ -297,14 +234,7 @@ _FAR = (4096, 8191, 8192, 8193, 16384, 32768)
 
 
 def distances_check(noises: Sequence[Array], what: str = "numbers of a release") -> Check:
-    """Are numbers of one release independent that lie at the same distance? Normal tests, as of a link.
-
-    Parameters
-    ----------
-    noises : sequence of ndarray
-        One release each.
-    what : str
-    """
+    """Are numbers of one release independent that lie at the same distance? Normal tests, as of a link."""
     scores: dict[str, float] = {}
     pairs = 0
     for distance in (*_DISTANCES, *_FAR, 0):
@@ -344,11 +274,6 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 
     Along a direction that does not depend on it, noise is one normal number for each release; the sum of
     their squares is chi-squared. Too little is a direction without noise, too much is correlation.
-
-    Parameters
-    ----------
-    noises, exact : sequence of ndarray
-        One release each.
     """
 
     def along(pattern: Callable[[Array], Array]) -> tuple[float, int]:
@@ -384,10 +309,7 @@ def patterns_check(noises: Sequence[Array], exact: Sequence[Array]) -> Check:
 def directions_check(draws: Array) -> Check:
     """Is there noise in every direction of a release? Bounds of Davidson and Szarek on the singular values.
 
-    Parameters
-    ----------
-    draws : ndarray of shape (K, n)
-        Noise of K releases of n numbers in units of sigma, K much larger than n.
+    Shapes: draws (K, n).
     """
     times, n = draws.shape
     if times < 4 * n:
@@ -408,15 +330,6 @@ def rank_bounds(n_values: int, n_draws: int) -> tuple[float, float]:
 
     They lie in :math:`\sqrt K - \sqrt n - t, \sqrt K + \sqrt n + t` but with probability
     :math:`2 e^{-t^2/2}` (Davidson and Szarek 2001).
-
-    Parameters
-    ----------
-    n_values, n_draws : int
-        n and K.
-
-    Returns
-    -------
-    low, high : float
     """
     t = math.sqrt(-2.0 * math.log(LEVEL / 2))
     return math.sqrt(n_draws) - math.sqrt(n_values) - t, math.sqrt(n_draws) + math.sqrt(n_values) + t
@@ -425,19 +338,7 @@ def rank_bounds(n_values: int, n_draws: int) -> tuple[float, float]:
 def frequency_check(
     count: int, n: int, probability: float, name: str, epsilon_at: Callable[[float], float], claim: float
 ) -> Check:
-    """Is a randomised answer true too often? Exact binomial test.
-
-    Parameters
-    ----------
-    count, n : int
-        True answers, and all.
-    probability : float
-        Of a true answer, at most.
-    name : str
-    epsilon_at : callable
-        Epsilon that a probability of true answers means; increasing.
-    claim : float
-    """
+    """Is a randomised answer true too often? Exact binomial test."""
     if not n:
         return Check(name, "there are no answers", True)
     most = int(binom.isf(LEVEL, n, probability))
@@ -456,28 +357,13 @@ def least_and_most(n: int, probability: float, level: float) -> tuple[float, flo
 
     The number may be a sum of coins of several biases whose mean this is: it spreads no more (Hoeffding
     1956), as far out as these are.
-
-    Parameters
-    ----------
-    n : int
-    probability : float
-    level : float
-        Of either end.
     """
     low, high = float(binom.ppf(level, n, probability)), float(binom.isf(level, n, probability))
     return min(low, n * probability - 1.0), max(high, n * probability + 1.0)
 
 
 def drawn_in_a_child(draw: Callable[[], Array], seconds: float = 30.0) -> Array | None:
-    """What a child process draws after ``fork``; None where there is no fork, or no answer.
-
-    Parameters
-    ----------
-    draw : callable
-        Returns float64 numbers; the parent calls it too.
-    seconds : float
-        To wait.
-    """
+    """What a child process draws after ``fork``; None where there is no fork, or no answer."""
     import select
     import signal
     import time

@@ -35,41 +35,16 @@ ORIGINS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Constants:
-    """Some fields of a transform, and where they come from.
+    """Some fields of a transform, and where they come from."""
 
-    Attributes
-    ----------
-    fields : tuple of str
-        Names of the fields.
-    what : str
-        What they are, in words.
-    origin : {"public", "charged", "private"}
-        A key of :data:`ORIGINS`.
-    labels : bool
-        Whether they are made of all labels, too, exactly: a label moves the rows of others.
-    """
-
-    fields: tuple[str, ...]
-    what: str
-    origin: str
+    fields: tuple[str, ...]  # names of the fields
+    what: str  # what they are, in words
+    origin: str  # a key of ORIGINS
     labels: bool = False
 
 
 def declared(step: Any, *known: Any) -> tuple[Constants, ...]:
-    """What a step says of its constants, checked to say it of each field once.
-
-    Parameters
-    ----------
-    step : dataclass
-        Its method ``constants()`` gives the :class:`Constants` of all its fields.
-    *known
-        What that method needs to know, for a part of a step.
-
-    Raises
-    ------
-    ConfigError
-        If the step, or a field of it, does not say where its constants come from.
-    """
+    """What a step says of its constants, checked to say it of each field once."""
     name, declare = type(step).__name__, getattr(step, "constants", None)
     if declare is None:
         raise ConfigError(f"privacy: {name} does not say where its constants come from")
@@ -85,13 +60,7 @@ def declared(step: Any, *known: Any) -> tuple[Constants, ...]:
 
 
 def together(field: str, parts: Iterable[Constants]) -> Constants:
-    """What a field says whose parts say it each for itself: what is made of labels first.
-
-    Parameters
-    ----------
-    field : str
-    parts : iterable of Constants
-    """
+    """What a field says whose parts say it each for itself: what is made of labels first."""
     parts = list(parts)
     private = sorted((part for part in parts if part.origin == "private"), key=lambda part: not part.labels)
     what = list(dict.fromkeys(part.what for part in private))
@@ -105,24 +74,9 @@ def together(field: str, parts: Iterable[Constants]) -> Constants:
 def private_constants(steps: Iterable[Any]) -> list[str]:
     """What was computed from a party's private rows and is not charged.
 
-    Parameters
-    ----------
-    steps : iterable
-        All steps from the party's table to its columns, see :func:`declared`.
-
-    Returns
-    -------
-    list of str
-        In words; empty if every record changes only its own row.
-
-    Raises
-    ------
-    ConfigError
-        If a step, or a field of it, does not say where its constants come from.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+
+    Returns: in words; empty if every record changes only its own row.
     """
     return [c.what for step in steps for c in declared(step) if c.origin == "private"]
 
@@ -130,26 +84,13 @@ def private_constants(steps: Iterable[Any]) -> list[str]:
 def label_constants(steps: Iterable[Any]) -> list[str]:
     """What was computed from all labels besides: it tells them, however they are randomised elsewhere.
 
-    Parameters
-    ----------
-    steps : iterable
-        As in :func:`private_constants`.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
     return [c.what for step in steps for c in declared(step) if c.origin == "private" and c.labels]
 
 
 def why_unproved(steps: Iterable[Any]) -> str:
-    """Why no epsilon is proved for a party's columns; empty where one is.
-
-    Parameters
-    ----------
-    steps : iterable
-        As in :func:`private_constants`.
-    """
+    """Why no epsilon is proved for a party's columns; empty where one is."""
     what = private_constants(steps)
     if not what:
         return ""
@@ -160,13 +101,7 @@ def why_unproved(steps: Iterable[Any]) -> str:
 
 
 def why_no_labels(steps: Iterable[Any]) -> str:
-    """Why no epsilon of labels is proved beside a party's columns; empty where one is.
-
-    Parameters
-    ----------
-    steps : iterable
-        As in :func:`private_constants`.
-    """
+    """Why no epsilon of labels is proved beside a party's columns; empty where one is."""
     what = label_constants(steps)
     if not what:
         return ""

@@ -26,44 +26,14 @@ __all__ = [
 def lemma_sensitivity(
     n_columns: int, penalty: float, lam: float, derivative: float, bound: float, n_parties: int
 ) -> float:
-    r"""Lemma 1 (false): :math:`C = \frac{3}{d_m\rho}\,[\lambda c_1 + (1 + M\rho) b_1]`.
-
-    Parameters
-    ----------
-    n_columns : int
-        :math:`d_m`.
-    penalty : float
-        :math:`\rho`, the paper's.
-    lam : float
-        :math:`\lambda`.
-    derivative : float
-        :math:`c_1`, bound on the regulariser's second derivative.
-    bound : float
-        :math:`b_1`, bound on the norms of weights, z and y.
-    n_parties : int
-        M.
-
-    Returns
-    -------
-    float
-        Not an upper bound on the sensitivity.
-    """
+    r"""Lemma 1 (false): :math:`C = \frac{3}{d_m\rho}\,[\lambda c_1 + (1 + M\rho) b_1]`."""
     if n_columns < 1 or not penalty > 0.0:
         raise ConfigError("paper calibration: at least one column and a positive penalty")
     return 3.0 / (n_columns * penalty) * (lam * derivative + (1.0 + n_parties * penalty) * bound)
 
 
 def theorem_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    r"""Theorem 3 (unproved): :math:`\sigma = \sqrt{2\ln(1.25/\delta)}\, C/\varepsilon` per round.
-
-    Parameters
-    ----------
-    epsilon : float
-        Per round, at most 1 in the paper.
-    delta : float
-    sensitivity : float
-        C of :func:`lemma_sensitivity`.
-    """
+    r"""Theorem 3 (unproved): :math:`\sigma = \sqrt{2\ln(1.25/\delta)}\, C/\varepsilon` per round."""
     if not (epsilon > 0.0 and 0.0 < delta < 1.0):
         raise ConfigError("paper calibration: epsilon must be positive, delta between 0 and 1")
     return math.sqrt(2.0 * math.log(1.25 / delta)) * sensitivity / epsilon
@@ -75,15 +45,6 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
     .. math:: \varepsilon' = \sqrt{2T\ln(1/\delta')}\,\varepsilon + T\varepsilon(e^\varepsilon - 1)
 
     The composition itself is a known theorem, far from tight; each round's epsilon lacks a proof.
-
-    Parameters
-    ----------
-    epsilon : float
-        Per round.
-    rounds : int
-        T.
-    slack : float
-        :math:`\delta'`; the total delta is :math:`T\delta + \delta'`.
     """
     if not 0.0 < slack < 1.0:
         raise ConfigError("paper calibration: the slack delta' must be between 0 and 1")
@@ -95,23 +56,14 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
 class CounterExample:
     """Two neighbours within the paper's assumptions, but farther apart in messages than Lemma 1 allows.
 
-    Attributes
-    ----------
-    first, second : ndarray of shape (N, d)
-        Rows of norm 1, full column rank, spectral distance 1.
-    target : ndarray of shape (N,)
-        z, of norm b_1.
-    distance : float
-        l2 distance of the two messages.
-    lemma : float
-        What Lemma 1 allows.
+    Shapes: first, second (N, d); target (N,).
     """
 
-    first: np.ndarray
-    second: np.ndarray
-    target: np.ndarray
-    distance: float
-    lemma: float
+    first: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
+    second: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
+    target: np.ndarray  # of shape (N,): z, of norm b_1
+    distance: float  # l2 distance of the two messages
+    lemma: float  # what Lemma 1 allows
 
 
 def lemma_counter_example(
@@ -123,15 +75,6 @@ def lemma_counter_example(
     constant :math:`1/\sqrt N`; D' has the sign of that column flipped on the first 2n rows. y = 0, one
     party, and z a constant vector of norm b_1.
 
-    Parameters
-    ----------
-    n_columns : int
-        d, at least 2.
-    penalty, lam, bound : float
-        :math:`\rho`, :math:`\lambda`, :math:`b_1` of the paper.
-
-    Notes
-    -----
     ``docs/privacy.md#lemma-1-is-false``.
     """
     n = n_columns - 1

@@ -29,15 +29,7 @@ _STEPS = 60
 def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
     """:func:`clip_rows` of a block.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    name : str
-        For messages.
-
-    Returns
-    -------
-    FeatureBlock of shape (N, d)
+    Shapes: block, the result (N, d).
     """
     if type(block) is DenseBlock:
         return as_block(clip_rows(block.matrix), name)
@@ -52,20 +44,7 @@ def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) ->
     Like :func:`fastadmm.parties.xupdate.ball.ball_solution`, without early exits, so that the time reveals
     nothing.
 
-    Parameters
-    ----------
-    values : ndarray of shape (d,)
-        :math:`\lambda`, positive.
-    right : ndarray of shape (d,)
-        p.
-    radius : float
-        B.
-
-    Returns
-    -------
-    x : ndarray of shape (d,)
-    nu : float
-        Multiplier of the ball, not negative; 0 inside.
+    Shapes: values, right, x (d,).
     """
     low, high, nu = 0.0, float(np.linalg.norm(right)) / radius, 0.0
     for _ in range(_STEPS):
@@ -86,24 +65,7 @@ def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) ->
 class MessageParty:
     """Holder of a feature block in a run with noisy messages.
 
-    Parameters
-    ----------
-    name : str
-    index : int
-        Number of the party, part of every nonce.
-    block : FeatureBlock of shape (N, d)
-        Rows of norm at most 1, see :func:`clipped_block`.
-    settings : Privacy
-    mu : float
-        Modulus of the x-update.
-    level : Calibration
-        Noise on each message.
-    engine : Engine
-
-    Attributes
-    ----------
-    weights : ndarray of shape (d,)
-        The last local answer. It is the party's own: noise on messages does not cover it.
+    Shapes: block (N, d); weights (d,).
     """
 
     def __init__(
@@ -148,19 +110,9 @@ class MessageParty:
     def solve(self, w: np.ndarray) -> np.ndarray:
         r"""Set the weights to the answer to a target; return the certified message, which stays here.
 
-        Parameters
-        ----------
-        w : ndarray of shape (N,)
-            Public.
-
-        Returns
-        -------
-        ndarray of shape (N,)
-            :math:`A\hat x`, not clipped; c where the certificate of theorem T6 does not hold.
-
-        Notes
-        -----
         Theorem: ``docs/privacy.md#t6-inexact-solver``.
+
+        Shapes: w, the result (N,).
         """
         self.prepare()
         w = self.public_target(w)
@@ -186,12 +138,7 @@ class MessageParty:
 
         The caller has charged the release before it calls.
 
-        Parameters
-        ----------
-        w : ndarray of shape (N,)
-            Public target.
-        round : int
-            From 1; never used twice.
+        Shapes: w (N,).
         """
         return self.noise.release(self.exact(w), self.level, round, self.engine)
 

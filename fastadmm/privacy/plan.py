@@ -22,30 +22,15 @@ __all__ = ["BudgetPlan", "plan_budget", "plan_table"]
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    r"""A consistent choice of epsilon, rounds and noise.
+    r"""A consistent choice of epsilon, rounds and noise."""
 
-    Attributes
-    ----------
-    epsilon, delta : float
-        Of all rounds of one party.
-    rounds : int
-    multiplier : float
-        :math:`\sigma/\Delta` per round.
-    joint : float
-        Epsilon of one person in all parties.
-    discrete : float
-        Epsilon that zCDP proves for discrete noise of the same size.
-    paper : float
-        What Corollary 1 of the paper would say of this noise, were its Lemma 1 true.
-    """
-
-    epsilon: float
-    delta: float
+    epsilon: float  # of all rounds of one party
+    delta: float  # of all rounds of one party
     rounds: int
-    multiplier: float
-    joint: float
-    discrete: float
-    paper: float
+    multiplier: float  # :math:`\sigma/\Delta` per round
+    joint: float  # epsilon of one person in all parties
+    discrete: float  # epsilon that zCDP proves for discrete noise of the same size
+    paper: float  # what Corollary 1 of the paper would say of this noise, were its Lemma 1 true
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; infinite ones as the text ``"inf"``."""
@@ -60,23 +45,7 @@ def plan_budget(
     multiplier: float | None = None,
     n_parties: int = 1,
 ) -> BudgetPlan:
-    """Fill in the one of epsilon, rounds and noise that is not given.
-
-    Parameters
-    ----------
-    delta : float
-    epsilon : float or None
-    rounds : int or None
-    multiplier : float or None
-        Noise over sensitivity, per round.
-    n_parties : int
-        Parties that the same person is in.
-
-    Raises
-    ------
-    ConfigError
-        If not exactly two are given, or the budget allows no round.
-    """
+    """Fill in the one of epsilon, rounds and noise that is not given."""
     if sum(value is not None for value in (epsilon, rounds, multiplier)) != 2:
         raise ConfigError("privacy: give two of --epsilon, --rounds and --noise; the third is computed")
     if not 0.0 < delta < 1.0:
@@ -113,17 +82,7 @@ def _number(value: float | None) -> float:
 def plan_table(
     plan: BudgetPlan, n_parties: int, sensitivity: float | None, theorem: str
 ) -> list[tuple[str, str]]:
-    """A plan as rows of two cells.
-
-    Parameters
-    ----------
-    plan : BudgetPlan
-    n_parties : int
-    sensitivity : float or None
-        If known, sigma is shown too.
-    theorem : str
-        What proves the sensitivity.
-    """
+    """A plan as rows of two cells."""
     rows = [
         ("epsilon per party", f"{plan.epsilon:.6g} at delta {plan.delta:g} (exact)"),
         ("rounds", str(plan.rounds)),

@@ -20,18 +20,6 @@ def check_public_inputs(problem: Problem, settings: Privacy) -> None:
     """Refuse weights and offsets, which a private run would publish although they may depend on labels or
     rows.
 
-    Parameters
-    ----------
-    problem : Problem
-    settings : Privacy
-
-    Raises
-    ------
-    ConfigError
-        If weights differ between records, or an offset is not zero.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
     for what, found in (
@@ -48,13 +36,6 @@ def check_public_inputs(problem: Problem, settings: Privacy) -> None:
 def curvature_unit(problem: Problem, settings: Privacy) -> float:
     """Curvature of the loss, which scales the public penalty: without labels where these are protected.
 
-    Parameters
-    ----------
-    problem : Problem
-    settings : Privacy
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
     y = problem.y if settings.label_epsilon is None else problem.y[:0]
@@ -64,14 +45,6 @@ def curvature_unit(problem: Problem, settings: Privacy) -> float:
 def preparation_not_covered(settings: Privacy, unproved: Mapping[str, str] | None) -> tuple[str, ...]:
     """What a statement does not cover if nobody said how columns were prepared (arrays, in estimators).
 
-    Parameters
-    ----------
-    settings : Privacy
-    unproved : mapping or None
-        What a solver was told; None: nothing.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
     if unproved is not None or settings.public_scaling:

@@ -27,25 +27,15 @@ _LABELS = 2**32 - 1
 class PublicLabels:
     """What leaves the label holder.
 
-    Attributes
-    ----------
-    classes : ndarray of shape (N,)
-        0 and 1.
-    target : ndarray of shape (N,)
-        The same, or unbiased soft targets where the classes are randomised.
+    Shapes: classes, target (N,).
     """
 
-    classes: np.ndarray
-    target: np.ndarray
+    classes: np.ndarray  # of shape (N,): 0 and 1
+    target: np.ndarray  # of shape (N,): the same, or unbiased soft targets where the classes are randomised
 
 
 def check_label_loss(loss: str, settings: Privacy) -> None:
-    """Refuse randomised labels where soft targets do not keep the mean of the loss.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse randomised labels where soft targets do not keep the mean of the loss."""
     if settings.label_epsilon is not None and loss not in ("logistic", "squared"):
         raise ConfigError(
             f"label_epsilon: randomised labels go with the logistic or the squared loss, not with {loss}"
@@ -53,17 +43,7 @@ def check_label_loss(loss: str, settings: Privacy) -> None:
 
 
 def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Payment:
-    """The cost of randomised labels; zero without them, and for the noise of tests, which claims nothing.
-
-    Parameters
-    ----------
-    settings : Privacy
-    ledger : Ledger
-    run : str
-        Identifier of the run in the ledger.
-    account : Account
-        Of the labels.
-    """
+    """The cost of randomised labels; zero without them, and for the noise of tests, which claims nothing."""
     epsilon, charges = settings.label_epsilon, []
     if epsilon is None:
         return Payment(ledger, [], 0.0, settings.delta)
@@ -74,16 +54,7 @@ def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account)
 
 
 def with_labels_spent(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Privacy:
-    """Settings for a run's statement: labels that had to be drawn twice cost twice.
-
-    Parameters
-    ----------
-    settings : Privacy
-    ledger : Ledger
-    run : str
-    account : Account
-        Of the labels.
-    """
+    """Settings for a run's statement: labels that had to be drawn twice cost twice."""
     spent = math.fsum(ledger.spent(account, run).pure)
     if settings.label_epsilon is None or spent <= settings.label_epsilon:
         return settings
@@ -95,24 +66,9 @@ def publish_labels(
 ) -> PublicLabels:
     """Randomise the labels if requested: once, stored and charged before they are used.
 
-    Parameters
-    ----------
-    y : ndarray of shape (N,)
-        Labels 0 and 1.
-    settings : Privacy
-    store : Store
-    payment : Payment
-        See :func:`label_payment`.
-    engine : Engine
-
-    Raises
-    ------
-    ConfigError
-        If targets are not 0 and 1, or of the randomised labels one class is left.
-
-    Notes
-    -----
     Theorem: ``docs/fusion.md#f6-labels``.
+
+    Shapes: y (N,).
     """
     epsilon = settings.label_epsilon
     if epsilon is None:

@@ -62,59 +62,27 @@ _RESULT = ("rounds", "seconds", "objective", "gap", "gap_absolute", "stationarit
 
 
 def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None = None) -> bool:
-    """Whether a run is private, according to its statement or its settings.
-
-    Parameters
-    ----------
-    statement : PrivacyStatement or None
-        None for a run older than statements, or one that has lost it.
-    config : dict, optional
-        Content of ``run.toml``.
-    """
+    """Whether a run is private, according to its statement or its settings."""
     asked = (config or {}).get("privacy")
     mode = asked.get("mode", "none") if isinstance(asked, dict) else "none"
     return mode != "none" or (statement is not None and statement.mode != "none")
 
 
 def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatement | None) -> dict[str, Any]:
-    """What a model records about the run that made it.
-
-    Parameters
-    ----------
-    certificate : dict
-        ``status``, ``objective``, gaps, ``rounds``.
-    statement : PrivacyStatement or None
-
-    Returns
-    -------
-    dict
-        For a private model only status and rounds.
-    """
+    """What a model records about the run that made it."""
     if not is_private(statement):
         return certificate
     return _only(_FIXED_OF_MODEL, certificate)
 
 
 def fixed_result(result: dict[str, Any]) -> dict[str, Any]:
-    """Of the result of a private run, what was fixed before any data were read.
-
-    Parameters
-    ----------
-    result : dict
-        Content of ``result.json``.
-    """
+    """Of the result of a private run, what was fixed before any data were read."""
     parties = [_only(_FIXED_OF_PARTY, party) for party in result.get("parties", [])]
     return {**_only(_FIXED, result), "parties": parties}
 
 
 def config_of(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without digests of data and without directories.
-
-    Parameters
-    ----------
-    config : dict
-        Content of ``run.toml``.
-    """
+    """A configuration without digests of data and without directories."""
     return {
         key: Path(value).name if key in PATHS and isinstance(value, str) else value
         for key, value in config.items()
@@ -123,13 +91,7 @@ def config_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, tables joined by dots, without digests of data and without directories.
-
-    Parameters
-    ----------
-    config : dict
-        Content of ``run.toml``.
-    """
+    """Settings by name, tables joined by dots, without digests of data and without directories."""
     flat: dict[str, Any] = {}
     for key, value in config_of(config).items():
         if isinstance(value, dict):
@@ -144,13 +106,6 @@ def exact_parties(lines: Mapping[str, str | None], statement: PrivacyStatement |
 
     Noise of mode "message" covers messages, not weights (T7 in ``docs/privacy.md``); in mode "fusion" the
     label holder's weights are no release.
-
-    Parameters
-    ----------
-    lines : mapping of str to str or None
-        What each party's file says of its privacy.
-    statement : PrivacyStatement, optional
-        Of the model, where its shared part is there.
     """
     said = {
         name: [line or "", statement.weights_line(name) if statement else ""] for name, line in lines.items()
@@ -164,15 +119,7 @@ def _is_exact(line: str) -> bool:
 
 
 def exact_note(names: list[str], what: str) -> str:
-    """What giving something out costs, in one line.
-
-    Parameters
-    ----------
-    names : list of str
-        From :func:`exact_parties`, at least one.
-    what : str
-        What is given out.
-    """
+    """What giving something out costs, in one line."""
     whose = ", ".join(names)
     return (
         f"the weights of {whose} are exact functions of private rows, which the noise of the run does not "
@@ -191,21 +138,6 @@ def require_covered(
     """Refuse to give out what tells weights that no epsilon covers, unless their owner agrees.
 
     The one decision for all doors: ``docs/privacy.md#what-may-leave``.
-
-    Parameters
-    ----------
-    lines, statement
-        As of :func:`exact_parties`.
-    place : str
-        What the message begins with: the file.
-    what : str
-        What would be given out.
-    allow_infinite_epsilon : bool
-        Whether the owner agrees.
-
-    Raises
-    ------
-    PrivacyBudgetError
     """
     names = [] if allow_infinite_epsilon else exact_parties(lines, statement)
     if names:
@@ -230,21 +162,7 @@ def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:
 
 
 def round_numbers(record: RoundRecord, parties: list[str], *, private: bool) -> dict[str, float]:
-    """Numbers of a round, by name.
-
-    Parameters
-    ----------
-    record : RoundRecord
-    parties : list of str
-        Names for the weight norms.
-    private : bool
-        Whether the run is private: then there are none.
-
-    Returns
-    -------
-    dict of str to float
-        Finite ones only; ``test/…`` and ``weight_norm/…`` have a part of their own.
-    """
+    """Numbers of a round, by name."""
     if private:
         return {}
     values: dict[str, Any] = {name: getattr(record, name) for name in _ROUND}
@@ -255,15 +173,7 @@ def round_numbers(record: RoundRecord, parties: list[str], *, private: bool) -> 
 
 
 def result_numbers(result: dict[str, Any], *, private: bool) -> dict[str, float]:
-    """Final numbers of a run.
-
-    Parameters
-    ----------
-    result : dict
-        Content of ``result.json``.
-    private : bool
-        Whether the run is private: then only the number of rounds, which was fixed beforehand.
-    """
+    """Final numbers of a run."""
     if private:
         return _finite({"final/rounds": result.get("rounds")})
     values = {f"final/{name}": result.get(name) for name in _RESULT}
@@ -272,15 +182,7 @@ def result_numbers(result: dict[str, Any], *, private: bool) -> dict[str, float]
 
 
 def result_texts(result: dict[str, Any], *, private: bool) -> dict[str, str]:
-    """Final words of a run: status, message and privacy statement.
-
-    Parameters
-    ----------
-    result : dict
-        Content of ``result.json``.
-    private : bool
-        Whether the run is private: then there is no message, which may hold numbers.
-    """
+    """Final words of a run: status, message and privacy statement."""
     texts = {"status": str(result.get("status", ""))}
     if not private:
         texts["message"] = str(result.get("message", ""))

@@ -56,13 +56,7 @@ _ADVICE = "it was charged, so none is drawn again: restore the file or start a n
 
 
 def digest_of(*values: Any) -> str:
-    """Digest of the public arrays and numbers that a stored release answers.
-
-    Parameters
-    ----------
-    *values
-        Arrays, numbers or texts.
-    """
+    """Digest of the public arrays and numbers that a stored release answers."""
     digest = hashlib.sha256()
     for value in values:
         held = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
@@ -72,21 +66,12 @@ def digest_of(*values: Any) -> str:
 
 @dataclass(frozen=True)
 class Payment:
-    """What one release costs, and the ledger that it is charged in.
-
-    Attributes
-    ----------
-    ledger : Ledger
-    charges : sequence of Charge
-        Empty where nothing is claimed.
-    epsilon, delta : float
-        Budget of each account.
-    """
+    """What one release costs, and the ledger that it is charged in."""
 
     ledger: Ledger
-    charges: Sequence[Charge]
-    epsilon: float
-    delta: float
+    charges: Sequence[Charge]  # empty where nothing is claimed
+    epsilon: float  # budget of each account
+    delta: float  # budget of each account
 
     def check(self) -> None:
         """Refuse a release that the budget does not allow, before it is drawn."""
@@ -95,18 +80,7 @@ class Payment:
         self.ledger.check_all(charges, self.epsilon, self.delta)
 
     def charge(self, draw: str) -> None:
-        """Charge a draw; one that was charged before costs nothing.
-
-        Parameters
-        ----------
-        draw : str
-            Empty for a release of an older version, which has none.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            If the budget does not allow it; then it must not be used.
-        """
+        """Charge a draw; one that was charged before costs nothing."""
         if self.charges:
             charges = [of_draw(charge, draw) for charge in self.charges]
             self.ledger.charge_all(charges, self.epsilon, self.delta)
@@ -118,19 +92,7 @@ def of_draw(charge: Charge, draw: str) -> Charge:
 
 
 def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
-    """Reserve what a run will still draw, all or nothing, before it draws anything.
-
-    Parameters
-    ----------
-    ledger : Ledger
-        That of the payments.
-    payments : sequence of Payment
-
-    Raises
-    ------
-    PrivacyBudgetError
-        If the budget does not allow it.
-    """
+    """Reserve what a run will still draw, all or nothing, before it draws anything."""
     try:
         for payment in payments:
             ledger.reserve(payment.charges, payment.epsilon, payment.delta)
@@ -140,27 +102,13 @@ def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
 
 
 def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
-    """The draws of a release that a ledger holds, oldest first.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    charge : Charge
-        Of any draw, or of none.
-    """
+    """The draws of a release that a ledger holds, oldest first."""
     return [c.draw for c in ledger.planned(charge)]
 
 
 class Releases:
     """The releases of a run, one file each.
 
-    Parameters
-    ----------
-    directory : Path or None
-        Made with the first release; None keeps nothing, for runs that cannot be resumed.
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
@@ -176,33 +124,7 @@ class Releases:
         draw: Callable[[], dict[str, Any]],
         build: Callable[[dict[str, np.ndarray]], T],
     ) -> T:
-        """The release of a name: the stored one, the completed pending one, or else a new draw.
-
-        Parameters
-        ----------
-        name : str
-            Of the file, without its ending.
-        question : str
-            Digest of the public values that it answers.
-        payment : Payment
-        draw : callable
-            Makes the release as arrays and numbers by name; called only if there is none.
-        build : callable
-            Makes of these what is returned.
-
-        Returns
-        -------
-        object
-
-        Raises
-        ------
-        FormatError
-            If the stored release is damaged or answers another question.
-        PrivacyBudgetError
-            If a draw exceeds the budget; then nothing of it is kept.
-        StorageError
-            If it cannot be written; then it was not used.
-        """
+        """The release of a name: the stored one, the completed pending one, or else a new draw."""
         path = self._path(name)
         if path is None:
             return build(self._draw(None, question, payment, draw))

@@ -22,17 +22,6 @@ __all__ = ["Reservation", "reserved_by_others"]
 class Reservation:
     """One run's file of charges to come. All its methods are called while the ledger is locked.
 
-    Parameters
-    ----------
-    ledger : Path
-        The file is made beside it.
-
-    Attributes
-    ----------
-    path : Path
-
-    Notes
-    -----
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
@@ -45,14 +34,7 @@ class Reservation:
         self._finalizer = weakref.finalize(self, _free, self._descriptor, self.path, os.getpid())
 
     def write(self, at: int, planned: list[dict[str, Any]]) -> None:
-        """Say what is to come.
-
-        Parameters
-        ----------
-        at : int
-            Charges in the ledger when this is written: later ones may be among the planned.
-        planned : list of dict
-        """
+        """Say what is to come."""
         raw = json.dumps({"at": at, "planned": planned}, allow_nan=False).encode()
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
@@ -89,26 +71,7 @@ def _prefix(target: Path) -> str:
 
 
 def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[int, list[dict[str, Any]]]]:
-    """What living processes have set aside; files of dead ones are removed.
-
-    Parameters
-    ----------
-    ledger : Path
-        Locked by the caller, so nobody writes one meanwhile.
-    own : Reservation or None
-        Left out.
-
-    Yields
-    ------
-    at : int
-        As in :meth:`Reservation.write`.
-    planned : list of dict
-
-    Raises
-    ------
-    StorageError
-        If one that is held cannot be read.
-    """
+    """What living processes have set aside; files of dead ones are removed."""
     target = Path(os.path.realpath(ledger))
     for path in sorted(target.parent.glob(glob.escape(_prefix(target)) + "*.tmp")):
         if own is not None and path == own.path:

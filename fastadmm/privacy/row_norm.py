@@ -30,14 +30,7 @@ _SHORTENED, _DEVIATIONS = 0.1, 3.0
 def row_norms(block: FeatureBlock, engine: Engine) -> Array:
     """Euclidean norm of each row.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (N,)
+    Shapes: block (N, d); the result (N,).
     """
     rows, found = (0, block.shape[0]), np.empty(block.shape[0])
     if isinstance(block, DenseBlock):
@@ -61,24 +54,9 @@ def row_norms(block: FeatureBlock, engine: Engine) -> Array:
 def find_row_norm(norms: Array, mu: float, noise: NoiseSource, round: int, engine: Engine) -> float:
     r"""Find a row norm that most rows do not exceed, mu-GDP.
 
-    Parameters
-    ----------
-    norms : ndarray of shape (N,)
-    mu : float
-        What all counts together may cost.
-    noise : NoiseSource
-    round : int
-        First of :data:`NORM_QUERIES` rounds whose nonces are used.
-    engine : Engine
-
-    Returns
-    -------
-    float
-        R > 0.
-
-    Notes
-    -----
     Guarantee: ``docs/fusion.md#f2-the-row-norm``.
+
+    Shapes: norms (N,).
     """
     level = calibrate(1.0, math.sqrt(NORM_QUERIES) / mu, 1)
 

@@ -15,13 +15,7 @@ def clip_rows(matrix: Any) -> Any:
 
     A record is changed by itself alone, which is what the bounds need.
 
-    Parameters
-    ----------
-    matrix : ndarray or SciPy sparse of shape (N, d)
-
-    Returns
-    -------
-    ndarray or csr_array of shape (N, d)
+    Shapes: matrix, the result (N, d).
     """
     if sp.issparse(matrix):
         rows = sp.csr_array(matrix, dtype=np.float64, copy=True)

@@ -24,14 +24,7 @@ _MOST_SIGNS = 10
 
 
 def delta_spent(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
-    """Delta at epsilon of Gaussian releases with mu in all, and of pure mechanisms.
-
-    Parameters
-    ----------
-    mu, epsilon : float
-    pure : sequence of float
-        An epsilon of each.
-    """
+    """Delta at epsilon of Gaussian releases with mu in all, and of pure mechanisms."""
     from scipy.special import log_ndtr, ndtr
 
     signed = sorted((p for p in pure if p > 0.0), reverse=True)
@@ -53,12 +46,7 @@ def delta_spent(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
 
 
 def discrete_delta_spent(mu: float, epsilon: float) -> float:
-    r"""The same of discrete Gaussian noise, by zCDP with :math:`\rho = \mu^2/2`.
-
-    Parameters
-    ----------
-    mu, epsilon : float
-    """
+    r"""The same of discrete Gaussian noise, by zCDP with :math:`\rho = \mu^2/2`."""
     more = np.exp(np.linspace(-12.0, 12.0, 240_001))
     alpha = 1.0 + more
     logs = more * (alpha * 0.5 * mu * mu - epsilon) - np.log(more) + alpha * (np.log(more) - np.log(alpha))
@@ -66,25 +54,12 @@ def discrete_delta_spent(mu: float, epsilon: float) -> float:
 
 
 def share_cost(gdp: float, share: float) -> float:
-    """mu of releases with so small a share of their noise; infinite without any.
-
-    Parameters
-    ----------
-    gdp, share : float
-    """
+    """mu of releases with so small a share of their noise; infinite without any."""
     return gdp / share if share > 0.0 else math.inf
 
 
 def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete: bool = False) -> float:
-    """Epsilon that all of it costs at delta, by bisection.
-
-    Parameters
-    ----------
-    mu, delta : float
-    pure : sequence of float
-    discrete : bool
-        Whether the noise is discrete: its epsilon is what zCDP proves, pure mechanisms added.
-    """
+    """Epsilon that all of it costs at delta, by bisection."""
     if not math.isfinite(mu):
         return math.inf
     allowed = delta * (1.0 + _ROUNDING)

@@ -38,18 +38,10 @@ _MARGIN = 1.0 + 1e-12
 
 @dataclass(frozen=True)
 class Sensitivity:
-    r"""A proved bound on the l2 change of one release.
+    r"""A proved bound on the l2 change of one release."""
 
-    Attributes
-    ----------
-    value : float
-        :math:`\Delta`.
-    theorem : str
-        Which bound was the smallest: ``"T1"`` to ``"T4"``.
-    """
-
-    value: float
-    theorem: str
+    value: float  # :math:`\Delta`
+    theorem: str  # which bound was the smallest: ``"T1"`` to ``"T4"``
 
 
 def zero_out_sensitivity(
@@ -61,21 +53,6 @@ def zero_out_sensitivity(
     T3, clipped: :math:`\Delta^2 = (b + |c|)^2 + (W + B)^2 / (4(1 + \mu))`; the first term is the
     largest distance of a clipped entry from the clipped zero of an absent record, at most 2b.
 
-    Parameters
-    ----------
-    ball : float
-        B.
-    target : float
-        W.
-    mu : float
-        Modulus of R, not negative.
-    clip : float or None
-        b; None for no clip.
-    center : float
-        c.
-
-    Notes
-    -----
     Theorems: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``.
     """
     _check(ball, target, mu, clip)
@@ -98,19 +75,6 @@ def replace_one_sensitivity(
     T3, clipped: :math:`\Delta^2 = (2b)^2 + \min\{(W+B)^2/(1+\mu),\, (W + Bc^*)^2(1 - c^{*2})/\mu\}`
     with :math:`c^* = (\sqrt{W^2 + 8B^2} - W)/(4B)`.
 
-    Parameters
-    ----------
-    ball : float
-        B.
-    target : float
-        W.
-    mu : float
-        Modulus of R, not negative.
-    clip : float or None
-        b; the centre of the interval does not matter here.
-
-    Notes
-    -----
     Theorems: ``docs/privacy.md#t2-replace-one``, ``docs/privacy.md#t3-clipped-messages``.
     """
     _check(ball, target, mu, clip)
@@ -135,19 +99,6 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
     Without a ball :math:`\Delta = \min(|w|, \tfrac{3\sqrt3}{8} U|w|/\sqrt\mu)`; in a ball
     :math:`\Delta = \min(|w|, \tfrac U2 (X + \sqrt{X^2 + |w|^2/\mu}))`, :math:`X = \min(B, |w|/(2\sqrt\mu))`.
 
-    Parameters
-    ----------
-    move : float
-        U, also met by a Frobenius norm of at most U.
-    target_norm : float
-        :math:`|w|_2`, or a bound on it.
-    mu : float
-        Positive.
-    ball : float or None
-        B; None for no ball.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t4-one-column``. This protects a small move: not a person, and not a
     feature.
     """
@@ -164,15 +115,6 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
 def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
     r"""Add what an inexact solver may be off, on both of two neighbours: T6.
 
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-        Of the exact message.
-    slack : float
-        Certified bound on :math:`|A(\hat x - x^*)|`, fixed before the data are seen.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t6-inexact-solver``.
     """
     return Sensitivity(sensitivity.value + 2.0 * slack, sensitivity.theorem)
@@ -181,21 +123,6 @@ def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
 def solver_error(residual_norm: float, mu: float) -> float:
     r"""Certified bound on :math:`|A(\hat x - x^*)|` of a computed x-update: T6.
 
-    Parameters
-    ----------
-    residual_norm : float
-        :math:`|g|` of :math:`g = A^\top(A\hat x - w) + \mu\hat x + \nu\hat x`, where :math:`\nu = 0`
-        and :math:`|\hat x| \le B`, or :math:`\nu > 0` and :math:`|\hat x| = B`.
-    mu : float
-        Positive.
-
-    Returns
-    -------
-    float
-        :math:`|g|/(2\sqrt\mu)`.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t6-inexact-solver``.
     """
     return residual_norm / (2.0 * math.sqrt(mu))
@@ -204,24 +131,6 @@ def solver_error(residual_norm: float, mu: float) -> float:
 def solver_slack(settings: Privacy, mu: float, n_samples: int) -> float:
     r"""What a message may be off, known before any data are: T6.
 
-    Parameters
-    ----------
-    settings : Privacy
-        Its ``slack`` is the least.
-    mu : float
-        Modulus of the x-update, positive.
-    n_samples : int
-        N.
-
-    Returns
-    -------
-    float
-        At least :math:`u (N + 4 d)(N (B + W) + \mu B) / \sqrt\mu` with :math:`u = 2^{-53}` and d the most
-        columns that a party may have: what rounding can do to the solver and to its certificate, whatever
-        the rows are.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t6-inexact-solver``.
     """
     ball, target = settings.ball, settings.clip_of_targets
@@ -235,24 +144,6 @@ def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = 
     Zeroed: :math:`|x - x'| \le (W+B)/(1+\mu)` for :math:`\mu \ge 1`, else :math:`(W+B)/(2\sqrt\mu)`;
     replaced: twice; never more than 2B.
 
-    Parameters
-    ----------
-    ball : float
-        B.
-    target : float
-        W.
-    mu : float
-        Not negative.
-    adjacency : {"replace_one", "zero_out"}
-
-    Returns
-    -------
-    Sensitivity
-        What noise on released *weights* would have to be scaled to; noise on messages does not
-        cover them.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#t7-the-local-model``.
     """
     _check(ball, target, mu, None)
@@ -267,18 +158,6 @@ def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = 
 def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: str) -> Sensitivity:
     r"""Message change where the least squares carry public weights: :math:`B\sqrt\kappa` for :math:`W \le B`.
 
-    Parameters
-    ----------
-    ball : float
-        B.
-    target : float
-        W, at most B.
-    ratio : float
-        :math:`\kappa`, largest over smallest weight.
-    adjacency : {"replace_one", "zero_out"}
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#public-weights``.
     """
     _check(ball, target, 0.0, None)
@@ -289,17 +168,7 @@ def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: st
 
 
 def message_sensitivity(settings: Privacy, mu: float, n_samples: int) -> Sensitivity:
-    """The bound that a run's settings ask for, solver's slack included.
-
-    Parameters
-    ----------
-    settings : Privacy
-        Of mode "message".
-    mu : float
-        Modulus of the x-update, positive.
-    n_samples : int
-        N; only column adjacency needs it.
-    """
+    """The bound that a run's settings ask for, solver's slack included."""
     ball, target = settings.ball, settings.clip_of_targets
     if settings.adjacency == "replace_one":
         exact = replace_one_sensitivity(ball, target, mu, settings.message_clip)

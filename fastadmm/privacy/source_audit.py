@@ -70,13 +70,7 @@ class _TwoThreads(Engine):
 
 @contextmanager
 def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
-    """Let ``os.urandom`` give chosen bytes to this thread.
-
-    Parameters
-    ----------
-    answer : callable
-        Takes how many bytes are asked for.
-    """
+    """Let ``os.urandom`` give chosen bytes to this thread."""
     own, here = os.urandom, threading.get_ident()
 
     def urandom(size: int, /) -> bytes:
@@ -90,15 +84,7 @@ def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
 
 
 def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
-    """Noise by what its numbers have in common: release, place in it, size of the exact value.
-
-    Parameters
-    ----------
-    noises, exact : sequence of ndarray
-        One release each.
-    names : sequence of str
-        Of the releases; those of one name are one part.
-    """
+    """Noise by what its numbers have in common: release, place in it, size of the exact value."""
     parts: dict[str, list[Array]] = {}
 
     def put(name: str, numbers: Array) -> None:
@@ -125,19 +111,6 @@ def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[st
 def audit_source(make: Maker, what: str, discrete: bool = False, normals: bool = True) -> list[Check]:
     """Examine one kind of source.
 
-    Parameters
-    ----------
-    make : callable
-        Takes the number of a party.
-    what : str
-        Whose source, for the checks' names.
-    discrete : bool
-        Whether its normal noise is OpenDP's, which has randomness of its own.
-    normals : bool
-        Whether it draws normal noise at all; labels need uniform numbers alone.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
     """
     checks = [_key_check(make, what, normals and not discrete)]

@@ -52,96 +52,40 @@ EXACT_WEIGHTS = "epsilon = infinity: they are exact functions of private data"
 
 @dataclass(frozen=True)
 class PartyGuarantee:
-    """What one party's releases cost, for the features of one record in it.
-
-    Attributes
-    ----------
-    name : str
-    mechanism : str
-        For example ``"gaussian message"`` or ``"DP gradient descent + one bit"``.
-    theorem : str
-        Which theorem bounds the sensitivity: an anchor of ``docs/privacy.md``, for example ``"T2"``.
-    sensitivity : float or None
-        Largest l2 change of one release between neighbours.
-    sigma : float or None
-        Standard deviation of the noise on each number of a release.
-    rounds : int
-        Releases charged.
-    gdp : float
-        mu of all Gaussian releases together.
-    pure : tuple of float
-        Epsilons of pure mechanisms.
-    epsilon : float
-        Of all of these together, at the statement's delta; infinite where nothing is proved.
-    reason : str
-        Why epsilon is infinite; else empty.
-    """
+    """What one party's releases cost, for the features of one record in it."""
 
     name: str
-    mechanism: str
+    mechanism: str  # for example ``"gaussian message"`` or ``"DP gradient descent + one bit"``
     theorem: str = ""
-    sensitivity: float | None = None
-    sigma: float | None = None
-    rounds: int = 0
-    gdp: float = math.inf
-    pure: tuple[float, ...] = ()
+    sensitivity: float | None = None  # largest l2 change of one release between neighbours
+    sigma: float | None = None  # standard deviation of the noise on each number of a release
+    rounds: int = 0  # releases charged
+    gdp: float = math.inf  # mu of all Gaussian releases together
+    pure: tuple[float, ...] = ()  # epsilons of pure mechanisms
     epsilon: float = math.inf
-    reason: str = ""
+    reason: str = ""  # why epsilon is infinite; else empty
 
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What a run guarantees.
-
-    Attributes
-    ----------
-    mode : str
-    unit : str
-        What is protected, in words.
-    adjacency : str
-        Key of :data:`fastadmm.settings.privacy.ADJACENCIES`, or ``"none"``.
-    epsilon : float
-        Largest over the parties, at ``delta``.
-    joint_epsilon : float
-        For one person who is in every party, features only.
-    person_epsilon : float
-        The same with the label; infinite while labels are not protected.
-    label_epsilon : float
-        Pure; infinite while labels are not protected.
-    delta : float
-        0 where nothing is claimed.
-    sampler : str
-        Where noise comes from, ``"none"`` without noise.
-    parties : tuple of PartyGuarantee
-    seen : dict of str to str
-        Who sees what.
-    not_covered : tuple of str
-    reason : str
-        Why epsilon is infinite; else empty.
-    tuning : str
-        What other runs the ledger has charged to the same data; empty for none.
-    weights : str
-        What holds for the weights themselves, which a model file contains.
-    assumed : str
-        What is assumed of those who take part; empty in a statement of an older version.
-    """
+    """What a run guarantees."""
 
     mode: str
-    unit: str
-    adjacency: str
-    epsilon: float
-    joint_epsilon: float
-    person_epsilon: float
-    label_epsilon: float
-    delta: float
-    sampler: str
+    unit: str  # what is protected, in words
+    adjacency: str  # key of ADJACENCIES, or ``"none"``
+    epsilon: float  # largest over the parties, at ``delta``
+    joint_epsilon: float  # for one person who is in every party, features only
+    person_epsilon: float  # the same with the label; infinite while labels are not protected
+    label_epsilon: float  # pure; infinite while labels are not protected
+    delta: float  # 0 where nothing is claimed
+    sampler: str  # where noise comes from, ``"none"`` without noise
     parties: tuple[PartyGuarantee, ...] = ()
-    seen: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)  # who sees what
     not_covered: tuple[str, ...] = NOT_COVERED
-    reason: str = ""
-    tuning: str = ""
-    weights: str = EXACT_WEIGHTS
-    assumed: str = ""
+    reason: str = ""  # why epsilon is infinite; else empty
+    tuning: str = ""  # what other runs the ledger has charged to the same data; empty for none
+    weights: str = EXACT_WEIGHTS  # what holds for the weights themselves, which a model file contains
+    assumed: str = ""  # what is assumed of those who take part; empty in a statement of an older version
 
     @property
     def is_private(self) -> bool:
@@ -202,23 +146,7 @@ class PrivacyStatement:
 
     @classmethod
     def from_json(cls, values: Any, place: str = "privacy") -> Self:
-        """Inverse of :meth:`to_json`; unknown keys are ignored.
-
-        Parameters
-        ----------
-        values : dict
-        place : str
-            What error messages begin with.
-
-        Returns
-        -------
-        PrivacyStatement
-
-        Raises
-        ------
-        FormatError
-            If something is missing or of the wrong kind.
-        """
+        """Inverse of :meth:`to_json`; unknown keys are ignored."""
         try:
             given = _known(cls, values)
             given["parties"] = tuple(
@@ -243,22 +171,7 @@ def state(
     tuning: str = "",
     weights: str = EXACT_WEIGHTS,
 ) -> PrivacyStatement:
-    """Put a run's statement together: composition over parties is done here, exactly.
-
-    Parameters
-    ----------
-    settings : Privacy
-    parties : sequence of PartyGuarantee
-        ``gdp`` and ``pure`` say what each spent; ``epsilon`` is computed here
-    seen : mapping of str to str
-        Who sees what.
-    not_covered : sequence of str
-        What this mode leaves open, besides :data:`NOT_COVERED`.
-    tuning : str
-        What else was charged to the same data.
-    weights : str
-        What holds for the weights themselves.
-    """
+    """Put a run's statement together: composition over parties is done here, exactly."""
     reason = "noise is seeded: sampler 'insecure_test' is for tests" * (settings.sampler == "insecure_test")
     made = []
     for party in parties:
@@ -302,13 +215,7 @@ def _epsilon(settings: Privacy, gdp: float, pure: Sequence[float]) -> float:
 
 
 def no_privacy(names: Sequence[str]) -> PrivacyStatement:
-    """The statement of a run without differential privacy.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the parties.
-    """
+    """The statement of a run without differential privacy."""
     reason = "messages are exact functions of the data: no noise was drawn"
     return PrivacyStatement(
         mode="none",
@@ -329,13 +236,7 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
 
 
 def seen_without_privacy(n_parties: int) -> dict[str, str]:
-    """Who sees what in a run without privacy.
-
-    Parameters
-    ----------
-    n_parties : int
-        M.
-    """
+    """Who sees what in a run without privacy."""
     others = "the other party's messages" if n_parties == 2 else "the sum of all messages"
     return {
         "coordinator": "record order, N, labels, every party's exact message in every round: enough to "

@@ -44,17 +44,6 @@ Maker = Callable[[Array, PublicLabels, Any, int], tuple[Any, Tap]]
 def symbol_checks(message: Maker, settings: Privacy, claimed: float, trials: int) -> list[Check]:
     """Compare symbols with the law that the claim allows.
 
-    Parameters
-    ----------
-    message : callable
-    settings : Privacy
-    claimed : float
-        Epsilon of a symbol.
-    trials : int
-        Symbols, at least.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``.
     """
     claimed = min(claimed, MAX_EPSILON)

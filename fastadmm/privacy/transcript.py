@@ -32,24 +32,15 @@ Script = Callable[[int, Array, Calibration], Any]
 class Release:
     """One call for noise.
 
-    Attributes
-    ----------
-    exact : ndarray of shape (n,)
-        The value before noise.
-    level : Calibration
-        The noise that was asked for.
-    sent : GridMessage
-        What came back.
-    party, round, stream : int
-        Whose source it was, and which of its releases.
+    Shapes: exact (n,).
     """
 
-    exact: Array
-    level: Calibration
-    sent: GridMessage
-    party: int = 0
-    round: int = 0
-    stream: int = 0
+    exact: Array  # of shape (n,): the value before noise
+    level: Calibration  # the noise that was asked for
+    sent: GridMessage  # what came back
+    party: int = 0  # whose source it was, and which of its releases
+    round: int = 0  # whose source it was, and which of its releases
+    stream: int = 0  # whose source it was, and which of its releases
 
     @property
     def noise(self) -> Array:
@@ -68,35 +59,17 @@ class Release:
 class Drawn:
     """One call for uniform numbers.
 
-    Attributes
-    ----------
-    numbers : ndarray of shape (n,)
-    party, round, stream : int
-        Whose source it was, and which of its calls.
+    Shapes: numbers (n,).
     """
 
-    numbers: Array
-    party: int
-    round: int
-    stream: int
+    numbers: Array  # of shape (n,)
+    party: int  # whose source it was, and which of its calls
+    round: int  # whose source it was, and which of its calls
+    stream: int  # whose source it was, and which of its calls
 
 
 class Tap:
-    """Keeps every draw of this thread while it is open, from whatever source of noise.
-
-    Parameters
-    ----------
-    release : callable, optional
-        Chooses what is sent in place of a noisy value.
-    uniform : callable, optional
-        Chooses uniform numbers: takes the number of the call and their count; None draws.
-
-    Attributes
-    ----------
-    releases : list of Release
-    uniforms : list of Drawn
-        In the order of the calls.
-    """
+    """Keeps every draw of this thread while it is open, from whatever source of noise."""
 
     def __init__(
         self, release: Script | None = None, uniform: Callable[[int, int], Any] | None = None
@@ -150,12 +123,7 @@ def on_grid(chosen: Array, level: Calibration) -> GridMessage:
 
 
 def replayed(record: Tap) -> Tap:
-    """A tap that gives what another has recorded, call by call; zeros where that has none of the size.
-
-    Parameters
-    ----------
-    record : Tap
-    """
+    """A tap that gives what another has recorded, call by call; zeros where that has none of the size."""
 
     def release(call: int, exact: Array, level: Calibration) -> GridMessage:
         found = record.releases[call] if call < len(record.releases) else None
@@ -172,41 +140,18 @@ def replayed(record: Tap) -> Tap:
 
 @dataclass(frozen=True)
 class Comparison:
-    r"""Two neighbours' transcripts with the same past.
-
-    Attributes
-    ----------
-    gdp : float
-        :math:`\sqrt{\sum_k (\Delta_k/\sigma_k)^2}` over all releases, with the distances as they are.
-    n_releases : int
-    public : bool
-        Whether number, size, noise and grid of the releases are the same in both: they are no function of
-        the private data, given the past.
-    beyond : float
-        Largest distance over the sensitivity that was declared for it; at most 1.
-    sigma : float
-        Noise of the first release.
-    """
+    r"""Two neighbours' transcripts with the same past."""
 
     gdp: float
     n_releases: int
     public: bool
-    beyond: float
-    sigma: float
+    beyond: float  # largest distance over the sensitivity that was declared for it; at most 1
+    sigma: float  # noise of the first release
 
 
 def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Comparison:
     """Add up what the releases of two neighbours give away.
 
-    Parameters
-    ----------
-    first, second : Tap
-        The second one replayed the first.
-    party : int, optional
-        Only the releases of this party.
-
-    Notes
-    -----
     ``docs/privacy.md#the-audit``; the sum is that of theorem T5.
     """
     one, other = (

@@ -58,15 +58,7 @@ class _BoundedResidual(_Bounded):
 
 @dataclass(frozen=True)
 class Tukey(_BoundedResidual):
-    r"""Tukey's biweight :math:`\tfrac{c^2}{6} (1 - (1 - (e/c)^2)^3)` for residuals e up to c, c²/6 beyond.
-
-    Parameters
-    ----------
-    c : float
-        Residuals beyond it have no influence at all; in the unit of the
-        target. 4.685 standard deviations of the ordinary errors lose 5 %
-        efficiency if these are normal.
-    """
+    r"""Tukey's biweight :math:`\tfrac{c^2}{6} (1 - (1 - (e/c)^2)^3)` for residuals e up to c, c²/6 beyond."""
 
     name: ClassVar[str] = "tukey"
     family: ClassVar[float] = 0.0
@@ -83,15 +75,7 @@ class Tukey(_BoundedResidual):
 
 @dataclass(frozen=True)
 class Welsch(_BoundedResidual):
-    r"""Welsch's (Leclerc's) loss :math:`c^2 (1 - e^{-(e/c)^2/2})` of the residual e.
-
-    Parameters
-    ----------
-    c : float
-        Influence is largest at c and fades beyond it; in the unit of the
-        target. 2.11 standard deviations of the ordinary errors lose 5 %
-        efficiency if these are normal.
-    """
+    r"""Welsch's (Leclerc's) loss :math:`c^2 (1 - e^{-(e/c)^2/2})` of the residual e."""
 
     name: ClassVar[str] = "welsch"
     family: ClassVar[float] = 1.0

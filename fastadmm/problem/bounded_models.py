@@ -24,11 +24,6 @@ def reach_of(problem: Problem, engine: Any) -> float:
 
     1000 where predictors have a scale of their own, of classes and logarithms; else 1000 of the target's
     deviations. Deviations are from the mean or, without an intercept, from zero.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
     """
     loss = problem.loss
     if loss.task == "classification" or loss.link(1.0) is not None:

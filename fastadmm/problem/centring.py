@@ -35,13 +35,10 @@ _ROWS, _RANGES = 64, 100.0
 class Centring:
     """Constants of the columns of each party.
 
-    Attributes
-    ----------
-    centres : list of ndarray of shape (d_m,) or None
-        None where no column of the party is far.
+    Shapes: each of centres (d_m,).
     """
 
-    centres: list[Array | None]
+    centres: list[Array | None]  # of shape (d_m,): none where no column of the party is far
 
     def problem(self, problem: Problem) -> Problem:
         """The problem of centred columns; test rows are centred, too."""
@@ -60,16 +57,7 @@ class Centring:
     def shifted(self, weights: Sequence[Array], intercept: Any, sign: float) -> Any:
         """An intercept with what the constants contribute times a sign, rounded once.
 
-        Parameters
-        ----------
-        weights : sequence of ndarray of shape (d_m,) or (d_m, C)
-        intercept : float or ndarray of shape (C,)
-            With sign 1 that of the columns themselves, with -1 that of centred ones.
-        sign : {1.0, -1.0}
-
-        Returns
-        -------
-        float or ndarray of shape (C,)
+        Shapes: each of weights (d_m,) or (d_m, C); intercept, the result (C,).
         """
         far = [(sign * c, x) for c, x in zip(self.centres, weights, strict=True) if c is not None]
         if np.ndim(intercept) == 0:
@@ -91,14 +79,7 @@ def _exact_sum(pairs: Sequence[tuple[Array, Array]], first: float) -> float:
 
 
 def centring_of(problem: Problem, engine: Engine) -> Centring | None:
-    """Constants for the columns that are far from zero; None where there are none.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-        Of all rows.
-    """
+    """Constants for the columns that are far from zero; None where there are none."""
     if not problem.fit_intercept:
         return None
     seem = [_seem_far(block, engine) if isinstance(block, DenseBlock) else None for block in problem.blocks]

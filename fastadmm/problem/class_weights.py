@@ -29,24 +29,7 @@ def class_factors(
     "balanced" is :math:`W / (C\, W_c)` with W_c the sum of the sample weights
     of class c, as in scikit-learn: it leaves the total weight W as it is.
 
-    Parameters
-    ----------
-    class_weight : "balanced" or mapping of class to number
-        Classes that a mapping does not name keep the factor 1.
-    codes : ndarray of int, shape (N,)
-        Number of each sample's class.
-    classes : sequence
-        The classes, in the order of their numbers.
-    sample_weight : ndarray of shape (N,) or None
-
-    Returns
-    -------
-    ndarray of shape (C,)
-
-    Raises
-    ------
-    ConfigError
-        If a class is unknown, or a factor is no finite number, not negative.
+    Shapes: codes, sample_weight (N,); the result (C,).
     """
     names = list(classes)
     if isinstance(class_weight, str) and class_weight == BALANCED:
@@ -78,18 +61,8 @@ def weigh_classes(
 ) -> Array | None:
     """Sample weights times class weights.
 
-    Parameters
-    ----------
-    class_weight : "balanced", mapping of class to number, or None
-    y : ndarray of shape (N,)
-        Class numbers.
-    classes : sequence
-    sample_weight : ndarray of shape (N,) or None
-
-    Returns
-    -------
-    ndarray of shape (N,) or None
-        None where neither is given.
+    Returns: None where neither is given.
+    Shapes: y, sample_weight, the result (N,).
     """
     if class_weight is None:
         return sample_weight

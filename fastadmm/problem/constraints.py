@@ -22,15 +22,9 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Constraint(ABC):
-    """A closed convex set, the same for every party.
+    """A closed convex set, the same for every party."""
 
-    Attributes
-    ----------
-    name : str
-        What its text form begins with.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # what its text form begins with
 
     @abstractmethod
     def project(self, x: Array) -> Array:
@@ -78,13 +72,7 @@ class NonNegative(Constraint):
 
 @dataclass(frozen=True)
 class Box(Constraint):
-    """Every weight in [low, high].
-
-    Parameters
-    ----------
-    low, high : float
-        Infinite where open.
-    """
+    """Every weight in [low, high]."""
 
     name: ClassVar[str] = "box"
     low: float
@@ -108,13 +96,7 @@ class Box(Constraint):
 
 @dataclass(frozen=True)
 class Ball(Constraint):
-    r""":math:`\|x_m\| \le B` for each party.
-
-    Parameters
-    ----------
-    size : float
-        B, positive and finite.
-    """
+    r""":math:`\|x_m\| \le B` for each party."""
 
     name: ClassVar[str] = "ball"
     size: float
@@ -143,19 +125,7 @@ CONSTRAINTS: tuple[str, ...] = ("all", "nonnegative", "box:LOW,HIGH", "ball:RADI
 
 
 def get_constraint(constraint: str | Constraint | None) -> Constraint:
-    """Constraint set of a given text form.
-
-    Parameters
-    ----------
-    constraint : str, Constraint or None
-        ``"all"``, ``"nonnegative"``, ``"box:-1,1"`` (``inf`` allowed) or
-        ``"ball:2.5"``; None is all space, an object is returned as it is.
-
-    Raises
-    ------
-    ConfigError
-        If the text is none of these, or the set is empty.
-    """
+    """Constraint set of a given text form."""
     if constraint is None:
         return AllSpace()
     if isinstance(constraint, Constraint):

@@ -62,12 +62,9 @@ class Logistic(Loss):
         return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
 
     def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
-        """As of every loss: one quick pass where all targets are 0 or 1.
+        """The loss's least sum: one quick pass where all targets are 0 or 1.
 
-        Parameters
-        ----------
-        y, weight : ndarray of shape (N,)
-        engine : Engine
+        Shapes: y, weight (N,).
         """
         from fastadmm.kernels.logistic import soft_labels
 
@@ -227,13 +224,7 @@ class _Margin(Loss):
 
 @dataclass(frozen=True)
 class Huber(_Residual):
-    r""":math:`\tfrac12 e^2` for residuals e up to delta, :math:`\delta |e| - \tfrac12 \delta^2` beyond.
-
-    Parameters
-    ----------
-    delta : float
-        Where the square turns linear, in the unit of the target.
-    """
+    r""":math:`\tfrac12 e^2` for residuals e up to delta, :math:`\delta |e| - \tfrac12 \delta^2` beyond."""
 
     name: ClassVar[str] = "huber"
     limits: ClassVar[dict[str, tuple[float, float]]] = {"delta": (0.0, np.inf)}
@@ -250,13 +241,7 @@ class Huber(_Residual):
 
 @dataclass(frozen=True)
 class Quantile(_Residual):
-    r"""Pinball loss: :math:`\tau (y - z)` where z < y, :math:`(1 - \tau) (z - y)` beyond.
-
-    Parameters
-    ----------
-    tau : float
-        The quantile that is fitted, between 0 and 1.
-    """
+    r"""Pinball loss: :math:`\tau (y - z)` where z < y, :math:`(1 - \tau) (z - y)` beyond."""
 
     name: ClassVar[str] = "quantile"
     smooth: ClassVar[bool] = False
@@ -280,15 +265,7 @@ class Quantile(_Residual):
 
 @dataclass(frozen=True)
 class SmoothedQuantile(_Residual):
-    r"""Pinball loss with a parabola :math:`e^2 / (2 \gamma)` at the kink; what ``subspace`` works with.
-
-    Parameters
-    ----------
-    tau : float
-        The quantile.
-    gamma : float
-        Width: the parabola reaches from :math:`-\gamma\tau` to :math:`\gamma(1 - \tau)`.
-    """
+    r"""Pinball loss with a parabola :math:`e^2 / (2 \gamma)` at the kink; what ``subspace`` works with."""
 
     name: ClassVar[str] = "smoothed_quantile"
     limits: ClassVar[dict[str, tuple[float, float]]] = {"tau": (0.0, 1.0), "gamma": (0.0, np.inf)}
@@ -331,11 +308,6 @@ class SmoothedHinge(_Margin):
 
     With the margin m: 0 for :math:`m \ge 1`, :math:`(1 - m)^2 / (2 \gamma)`
     for :math:`1 - \gamma \le m \le 1`, and :math:`1 - m - \gamma / 2` below.
-
-    Parameters
-    ----------
-    gamma : float
-        Width of the parabola, in units of the margin.
     """
 
     name: ClassVar[str] = "smoothed_hinge"

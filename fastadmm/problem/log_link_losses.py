@@ -108,11 +108,6 @@ class Tweedie(_LogLink):
     r"""Half the Tweedie deviance with log link, between Poisson (p = 1) and gamma (p = 2).
 
     .. math:: \frac{y e^{(1 - p) z}}{p - 1} + \frac{e^{(2 - p) z}}{2 - p} - \frac{y^{2 - p}}{(p - 1)(2 - p)}
-
-    Parameters
-    ----------
-    power : float
-        p: a mean m has a variance in proportion to :math:`m^p`.
     """
 
     name: ClassVar[str] = "tweedie"
@@ -156,11 +151,6 @@ class NegativeBinomial(_LogLink):
     r"""Half the negative binomial deviance with log link and a given dispersion.
 
     .. math:: (y + \tfrac1\alpha) \log\frac{1 + \alpha e^z}{1 + \alpha y} - y (z - \log y)
-
-    Parameters
-    ----------
-    alpha : float
-        Dispersion: a mean m has the variance :math:`m + \alpha m^2`.
     """
 
     name: ClassVar[str] = "negative_binomial"

@@ -46,44 +46,18 @@ class Loss(ABC):
 
     A loss is a frozen dataclass; its fields are its parameters. See
     ``docs/losses.md`` on how to add one.
-
-    Attributes
-    ----------
-    name : str
-        Name in configurations.
-    task : {"classification", "regression"}
-        What the targets are: 0 and 1, or real numbers.
-    smooth : bool
-        Whether the derivative is continuous: what the scheme ``subspace`` and
-        the gap at a gradient need.
-    convex : bool
-        Whether it is convex in z. Without, there is no certificate: its
-        conjugate is infinite but at zero, and ``prox`` is the global minimiser.
-    probabilistic : bool
-        Whether a classification loss predicts a probability.
-    vector : bool
-        Whether there is one linear predictor per class, see :mod:`fastadmm.problem.multinomial`.
-    self_concordant : bool
-        Whether the third derivative is at most as large as the second: over a step t this grows at most by
-        ``exp(t)`` (Bach 2010, *Self-concordant analysis for logistic regression*).
-    limits : dict of str to (float, float)
-        Open interval of each parameter.
-    in_model : bool
-        Whether a model needs the parameter to be judged: it is then kept with the name.
-    of_residual : bool
-        Whether value and conjugate are those of the target zero at z - y.
     """
 
-    name: ClassVar[str]
-    task: ClassVar[str]
+    name: ClassVar[str]  # name in configurations
+    task: ClassVar[str]  # what the targets are: 0 and 1, or real numbers
     smooth: ClassVar[bool] = True
-    convex: ClassVar[bool] = True
-    probabilistic: ClassVar[bool] = False
-    vector: ClassVar[bool] = False
+    convex: ClassVar[bool] = True  # whether it is convex in z
+    probabilistic: ClassVar[bool] = False  # whether a classification loss predicts a probability
+    vector: ClassVar[bool] = False  # whether there is one linear predictor per class, see multinomial
     self_concordant: ClassVar[bool] = False
-    limits: ClassVar[dict[str, tuple[float, float]]] = {}
+    limits: ClassVar[dict[str, tuple[float, float]]] = {}  # open interval of each parameter
     in_model: ClassVar[bool] = False
-    of_residual: ClassVar[bool] = False
+    of_residual: ClassVar[bool] = False  # whether value and conjugate are those of the target zero at z - y
 
     @abstractmethod
     def kernels(self) -> Kernels:
@@ -93,24 +67,13 @@ class Loss(ABC):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         """Refuse targets outside the loss's domain.
 
-        Parameters
-        ----------
-        y, weight : ndarray of shape (N,)
-            Finite targets; sample weights, not negative.
-        fit_intercept : bool
-
-        Raises
-        ------
-        InputError
+        Shapes: y, weight (N,).
         """
 
     def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
         """Linear predictors per sample: 1, or the number of classes of a vector-valued loss.
 
-        Parameters
-        ----------
-        y : ndarray of shape (N,)
-        n_classes : int, optional
+        Shapes: y (N,).
         """
         return 1
 
@@ -118,16 +81,8 @@ class Loss(ABC):
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         """Natural unit of the penalty r: a typical second derivative for unit weight.
 
-        Parameters
-        ----------
-        y, weight, offset : ndarray of shape (N,)
-        lam : float
-            Regularisation per mean loss.
-
-        Returns
-        -------
-        float
-            Positive.
+        Shapes: y, weight, offset (N,).
+        Scaling: lam per mean loss.
         """
 
     @property
@@ -159,21 +114,14 @@ class Loss(ABC):
     def least(self, y: Array, weight: Array) -> float:
         """Lower bound of the summed loss over all predictors; minus infinity where none is known.
 
-        Parameters
-        ----------
-        y, weight : ndarray of shape (N,)
-            Targets, sample weights.
+        Shapes: y, weight (N,).
         """
         return -math.inf
 
     def least_of_all(self, y: Array, weight: Array, engine: Engine) -> float:
         """:meth:`least` of the rows of all workers.
 
-        Parameters
-        ----------
-        y, weight : ndarray of shape (N,)
-            Targets, sample weights.
-        engine : Engine
+        Shapes: y, weight (N,).
         """
 
         def piece(rows: tuple[int, int]) -> float:
@@ -184,10 +132,7 @@ class Loss(ABC):
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float | None:
         """Minimiser in b of the loss at ``base + b``, where a formula gives it; else None.
 
-        Parameters
-        ----------
-        base, y, weight : ndarray of shape (N,)
-            Linear predictor without intercept, targets, sample weights: of all rows, wherever they are.
+        Shapes: base, y, weight (N,).
         """
         return None
 
@@ -196,13 +141,7 @@ class Loss(ABC):
     ) -> float:
         """Norm over rows of what rounding in a loss or its gradient is relative to, beside their own size.
 
-        Parameters
-        ----------
-        u, y, weight : ndarray of shape (N,)
-            Dual vector, targets, sample weights.
-        norms : (float, float)
-            Of the dual vector and the weights.
-        engine : Engine
+        Shapes: u, y, weight (N,).
         """
         return norms[1]
 
@@ -211,14 +150,7 @@ class Loss(ABC):
     ) -> float:
         """Largest weighted second derivative of a row, where z is off by at most so much.
 
-        Parameters
-        ----------
-        z, y, weight : ndarray of shape (N,)
-            Linear predictor, targets, sample weights.
-        norm : float
-            Of the weights: none exceeds it.
-        off : float
-        engine : Engine
+        Shapes: z, y, weight (N,).
         """
         if self.gradient_lipschitz is not None:
             return self.gradient_lipschitz * norm
@@ -231,13 +163,7 @@ class Loss(ABC):
     def slope_change(
         self, z: Array, y: Array, weight: Array, norm: float, off: float, engine: Engine
     ) -> float:
-        """Norm of what slopes change by, where z is off by at most so much: of rows near a kink.
-
-        Parameters
-        ----------
-        z, y, weight, norm, off, engine
-            As of :meth:`most_curvature`.
-        """
+        """Norm of what slopes change by, where z is off by at most so much: of rows near a kink."""
         ends = np.empty_like(z), np.empty_like(z)
         for side, slope in zip((-off, off), ends):
             self.evaluate(engine.each(np.add, z, side), y, weight, slope, engine)
@@ -253,22 +179,13 @@ class Loss(ABC):
         return type(self).best_intercept is not Loss.best_intercept
 
     def smoothed(self, width: float) -> Loss | None:
-        """Smooth the kinks of a loss that has them; None for one without such a form.
-
-        Parameters
-        ----------
-        width : float
-            Curvature of the conjugate: in the unit of the loss itself, for slopes up to 1.
-        """
+        """Smooth the kinks of a loss that has them; None for one without such a form."""
         return None
 
     def bends(self, y: Array) -> tuple[Array, Array] | None:
         """Ends of the interval of z in which each sample's loss bends; None where it does everywhere.
 
-        Parameters
-        ----------
-        y : ndarray of shape (N,)
-            Targets.
+        Shapes: y (N,).
         """
         return None
 
@@ -289,19 +206,7 @@ class Loss(ABC):
     def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
         """Summed loss at z; writes the weighted gradient (where there is a kink, a subgradient).
 
-        Parameters
-        ----------
-        z, y, weight : ndarray of shape (N,)
-            Linear predictor, targets, sample weights.
-        gradient : ndarray of shape (N,)
-            Output.
-        engine : Engine
-            Runs the row ranges.
-
-        Returns
-        -------
-        float
-            ``sum_i s_i l(z_i, y_i)``.
+        Shapes: z, y, weight, gradient (N,).
         """
         (loss,) = engine.together(self.value_parts(z, y, weight, gradient, engine))
         return float(loss)
@@ -331,13 +236,7 @@ class Loss(ABC):
         gradient: Array,
         engine: Engine,
     ) -> list[Any]:
-        """Loss, and sums of the gradient and of its absolute values, for :meth:`Engine.together`.
-
-        Parameters
-        ----------
-        base, total, intercept, y, weight, z, gradient, engine
-            As of :meth:`advance`, with the sum of messages that there is.
-        """
+        """Loss, and sums of the gradient and of its absolute values, for :meth:`Engine.together`."""
         from fastadmm.kernels.loss_at import loss_at
 
         evaluate, extra = self._address(self.kernels().evaluate), self.kernel_arguments()
@@ -354,13 +253,7 @@ class Loss(ABC):
         gradient: Array,
         engine: Engine,
     ) -> float:
-        """Summed loss at ``base + total + intercept``, of one predictor per sample; writes the gradient.
-
-        Parameters
-        ----------
-        base, total, intercept, y, weight, gradient, engine
-            As of :meth:`advance`.
-        """
+        """Summed loss at ``base + total + intercept``, of one predictor per sample; writes the gradient."""
         z = engine.vector(len(total))
         parts = self.measure_parts(base, total, intercept, y, weight, z, gradient, engine)
         return float(engine.together(parts)[0][0])
@@ -381,30 +274,8 @@ class Loss(ABC):
     ) -> tuple[float, Array, tuple[float, float]]:
         """A step in the span of messages, and the loss where it ends.
 
-        Parameters
-        ----------
-        messages : ndarray of shape (K, N), or tuple of ndarray of shape (N, d_m)
-            V, or matrices of which it is the columns, K of them together.
-        step : ndarray of shape (K,)
-        origin, base : ndarray of shape (N,)
-            Sum of messages before the step; offset.
-        intercept : float
-            After the step.
-        y, weight : ndarray of shape (N,)
-            Targets, sample weights.
-        total, z, gradient : ndarray of shape (N,)
-            Outputs: sum of messages, linear predictor, weighted gradient.
-        engine : Engine
-            Runs the row ranges.
-
-        Returns
-        -------
-        loss : float
-            Summed.
-        slopes : ndarray of shape (K,)
-            Products of messages and gradient.
-        sums : tuple of float
-            Of the gradient and of its absolute values.
+        Shapes: messages (K, N) or (N, d_m); step, slopes (K,); origin, base, y, weight, total, z, gradient
+            (N,).
         """
         extra, size = self.kernel_arguments(), len(step)
         arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
@@ -432,12 +303,7 @@ class Loss(ABC):
     ) -> list[Any]:
         """Sums of the curvature at ``base + total + intercept``, twice, for :meth:`Engine.together`.
 
-        Parameters
-        ----------
-        base, total, intercept, y, weight, engine
-            As of :meth:`advance`.
-        bend, root : ndarray of shape (N,)
-            Outputs: the weighted second derivative and, if it is wanted, its square root.
+        Shapes: bend, root (N,).
         """
         from fastadmm.kernels.loss_at import curvature_at
 
@@ -459,24 +325,8 @@ class Loss(ABC):
     ) -> tuple[float, float]:
         """Minimise ``s l(z + shift) + r/2 (z - v)^2`` for each sample, in place.
 
-        Parameters
-        ----------
-        v, shift, y, weight : ndarray of shape (N,)
-            Proximal centre, offset plus intercept, targets, sample weights.
-        penalty : float
-            r in the summed scaling.
-        z : ndarray of shape (N,)
-            In: warm start. Out: the minimiser.
-        gradient : ndarray of shape (N,)
-            Out: ``s l'(z + shift)``, or the element ``r (v - z)`` of the
-            subdifferential; always in the domain of the conjugate.
-        engine : Engine
-            Runs the row ranges.
-
-        Returns
-        -------
-        tuple of float
-            Sum of the gradients; sum of their derivatives in the shift.
+        Shapes: v, shift, y, weight, z, gradient (N,).
+        Scaling: penalty summed scaling.
         """
         kernel, extra = self.kernels().prox, self.kernel_arguments()
         given = v, shift, y, weight, *extra, float(penalty), z, gradient
@@ -486,23 +336,12 @@ class Loss(ABC):
     def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
         """Summed conjugate ``sum_i (s_i l)*(u_i)``; infinite outside its domain.
 
-        Parameters
-        ----------
-        u, y, weight : ndarray of shape (N,)
-            Dual vector, targets, sample weights.
-        engine : Engine
-            Runs the row ranges.
+        Shapes: u, y, weight (N,).
         """
         (value,) = engine.together(self.conjugate_parts(u, y, weight, engine))
         return float(value)
 
     def conjugate_parts(self, u: Array, y: Array, weight: Array, engine: Engine) -> list[Any]:
-        """What :meth:`conjugate` adds up, for :meth:`Engine.together`.
-
-        Parameters
-        ----------
-        u, y, weight, engine
-            As of :meth:`conjugate`.
-        """
+        """What :meth:`conjugate` adds up, for :meth:`Engine.together`."""
         kernel, extra = self.kernels().conjugate, self.kernel_arguments()
         return engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, *extra)

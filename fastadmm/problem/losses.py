@@ -48,19 +48,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def get_loss(name: str, **parameters: float) -> Loss:
-    """Loss of a given name.
-
-    Parameters
-    ----------
-    name : str
-    **parameters : float
-        Parameters of the loss; the default values are in ``docs/losses.md``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no loss of that name, or a parameter is unknown or out of range.
-    """
+    """Loss of a given name."""
     try:
         loss = LOSSES[name]
     except KeyError:
@@ -85,18 +73,7 @@ def get_loss(name: str, **parameters: float) -> Loss:
 
 
 def parse_loss(text: str) -> Loss:
-    """Loss from ``name`` or ``name:value``, the value being that of its one parameter.
-
-    Parameters
-    ----------
-    text : str
-        For example ``"logistic"`` or ``"huber:2.0"``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no loss of that name, or it takes no such parameter.
-    """
+    """Loss from ``name`` or ``name:value``, the value being that of its one parameter."""
     name, colon, value = text.partition(":")
     loss = get_loss(name)
     if not colon:

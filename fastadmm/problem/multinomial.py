@@ -56,17 +56,7 @@ class Multinomial(Loss):
     def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
         """Number of classes C.
 
-        Parameters
-        ----------
-        y : ndarray of shape (N,)
-            Class numbers.
-        n_classes : int, optional
-            C where it is known; else one more than the largest number in y.
-
-        Raises
-        ------
-        InputError
-            If a target is no class number below C.
+        Shapes: y (N,).
         """
         highest = int(y.max()) + 1
         if n_classes is None:
@@ -113,29 +103,8 @@ class Multinomial(Loss):
     ) -> tuple[float, Array, Array]:
         """A step in the span of messages that all classes share, and the loss where it ends.
 
-        Parameters
-        ----------
-        messages : ndarray of shape (K, N)
-            V.
-        step : ndarray of shape (C, K)
-        origin, offset : ndarray of shape (C N,)
-            Sum of messages before the step; offset.
-        intercept : ndarray of shape (C,)
-            After the step.
-        y, weight : ndarray of shape (N,)
-            Class numbers, sample weights.
-        total, gradient : ndarray of shape (C N,)
-            Outputs: sum of messages, weighted gradient.
-        engine : Engine
-
-        Returns
-        -------
-        loss : float
-            Summed.
-        slopes : ndarray of shape (C, K)
-            Products of messages and gradient.
-        sums : ndarray of shape (C,)
-            Of the gradient over the samples.
+        Shapes: messages (K, N); step, slopes (C, K); origin, offset, total, gradient (C N,); intercept, sums
+            (C,); y, weight (N,).
         """
         from fastadmm.kernels.multinomial import multinomial_advance
 
@@ -182,16 +151,7 @@ class Multinomial(Loss):
     def action(self, likely: Array, weight: Array, direction: Array, engine: Engine) -> Array:
         r"""Hessian times a direction, :math:`s\,p \circ (v - \langle p, v\rangle)`.
 
-        Parameters
-        ----------
-        likely, direction : ndarray of shape (C, N)
-            Probabilities p and direction v.
-        weight : ndarray of shape (N,)
-        engine : Engine
-
-        Returns
-        -------
-        ndarray of shape (C, N)
+        Shapes: likely, direction, the result (C, N); weight (N,).
         """
         from fastadmm.kernels.multinomial import multinomial_action
 
@@ -214,26 +174,8 @@ class Multinomial(Loss):
     ) -> tuple[Array, Array]:
         r"""Minimise ``s l(z + shift) + r/2 |z - v|^2`` for each sample, in place.
 
-        Parameters
-        ----------
-        v, shift : ndarray of shape (C N,)
-            Proximal centre; offset plus intercepts.
-        y, weight : ndarray of shape (N,)
-            Class numbers, sample weights.
-        penalty : float
-            r in the summed scaling.
-        z : ndarray of shape (C N,)
-            In: warm start. Out: the minimiser.
-        gradient : ndarray of shape (C N,)
-            Out: ``s (p - onehot)``, in the domain of the conjugate.
-        engine : Engine
-
-        Returns
-        -------
-        sums : ndarray of shape (C,)
-            Sum of the gradients over samples.
-        slope : ndarray of shape (C, C)
-            Their derivative in the intercepts, symmetric; its rows sum to zero.
+        Shapes: v, shift, z, gradient (C N,); y, weight (N,); sums (C,); slope (C, C).
+        Scaling: penalty summed scaling.
         """
         n, kernel = len(y), self.kernels().prox
         centre, moved, point, slopes = (a.reshape(-1, n) for a in (v, shift, z, gradient))

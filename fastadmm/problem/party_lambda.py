@@ -44,40 +44,24 @@ def scales_with_lambda(regularizer: Regularizer, constraint: Constraint) -> bool
 
 @dataclass(frozen=True)
 class PartyLambda:
-    r"""The parties' own lambdas, and how a problem with one lambda is theirs.
+    r"""The parties' own lambdas, and how a problem with one lambda is theirs."""
 
-    Attributes
-    ----------
-    values : list of float
-        :math:`\lambda_m` of each party, per mean loss.
-    lam : float
-        :math:`\lambda` of the scaled problem, their geometric mean.
-    factors : list of float
-        :math:`c_m`: what a party's columns are multiplied by.
-    common : float
-        Lambda in records: that of the parties without their own.
-    """
-
-    values: list[float]
-    lam: float
-    factors: list[float]
-    common: float
+    values: list[float]  # :math:`\lambda_m` of each party, per mean loss
+    lam: float  # :math:`\lambda` of the scaled problem, their geometric mean
+    factors: list[float]  # :math:`c_m`: what a party's columns are multiplied by
+    common: float  # lambda in records: that of the parties without their own
 
     def original(self, weights: Sequence[Array]) -> list[Array]:
         """Weights for the parties' own columns, from those of scaled ones.
 
-        Parameters
-        ----------
-        weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+        Shapes: each of weights (d_m,) or (d_m, C).
         """
         return [factor * own for factor, own in zip(self.factors, weights, strict=True)]
 
     def scaled(self, weights: Sequence[Array]) -> list[Array]:
         """Weights for scaled columns, from those of the parties' own ones.
 
-        Parameters
-        ----------
-        weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+        Shapes: each of weights (d_m,) or (d_m, C).
         """
         return [own / factor for factor, own in zip(self.factors, weights, strict=True)]
 
@@ -89,22 +73,7 @@ class PartyLambda:
 def party_lambda(
     values: Sequence[float], regularizer: Regularizer, common: float | None = None
 ) -> PartyLambda:
-    r"""Factors for a lambda of each party.
-
-    Parameters
-    ----------
-    values : sequence of float
-        :math:`\lambda_m`, positive and finite, in the parties' order.
-    regularizer : Regularizer
-        One that :func:`scales_with_lambda`.
-    common : float, optional
-        Lambda of parties without one of their own, for records; default the geometric mean.
-
-    Raises
-    ------
-    ConfigError
-        If the values are further apart than arithmetic allows.
-    """
+    r"""Factors for a lambda of each party."""
     power: Any = _power(regularizer)
     if max(values) / min(values) > _WIDEST:
         raise ConfigError(

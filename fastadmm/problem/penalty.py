@@ -30,21 +30,7 @@ _PIECES = 8
 
 
 def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Loss | None = None) -> None:
-    """Refuse combinations without a proximal operator or a guarantee; all others are allowed.
-
-    Parameters
-    ----------
-    regularizer : Regularizer
-    constraint : Constraint
-    loss : Loss, optional
-        None if it is not known yet.
-
-    Raises
-    ------
-    ConfigError
-        For group lasso in a box, and for a non-convex regulariser with a loss
-        whose gradient has no Lipschitz constant.
-    """
+    """Refuse combinations without a proximal operator or a guarantee; all others are allowed."""
     if not regularizer.convex and loss is not None and loss.vector:
         raise ConfigError(
             f"regularizer: {regularizer.name} is not convex, and no descent is available with {loss.name}; "
@@ -76,14 +62,7 @@ def is_log_sum(regularizer: Regularizer, constraint: Constraint) -> bool:
 class PartyPenalty:
     r""":math:`h(x) = \kappa R(x)` on X, infinite elsewhere.
 
-    Parameters
-    ----------
-    regularizer : Regularizer
-        R of this party.
-    constraint : Constraint
-        X.
-    strength : float
-        :math:`\kappa`: :math:`\lambda W` in the summed scaling.
+    Scaling: strength summed scaling.
     """
 
     regularizer: Regularizer
@@ -132,10 +111,7 @@ class PartyPenalty:
 
         A smooth non-convex R counts to the gradient: :math:`x - \mathrm{proj}_X(x - q - \kappa \nabla R(x))`.
 
-        Parameters
-        ----------
-        x, q : ndarray of shape (d,)
-            Weights; gradient of everything but h.
+        Shapes: x, q (d,).
         """
         if isinstance(self.regularizer, LogSum):
             return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
@@ -144,14 +120,7 @@ class PartyPenalty:
     def held(self, x: Array) -> Array:
         r"""Which weights of a point of the set sit at a kink of :math:`\Omega` or at a bound.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-            In the set.
-
-        Returns
-        -------
-        ndarray of bool, shape (d,)
+        Shapes: x, the result (d,).
         """
         low, high = self.constraint.bounds
         held = (x == low) | (x == high)
@@ -160,19 +129,7 @@ class PartyPenalty:
     def crossings(self, x: Array, y: Array) -> tuple[Array, Array]:
         r"""Where each weight on the way from x to y meets a kink of :math:`\Omega` or a bound.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-            In the set.
-        y : ndarray of shape (d,)
-            Anywhere.
-
-        Returns
-        -------
-        at : ndarray of shape (d,)
-            Place on the way, y at 1; infinite where it meets none.
-        value : ndarray of shape (d,)
-            The kink or bound that is met.
+        Shapes: x, y, at, value (d,).
         """
         low, high = self.constraint.bounds
         step = y - x
@@ -190,17 +147,7 @@ class PartyPenalty:
         Where the way leaves the set the list ends, at the boundary. For an
         :math:`\Omega` that is not the l1 norm they are evenly spaced.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-            In the set.
-        y : ndarray of shape (d,)
-            Anywhere.
-
-        Returns
-        -------
-        list of float
-            Increasing, without 0.
+        Shapes: x, y (d,).
         """
         step = y - x
         low, high = self.constraint.bounds
@@ -232,9 +179,7 @@ class PartyPenalty:
     def leaves_ball(self, x: Array, y: Array) -> float:
         """Where the line from x, in the ball, to y leaves it; y is at 1, infinite without a ball.
 
-        Parameters
-        ----------
-        x, y : ndarray of shape (d,)
+        Shapes: x, y (d,).
         """
         step = y - x
         square, half = float(step @ step), float(x @ step)
@@ -265,11 +210,7 @@ class PartyPenalty:
         :math:`h^*` finite everywhere, it may prove more than :math:`\alpha = 1`: what q has beyond
         :math:`\kappa'` costs there as much as weights can grow.
 
-        Parameters
-        ----------
-        q : ndarray of shape (d,)
-        error : ndarray of shape (d,) or float
-            How far q' can be from it: not negative.
+        Shapes: q, error (d,).
         """
         low, high = self.constraint.bounds
         if self.coefficients[0] == 0.0 or not low <= 0.0 <= high:
@@ -311,11 +252,7 @@ class PartyPenalty:
     def pushed(self, q: Array, error: Any) -> Array:
         r"""Of all vectors within an error of q the one that asks most of the weights; all of shape (d,).
 
-        Parameters
-        ----------
-        q : ndarray of shape (d,)
-        error : ndarray of shape (d,) or float
-            Not negative.
+        Shapes: q, error (d,).
         """
         low, high = self.constraint.bounds
         if math.isfinite(low) and not math.isfinite(high):
@@ -330,12 +267,7 @@ class PartyPenalty:
         Not negative by Fenchel's inequality, and zero where x is optimal for q. Rounding of this function
         itself is included.
 
-        Parameters
-        ----------
-        x, q : ndarray of shape (d,)
-            Weights in the set; what pulls them.
-        error : ndarray of shape (d,) or float
-            Bound of its error.
+        Shapes: x, q, error (d,).
         """
         if self.is_ridge:  # one square, in which nothing cancels
             held = self.strength * x
@@ -353,10 +285,7 @@ class PartyPenalty:
     def gap_by_norms(self, x: Array, q: Array, error: float, scale: float) -> float:
         """As :meth:`gap_at` at a scale times q, of a radial h: with an error in the norm of q.
 
-        Parameters
-        ----------
-        x, q : ndarray of shape (d,)
-        error, scale : float
+        Shapes: x, q (d,).
         """
         size, pull, few = float(np.linalg.norm(x)), float(np.linalg.norm(q)), (len(x) + 20) * 2.0**-52
         farthest = q * (1.0 + error / pull) if pull > 0.0 else np.full(len(x), error / math.sqrt(len(x)))
@@ -369,14 +298,7 @@ class PartyPenalty:
 
         Infinite where x itself is none of these, and of any other h.
 
-        Parameters
-        ----------
-        x, q : ndarray of shape (d,)
-        error : ndarray of shape (d,) or float
-        deviations : ndarray of shape (d,)
-            s, zero of a column of zeros: its q is exactly zero.
-        reach : float
-            R.
+        Shapes: x, q, error, deviations (d,).
         """
         moves, pull = deviations > 0.0, self.pushed(q, error)
         if (
@@ -404,9 +326,7 @@ class PartyPenalty:
 
         What shrinking leaves of q: :math:`\Omega` pays for the rest.
 
-        Parameters
-        ----------
-        q, scale : ndarray of shape (d,)
+        Shapes: q, scale (d,).
         """
         left = self.regularizer.shrink(self._unbounded(q), self.coefficients[0])
         return float((np.abs(left) / scale).sum())

@@ -36,81 +36,40 @@ Array = np.ndarray
 class TestSet:
     """Held-out samples whose metrics are shown per round; never used for a decision.
 
-    Attributes
-    ----------
-    blocks : list of FeatureBlock
-        One per party, in the parties' order and columns.
-    y, weight, offset : ndarray of shape (N_test,)
+    Shapes: y, weight, offset (N_test,).
     """
 
     __test__ = False  # not a pytest class
 
-    blocks: list[FeatureBlock]
-    y: Array
-    weight: Array
-    offset: Array
+    blocks: list[FeatureBlock]  # one per party, in the parties' order and columns
+    y: Array  # of shape (N_test,)
+    weight: Array  # of shape (N_test,)
+    offset: Array  # of shape (N_test,)
 
 
 @dataclass(frozen=True)
 class Problem:
     r"""A checked training problem; build it with :func:`make_problem`.
 
-    Attributes
-    ----------
-    blocks : list of FeatureBlock
-        D_m of shape (N, d_m).
-    names : list of str
-        Name of each party.
-    y : ndarray of shape (N,)
-        0 and 1 (or soft targets in between) for classification, else real.
-    loss : Loss
-    lam : float
-        :math:`\lambda` per *mean* loss; scikit-learn's ``C`` is ``1 / (N lam)``.
-    weight, offset : ndarray of shape (N,)
-        Sample weights s, scaled to mean 1 (which changes neither F nor the
-        model, and keeps the arithmetic away from overflow), and offset o.
-    mean_weight : float
-        Mean of the sample weights as they were given.
-    fit_intercept : bool
-        Whether an unpenalised intercept b is fitted (kept by the coordinator).
-    total_weight : float
-        W, the sum of the weights: N.
-    regularizers : list of Regularizer
-        R_m of each party; empty stands for squared l2.
-    constraint : Constraint
-        X_m of every party, where they are the same.
-    constraints : list of Constraint
-        X_m of each party where they differ; else empty.
-    n_outputs : int
-        Linear predictors per sample: 1, or the number of classes C of the
-        multinomial loss; weights are then d_m x C, and what holds one number
-        per sample elsewhere (messages, offset, z, u) holds C, class-major and
-        flat: see :mod:`fastadmm.problem.multinomial`.
-    own_lambda : PartyLambda or None
-        If every party has its own lambda: blocks (also of the test set) and weights are then scaled, and
-        ``lam`` is that of the scaled problem.
-    entry_roundings : float
-        Roundings that entries and weights go through on the way from those that are given and written.
-    unbounded_below : bool
-        Whether the loss has no least value, as of targets outside [0, 1]: no conjugate is finite at zero.
+    Shapes: each of blocks (N, d_m); y, weight, offset (N,).
     """
 
-    blocks: list[FeatureBlock]
-    names: list[str]
-    y: Array
+    blocks: list[FeatureBlock]  # D_m of shape (N, d_m)
+    names: list[str]  # name of each party
+    y: Array  # of shape (N,): 0 and 1 (or soft targets in between) for classification, else real
     loss: Loss
-    lam: float
-    weight: Array
-    offset: Array
-    fit_intercept: bool
-    total_weight: float
+    lam: float  # :math:`\lambda` per *mean* loss; scikit-learn's ``C`` is ``1 / (N lam)``
+    weight: Array  # of shape (N,)
+    offset: Array  # of shape (N,)
+    fit_intercept: bool  # whether an unpenalised intercept b is fitted (kept by the coordinator)
+    total_weight: float  # W, the sum of the weights: N
     test: TestSet | None = field(default=None)
     regularizers: list[Regularizer] = field(default_factory=list)
-    constraint: Constraint = field(default_factory=AllSpace)
+    constraint: Constraint = field(default_factory=AllSpace)  # X_m of every party, where they are the same
     constraints: list[Constraint] = field(default_factory=list)
     n_outputs: int = 1
     own_lambda: PartyLambda | None = None
-    mean_weight: float = 1.0
+    mean_weight: float = 1.0  # mean of the sample weights as they were given
     entry_roundings: float = 0.0
     unbounded_below: bool = False
 
@@ -368,18 +327,10 @@ def _constraints(
 
 
 def reweighted(problem: Problem, weight: Array) -> Problem:
-    """The same problem with other sample weights.
+    """A problem with other sample weights.
 
-    Parameters
-    ----------
-    problem : Problem
-    weight : ndarray of shape (N,)
-        Not negative; scaled to mean 1. Lambda stays per mean loss.
-
-    Raises
-    ------
-    InputError
-        If all weights are zero, or the rows with a weight cannot be trained on: a class is missing.
+    Shapes: weight (N,).
+    Scaling: weight per mean loss.
     """
     scaled = _of_mean_one(weight)
     problem.loss.check_targets(problem.y, scaled, problem.fit_intercept)

@@ -40,21 +40,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Regularizer(ABC):
-    r""":math:`R(x) = \alpha \Omega(x) + \tfrac\beta2 \|x\|^2`.
+    r""":math:`R(x) = \alpha \Omega(x) + \tfrac\beta2 \|x\|^2`."""
 
-    Attributes
-    ----------
-    name : str
-        Name in configurations.
-    separable : bool
-        Whether :math:`\Omega` is the l1 norm, a sum over columns.
-    convex : bool
-        Whether it is convex; one that is not has no certificate.
-    """
-
-    name: ClassVar[str]
-    separable: ClassVar[bool] = True
-    convex: ClassVar[bool] = True
+    name: ClassVar[str]  # name in configurations
+    separable: ClassVar[bool] = True  # whether :math:`\Omega` is the l1 norm, a sum over columns
+    convex: ClassVar[bool] = True  # whether it is convex; one that is not has no certificate
 
     @property
     def text(self) -> str:
@@ -67,15 +57,7 @@ class Regularizer(ABC):
         r""":math:`(\alpha, \beta)`."""
 
     def of_party(self, index: int, n_columns: int, name: str) -> Regularizer:
-        """R_m for a party; raises ConfigError where a parameter does not fit its columns.
-
-        Parameters
-        ----------
-        index, n_columns : int
-            Number of the party, from 0; its columns d_m.
-        name : str
-            What the error message calls it.
-        """
+        """R_m for a party; raises ConfigError where a parameter does not fit its columns."""
         return self
 
     def norm(self, x: Array) -> float:
@@ -97,31 +79,20 @@ class Regularizer(ABC):
     def at_kink(self, x: Array) -> Array:
         r"""Which weights sit where :math:`\Omega` has a kink; bool of shape (d,).
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
+        Shapes: x (d,).
         """
         return x == 0.0
 
     def passes_zero(self, x: Array, y: Array) -> Array:
         r"""Where weights on the way from x to y pass a kink of :math:`\Omega`, y at 1; infinite where not.
 
-        Parameters
-        ----------
-        x, y : ndarray of shape (d,)
+        Shapes: x, y (d,).
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(x * y < 0.0, x / (x - y), np.inf)
 
     def together(self, columns: Array, n_columns: int) -> Array:
-        """The columns that are at a kink only together with given ones; both of int.
-
-        Parameters
-        ----------
-        columns : ndarray of int
-        n_columns : int
-            d, of the party.
-        """
+        """The columns that are at a kink only together with given ones; both of int."""
         return columns
 
     def stiffness(self, x: Array) -> Array:
@@ -129,10 +100,7 @@ class Regularizer(ABC):
 
         The parabola :math:`x_j^2 / (2 |a|) + |a| / 2` lies above :math:`|x_j|` and touches it at a.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-            0 is returned at kinks.
+        Shapes: x (d,).
         """
         size = np.abs(x)
         return np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
@@ -140,17 +108,7 @@ class Regularizer(ABC):
     def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
         r"""Slope and curvature of :math:`\Omega` at x between points of its face, where it is smooth.
 
-        Parameters
-        ----------
-        x : ndarray of shape (d,)
-        points : ndarray of shape (K, d)
-
-        Returns
-        -------
-        slope : ndarray of shape (K,)
-            :math:`\langle\nabla\Omega(x), p_k\rangle`.
-        curvature : ndarray of shape (K, K)
-            :math:`\langle p_j, \nabla^2\Omega(x)\, p_k\rangle`; 0 for the l1 norm.
+        Shapes: x (d,); points (K, d); slope (K,); curvature (K, K).
         """
         return points @ np.sign(x), np.zeros((len(points), len(points)))
 
@@ -193,13 +151,7 @@ class L1(Regularizer):
 
 @dataclass(frozen=True)
 class ElasticNet(Regularizer):
-    r""":math:`\rho \|x\|_1 + \tfrac{1 - \rho}{2} \|x\|^2`.
-
-    Parameters
-    ----------
-    l1_ratio : float
-        :math:`\rho`, above 0 and at most 1.
-    """
+    r""":math:`\rho \|x\|_1 + \tfrac{1 - \rho}{2} \|x\|^2`."""
 
     name: ClassVar[str] = "elastic_net"
     l1_ratio: float = 0.5
@@ -227,12 +179,6 @@ class LogSum(Regularizer):
     Smooth, not convex: its second derivative lies between -1/8 and 1. It is
     majorised by squared l2 plus a linear term, see
     :mod:`fastadmm.parties.xupdate.majorised`.
-
-    Parameters
-    ----------
-    width : float
-        c: weights well below it are shrunk as by squared l2, those well
-        above it hardly at all.
     """
 
     name: ClassVar[str] = "log_sum"
@@ -270,15 +216,7 @@ class LogSum(Regularizer):
 
 @dataclass(frozen=True)
 class GroupLasso(Regularizer):
-    r""":math:`\sum_g \sqrt{d_g}\, \|x_g\|` over groups g of d_g columns.
-
-    Parameters
-    ----------
-    groups : tuple, optional
-        For each party None (one group) or its groups, each a tuple of column
-        numbers within the party, which together hold every column once. None
-        is one group per party.
-    """
+    r""":math:`\sum_g \sqrt{d_g}\, \|x_g\|` over groups g of d_g columns."""
 
     name: ClassVar[str] = "group_lasso"
     separable: ClassVar[bool] = False
@@ -380,22 +318,7 @@ _PARAMETERS = {"elastic_net": "l1_ratio", "group_lasso": "groups", "log_sum": "w
 def get_regularizer(
     regularizer: str | Regularizer, parameters: Mapping[str, Any] | None = None
 ) -> Regularizer:
-    """Regulariser of a given name.
-
-    Parameters
-    ----------
-    regularizer : str or Regularizer
-        A name of :data:`REGULARIZERS`, that of ``log_sum`` with or without its
-        width: ``"log_sum:0.5"``; an object is returned as it is.
-    parameters : mapping, optional
-        ``{"l1_ratio": 0.3}`` of ``elastic_net``; ``{"groups": ...}`` of ``group_lasso``;
-        ``{"width": 0.5}`` of ``log_sum``.
-
-    Raises
-    ------
-    ConfigError
-        If the name or a parameter is unknown, or a value is out of range.
-    """
+    """Regulariser of a given name."""
     given = dict(parameters or {})
     if isinstance(regularizer, Regularizer):
         if given:

@@ -30,14 +30,7 @@ def check_unbiased_targets(y: Array, weight: Array, fit_intercept: bool) -> None
     Single ones may lie outside [0, 1], as the unbiased targets of randomised labels do
     (:func:`fastadmm.privacy.label_response.soft_targets`).
 
-    Parameters
-    ----------
-    y, weight : ndarray of shape (N,)
-    fit_intercept : bool
-
-    Raises
-    ------
-    InputError
+    Shapes: y, weight (N,).
     """
     mean = float((weight * y).sum() / weight.sum())
     if fit_intercept and not 0.0 < mean < 1.0:
@@ -50,13 +43,7 @@ def check_unbiased_targets(y: Array, weight: Array, fit_intercept: bool) -> None
 def check_soft_labels(y: Array, weight: Array) -> None:
     """Require targets in [0, 1], not all of one class.
 
-    Parameters
-    ----------
-    y, weight : ndarray of shape (N,)
-
-    Raises
-    ------
-    InputError
+    Shapes: y, weight (N,).
     """
     if (y < 0).any() or (y > 1).any():
         i = int(np.flatnonzero((y < 0) | (y > 1))[0])
@@ -69,13 +56,7 @@ def check_soft_labels(y: Array, weight: Array) -> None:
 def check_labels(y: Array, weight: Array) -> None:
     """Require targets 0 and 1, both present.
 
-    Parameters
-    ----------
-    y, weight : ndarray of shape (N,)
-
-    Raises
-    ------
-    InputError
+    Shapes: y, weight (N,).
     """
     wrong = (y != 0) & (y != 1)
     if wrong.any():
@@ -87,17 +68,7 @@ def check_labels(y: Array, weight: Array) -> None:
 def check_rates(y: Array, weight: Array, fit_intercept: bool, loss: str, needs: str) -> None:
     """Require targets that are not negative and, with an intercept, not all zero.
 
-    Parameters
-    ----------
-    y, weight : ndarray of shape (N,)
-    fit_intercept : bool
-        With an intercept there is no best model for zeros alone.
-    loss, needs : str
-        The loss's name, and its targets in words, for the message.
-
-    Raises
-    ------
-    InputError
+    Shapes: y, weight (N,).
     """
     if (y < 0).any():
         i = int(np.flatnonzero(y < 0)[0])
@@ -109,15 +80,7 @@ def check_rates(y: Array, weight: Array, fit_intercept: bool, loss: str, needs: 
 def check_shares(y: Array, weight: Array, fit_intercept: bool) -> None:
     """Require shares of successes and, with an intercept, both successes and failures.
 
-    Parameters
-    ----------
-    y, weight : ndarray of shape (N,)
-    fit_intercept : bool
-        With an intercept there is no best model for shares that are all 0 or all 1.
-
-    Raises
-    ------
-    InputError
+    Shapes: y, weight (N,).
     """
     if not ((y >= 0) & (y <= 1)).all():
         i = int(np.flatnonzero(~((y >= 0) & (y <= 1)))[0])
@@ -134,15 +97,7 @@ def check_shares(y: Array, weight: Array, fit_intercept: bool) -> None:
 def check_positive(y: Array, loss: str) -> None:
     """Require targets above zero.
 
-    Parameters
-    ----------
-    y : ndarray of shape (N,)
-    loss : str
-        Its name, for the message.
-
-    Raises
-    ------
-    InputError
+    Shapes: y (N,).
     """
     if not (y > 0).all():
         i = int(np.flatnonzero(~(y > 0))[0])
@@ -155,15 +110,7 @@ def check_positive(y: Array, loss: str) -> None:
 def check_whole(y: Array, loss: str) -> None:
     """Require whole numbers.
 
-    Parameters
-    ----------
-    y : ndarray of shape (N,)
-    loss : str
-        Its name, for the message.
-
-    Raises
-    ------
-    InputError
+    Shapes: y (N,).
     """
     if (y != np.floor(y)).any():
         i = int(np.flatnonzero(y != np.floor(y))[0])
@@ -176,16 +123,7 @@ def check_whole(y: Array, loss: str) -> None:
 def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:
     """Require class numbers 0, 1, 2 and so on, at least two of them present.
 
-    Parameters
-    ----------
-    y, weight : ndarray of shape (N,)
-    fit_intercept : bool
-        With an intercept every class up to the largest must be present: there
-        is no best intercept for one that never occurs.
-
-    Raises
-    ------
-    InputError
+    Shapes: y, weight (N,).
     """
     wrong = (y < 0) | (y != np.floor(y)) | (y >= MAX_CLASSES)
     if wrong.any():
@@ -208,11 +146,7 @@ def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:
 def weighted_quantile(values: Array, weight: Array, level: float) -> float:
     """Smallest value at which the summed weight of the values up to it reaches a level.
 
-    Parameters
-    ----------
-    values, weight : ndarray of shape (N,)
-    level : float
-        Between 0 and the sum of the weights.
+    Shapes: values, weight (N,).
     """
     order = np.argsort(values, kind="stable")
     order = order[weight[order] > 0.0]

@@ -64,7 +64,7 @@ class Proof:
         return self.claim in (Claim.CERTIFIED, Claim.CERTIFIED_WITHIN, Claim.CONTRADICTION)
 
     def above(self, floor: float, asked_absolute: float) -> Proof:
-        """The same with another lower bound, if that is higher: the loss's least value, whatever predicts."""
+        """This proof with another lower bound, if that is higher: that of the loss, whatever predicts."""
         if self.reason or not floor > self.bound:
             return self
         left = max(self.objective - floor, 0.0)

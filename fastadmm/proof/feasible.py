@@ -59,7 +59,7 @@ def balanced(
 
 
 def _inside(problem: Problem, u: Array, missing: float, engine: Any) -> Balanced:
-    r"""The same where domains leave zero out, of targets beyond [0, 1]: p moves by a share t of p (1 - p).
+    r"""A feasible vector where domains leave zero out, of targets beyond [0, 1]: p moves by t p (1 - p).
 
     What that costs is a Kullback-Leibler divergence, at most :math:`2 t^2 \sum_i s_i p_i (1 - p_i)`.
     """
@@ -88,7 +88,7 @@ def _sums(u: Array, engine: Any, exact: bool) -> tuple[float, float]:
 
 
 def _balanced_classes(problem: Problem, u: Array, own_error: float, engine: Any, exact: bool) -> Balanced:
-    r"""The same for several classes, whose entries sum to zero in every row, too.
+    r"""A dual vector of several classes, whose entries sum to zero in every row, next to a feasible one.
 
     The pool :math:`P_{kc}` is the sum of :math:`u_{ik}` over rows of class c: a share of it moves to labels,
     from classes that have too much to others. Where all entries, of W C, move by d in sum, entropies do by at

@@ -15,17 +15,7 @@ LARGEST = 15
 
 
 def coefficient_section(run: Path) -> dict[str, Any] | None:
-    """The largest coefficients of each party of a run; None where the parties' files are elsewhere.
-
-    Parameters
-    ----------
-    run : Path
-
-    Raises
-    ------
-    FormatError
-        If the model is damaged.
-    """
+    """The largest coefficients of each party of a run; None where the parties' files are elsewhere."""
     model = run / "model"
     if not (model / "model.toml").exists() or any(not file.exists() for file in _files(model)):
         return None

@@ -31,17 +31,7 @@ _STATUS = {
 
 
 def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str, list[str]]]]]:
-    """Headed groups of rows: a label and one text per run.
-
-    Parameters
-    ----------
-    comparison : RunComparison
-
-    Returns
-    -------
-    list of (str, list of (str, list of str))
-        "Result", "Metrics" and "Settings that differ"; groups without rows are left out.
-    """
+    """Headed groups of rows: a label and one text per run."""
     runs = comparison.runs
 
     def row(label: str, texts: list[str]) -> tuple[str, list[str]]:
@@ -88,24 +78,7 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
 
 
 def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
-    """Write a comparison; the ending of the name says as what.
-
-    Parameters
-    ----------
-    comparison : RunComparison
-        From :func:`fastadmm.reports.compare_runs`.
-    out : path
-        ``.html`` or ``.htm`` (page with tables and picture), ``.png``, ``.svg`` or ``.pdf`` (picture),
-        ``.csv`` (one line per run), ``.json`` (everything but the curves). An existing file is
-        replaced, never left half-written.
-
-    Raises
-    ------
-    ConfigError
-        Another ending, or matplotlib or Jinja are not installed.
-    StorageError
-        The file cannot be written.
-    """
+    """Write a comparison; the ending of the name says as what."""
     path = Path(out)
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):

@@ -35,17 +35,7 @@ _STYLES = [(colour, dash) for dash in DASHES for colour in SERIES_COLOURS]
 
 
 def curve_kinds(comparison: RunComparison) -> list[tuple[str, str]]:
-    """Which curves there is data for.
-
-    Parameters
-    ----------
-    comparison : RunComparison
-
-    Returns
-    -------
-    list of (str, str)
-        Series of the history and its heading.
-    """
+    """Which curves there is data for."""
     kinds = [
         ("gap", "Relative gap"),
         ("stationarity", "Stationarity"),
@@ -66,15 +56,7 @@ def picture_height(comparison: RunComparison) -> float:
 
 
 def draw_comparison(figure: Figure, comparison: RunComparison) -> None:
-    """Draw gap (or stationarity) and objective against rounds and against seconds.
-
-    Parameters
-    ----------
-    figure : Figure
-        Empty.
-    comparison : RunComparison
-        Its first :data:`MAX_RUNS` runs are drawn.
-    """
+    """Draw gap (or stationarity) and objective against rounds and against seconds."""
     kinds = curve_kinds(comparison)
     if not kinds:
         figure.text(0.5, 0.5, "No rounds have been logged yet.", ha="center", va="center")

@@ -36,62 +36,29 @@ _UNKNOWN = "?"
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of a comparison.
+    """One run of a comparison."""
 
-    Attributes
-    ----------
-    name : str
-        Unique among the runs compared: the directory's name, with as many of its parents as it takes.
-    path : Path
-    status : str
-        As in ``result.json``; ``"not finished"`` without one.
-    settings : dict
-        The flat configuration, without provenance.
-    rounds : int or None
-    seconds : float or None
-    objective, gap, stationarity : float or None
-        Of the final model, else of the last logged round.
-    epsilon : float or None
-        What a party's releases cost at ``delta``: infinite where nothing is guaranteed, None where
-        privacy was not asked for.
-    delta : float or None
-    test : dict of str to float
-        Metrics of the last logged round on the run's test partition.
-    evaluation : dict of str to float
-        Metrics of ``fastadmm evaluate``.
-    evaluated_on : str
-        Name of the partition that was evaluated; empty for none.
-    data, labels, rows, test_data : str
-        Letters: runs with one letter have it in common (features, labels, row ids, test partition). "?"
-        where the run does not say.
-    history : History
-    gap_within : float or None
-        Relative gap to the best model of bounded size, where a run that converged proves no other.
-    said : Said or None
-        What may be said of the run's claim.
-    """
-
-    name: str
+    name: str  # unique among the runs compared: the directory's name, with as many of its parents as it takes
     path: Path
-    status: str
-    settings: dict[str, Any]
+    status: str  # as in ``result.json``; ``"not finished"`` without one
+    settings: dict[str, Any]  # the flat configuration, without provenance
     rounds: int | None
     seconds: float | None
-    objective: float | None
-    gap: float | None
-    stationarity: float | None
+    objective: float | None  # of the final model, else of the last logged round
+    gap: float | None  # of the final model, else of the last logged round
+    stationarity: float | None  # of the final model, else of the last logged round
     epsilon: float | None
     delta: float | None
-    test: dict[str, float]
-    evaluation: dict[str, float]
-    evaluated_on: str
-    data: str
-    labels: str
-    rows: str
+    test: dict[str, float]  # metrics of the last logged round on the run's test partition
+    evaluation: dict[str, float]  # metrics of ``fastadmm evaluate``
+    evaluated_on: str  # name of the partition that was evaluated; empty for none
+    data: str  # letters: runs with one letter have it in common (features, labels, row ids, test partition)
+    labels: str  # letters: runs with one letter have it in common (features, labels, row ids, test partition)
+    rows: str  # letters: runs with one letter have it in common (features, labels, row ids, test partition)
     test_data: str
     history: History
     gap_within: float | None = None
-    said: Said | None = None
+    said: Said | None = None  # what may be said of the run's claim
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain values; what is infinite is written ``"inf"``."""
@@ -112,26 +79,12 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Several runs and what distinguishes them.
+    """Several runs and what distinguishes them."""
 
-    Attributes
-    ----------
-    runs : list of ComparedRun
-        In the order given.
-    differing : list of str
-        Settings that are not the same in all runs, in the order of the configuration.
-    notes : list of str
-        What may not be compared, and why: whole sentences.
-    same_problem : bool
-        Whether all runs minimise the same function of the same data.
-    lower_bound : float or None
-        Where they do: the largest objective that is proved to be out of reach, from all rounds of all runs.
-    """
-
-    runs: list[ComparedRun]
-    differing: list[str]
-    notes: list[str] = field(default_factory=list)
-    same_problem: bool = False
+    runs: list[ComparedRun]  # in the order given
+    differing: list[str]  # settings that are not the same in all runs, in the order of the configuration
+    notes: list[str] = field(default_factory=list)  # what may not be compared, and why: whole sentences
+    same_problem: bool = False  # whether all runs minimise the same function of the same data
     lower_bound: float | None = None
 
     def metric_names(self) -> tuple[list[str], list[str]]:
@@ -178,22 +131,7 @@ class RunComparison:
 
 
 def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
-    """Read several runs and find out what they have in common.
-
-    Parameters
-    ----------
-    paths : sequence of path
-        Run directories written by ``fastadmm train``, finished or not; at least two.
-
-    Raises
-    ------
-    ConfigError
-        Fewer than two runs, or one of them twice.
-    StorageError
-        A directory does not exist or is not a run.
-    FormatError
-        A file of a run is damaged.
-    """
+    """Read several runs and find out what they have in common."""
     directories = [Path(path) for path in paths]
     if len(directories) < 2:
         raise ConfigError("compare: give at least two run directories")
@@ -227,7 +165,7 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
 
 
 def _of_objective(keys: Iterable[str], runs: Sequence[ComparedRun]) -> list[str]:
-    """Those of what is minimised; tables are flat here, with a dot between table and key."""
+    """Settings of what is minimised; tables are flat here, with a dot between table and key."""
     # Where a run holds out a share of its rows, the seed says which.
     drawn = any(isinstance(run.settings.get("validation"), float) for run in runs)
     return [key for key in keys if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]

@@ -34,31 +34,7 @@ LAST_ROUNDS = 10
 
 
 def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a run, finished or not.
-
-    Parameters
-    ----------
-    run_dir : str or Path
-        Directory written by ``fastadmm train``. Only its round log, result, configuration,
-        environment, evaluation, path, worth and model are read, and each of them may be missing.
-    out : str or Path, optional
-        The page to write, ending in ``.html`` or ``.htm``; default ``report.html`` in the
-        run directory. An existing file is replaced, never left half-written.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    ConfigError
-        Matplotlib or Jinja is not installed, or ``out`` is not the name of a page.
-    StorageError
-        The run does not exist, or the page cannot be written.
-    FormatError
-        A file of the run is damaged.
-    """
+    """Write the report of a run, finished or not."""
     target = Path(run_dir) / "report.html" if out is None else Path(out)
     if target.suffix.lower() not in (".html", ".htm"):
         # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
@@ -68,24 +44,7 @@ def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
 
 
 def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
-    """Fill a template of this package into a page.
-
-    Parameters
-    ----------
-    target : Path
-        Replaced, never left half-written.
-    template : str
-        File name of the template.
-    context : dict
-        Its variables; every text among them is escaped.
-
-    Raises
-    ------
-    ConfigError
-        Jinja is not installed.
-    StorageError
-        The page cannot be written.
-    """
+    """Fill a template of this package into a page."""
     try:
         import jinja2
     except ImportError as error:

@@ -19,18 +19,7 @@ __all__ = ["judgement_section"]
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
-    """Figures, tables and notes of an evaluation.
-
-    Parameters
-    ----------
-    evaluation : dict
-        Checked by :func:`fastadmm.reports.judgement_check.check_judgement`.
-
-    Returns
-    -------
-    dict
-        ``plots``, ``tables`` (each with title, header and rows) and ``notes``.
-    """
+    """Figures, tables and notes of an evaluation."""
     ranking, drift = evaluation.get("ranking"), evaluation.get("drift")
     plots, tables = [], []
     if ranking is not None:

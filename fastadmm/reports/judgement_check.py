@@ -19,18 +19,7 @@ GROUP = ("share", "lowest_score", "rate", "lift", "gain", "cumulative_lift")
 
 
 def check_judgement(evaluation: dict[str, Any], path: Path) -> None:
-    """Refuse an ``evaluation.json`` whose curves or tables are damaged.
-
-    Parameters
-    ----------
-    evaluation : dict
-    path : Path
-        For messages.
-
-    Raises
-    ------
-    FormatError
-    """
+    """Refuse an ``evaluation.json`` whose curves or tables are damaged."""
     try:
         if (ranking := evaluation.get("ranking")) is not None:
             lengths = {len(_numbers(ranking["curves"][name])) for name in _CURVES}

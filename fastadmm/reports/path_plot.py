@@ -13,13 +13,7 @@ __all__ = ["path_plot"]
 
 
 def path_plot(table: dict[str, Any]) -> Plot:
-    """The picture for the page of a run.
-
-    Parameters
-    ----------
-    table : dict
-        Content of ``path.json``.
-    """
+    """The picture for the page of a run."""
     rows, with_folds = table["values"], table["rule"] is not None
     name = "held_out_loss" if with_folds else "objective"
     caption = (

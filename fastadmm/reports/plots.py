@@ -40,52 +40,18 @@ MAX_PARTIES = 12
 
 @dataclass(frozen=True)
 class Plot:
-    """One figure of the page.
+    """One figure of the page."""
 
-    Attributes
-    ----------
-    key : str
-        Identifier, unique in the page.
-    title, caption : str
-        Heading and the sentence that explains what to look for. Plain text, not HTML.
-    alt : str
-        What the figure shows, in words, for readers who do not see it. Plain text.
-    svg : str
-        An ``<svg>`` element, ready for an HTML page.
-    wide : bool
-        Whether it takes the whole width of the page.
-    """
-
-    key: str
-    title: str
-    caption: str
-    alt: str
-    svg: str
-    wide: bool = False
+    key: str  # identifier, unique in the page
+    title: str  # heading and the sentence that explains what to look for. Plain text, not HTML
+    caption: str  # heading and the sentence that explains what to look for. Plain text, not HTML
+    alt: str  # what the figure shows, in words, for readers who do not see it. Plain text
+    svg: str  # an ``<svg>`` element, ready for an HTML page
+    wide: bool = False  # whether it takes the whole width of the page
 
 
 def history_plots(history: History, target: float | None, party_names: Sequence[str]) -> list[Plot]:
-    """Draw the figures that the round log has data for.
-
-    Parameters
-    ----------
-    history : History
-        The round log.
-    target : float or None
-        Relative gap that the run was asked to reach, drawn as a line.
-    party_names : sequence of str
-        One name per column of ``history.weight_norms``.
-
-    Returns
-    -------
-    list of Plot
-        Figures without a single finite value are left out.
-
-    Raises
-    ------
-    ConfigError
-        Matplotlib is not installed.
-    """
+    """Draw the figures that the round log has data for."""
     if not len(history):
         return []
     s, rounds = history.series, history.round
@@ -105,20 +71,7 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
 def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
     """Draw observed rates against predicted probabilities.
 
-    Parameters
-    ----------
-    calibration : dict
-        As :func:`fastadmm.solver.metrics.classification_metrics` returns it.
-
-    Returns
-    -------
-    Plot or None
-        ``None`` without bins.
-
-    Raises
-    ------
-    ConfigError
-        Matplotlib is not installed.
+    Returns: ``None`` without bins.
     """
     bins = calibration["bins"]
     if not bins:
@@ -416,26 +369,13 @@ def _story(x: NDArray[Any], y: NDArray[np.float64], unit: str = "round") -> str:
 
 
 def metric_label(name: str) -> str:
-    """Return the readable name of a metric, for example ``"log loss"`` for ``"log_loss"``.
-
-    Parameters
-    ----------
-    name : str
-        Key of the metric.
-    """
+    """Return the readable name of a metric, for example ``"log loss"`` for ``"log_loss"``."""
     known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "d2": "D²", "brier": "Brier score"}
     return known.get(name) or safe_label(name.replace("_", " "), 40)
 
 
 def safe_label(name: str, limit: int = 22) -> str:
-    """Return a name that is safe and short enough for a figure.
-
-    Parameters
-    ----------
-    name : str
-    limit : int
-        Most characters.
-    """
+    """Return a name that is safe and short enough for a figure."""
     clean = "".join(
         c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in name
     )

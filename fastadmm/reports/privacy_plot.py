@@ -17,21 +17,7 @@ __all__ = ["write_privacy_plot"]
 
 
 def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:
-    """Draw how epsilon grows with the rounds at the plan's noise.
-
-    Parameters
-    ----------
-    path : Path
-        Ends in .svg, .png or .pdf; replaced, never left half-written.
-    plan : BudgetPlan
-    n_parties : int
-        For the curve of a person in all of them.
-
-    Raises
-    ------
-    ConfigError
-        If Matplotlib is missing or the name has another ending.
-    """
+    """Draw how epsilon grows with the rounds at the plan's noise."""
     last = max(2 * plan.rounds, 10)
     step = max(1, last // 200)
     rounds = sorted({*range(1, last + 1, step), plan.rounds})

@@ -13,13 +13,7 @@ __all__ = ["published"]
 
 
 def published(records: RunRecords) -> RunRecords:
-    """The records of a run that may be passed on: ``docs/privacy.md#what-may-leave``.
-
-    Returns
-    -------
-    RunRecords
-        Without digests and directories; for a private run also without rounds, metrics and results.
-    """
+    """The records of a run that may be passed on: ``docs/privacy.md#what-may-leave``."""
     records = replace(records, config=config_of(records.config))
     if not is_private(records.privacy, records.config):
         return records

@@ -53,24 +53,13 @@ BIN_KEYS = ("mean_predicted", "observed_rate", "count")
 class History:
     """The round log as columns; a value that a round does not have is NaN.
 
-    Attributes
-    ----------
-    round : ndarray of int64, shape (T,)
-        Round numbers, strictly increasing.
-    series : dict of str to ndarray of float64, shape (T,)
-        One entry for every name in :data:`SERIES`. ``seconds`` counts from the start of the
-        run; ``objective`` is the mean loss plus λR; ``gap`` is relative, ``gap_absolute`` in
-        the unit of the objective.
-    weight_norms : ndarray of float64, shape (T, M)
-        Euclidean norm of every party's weights; M is 0 where none were logged.
-    test : dict of str to ndarray of float64, shape (T,)
-        Metrics on the test partition, by name, in the order of first appearance.
+    Shapes: round, each of series, each of test (T,); weight_norms (T, M).
     """
 
-    round: NDArray[np.int64]
-    series: dict[str, NDArray[np.float64]]
-    weight_norms: NDArray[np.float64]
-    test: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    round: NDArray[np.int64]  # of shape (T,): round numbers, strictly increasing
+    series: dict[str, NDArray[np.float64]]  # of shape (T,): one entry for every name in SERIES
+    weight_norms: NDArray[np.float64]  # of shape (T, M)
+    test: dict[str, NDArray[np.float64]] = field(default_factory=dict)  # of shape (T,)
 
     def __len__(self) -> int:
         return int(self.round.size)
@@ -78,56 +67,22 @@ class History:
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Everything a report needs to know about one run.
+    """Everything a report needs to know about one run."""
 
-    Attributes
-    ----------
-    path : Path
-        The run directory.
-    history : History
-    result : dict or None
-        Contents of ``result.json``; ``None`` while the run has not finished.
-    config, environment : dict
-        Contents of ``run.toml`` and ``environment.json``; empty where the file is absent.
-    evaluation : dict or None
-        Contents of ``evaluation.json``; ``None`` where the run was not evaluated.
-    privacy : PrivacyStatement or None
-        From ``privacy.json``; ``None`` for a run older than statements.
-    worth : Worth or None
-        From ``worth.json``; ``None`` where ``fastadmm worth`` was not run.
-    path_table : dict or None
-        Contents of ``path.json``; ``None`` for a run that is no path, or has not chosen yet.
-    said : Said or None
-        What may be said of the run's claim; the result has none where its digests differ.
-    """
-
-    path: Path
+    path: Path  # the run directory
     history: History
-    result: dict[str, Any] | None
+    result: dict[str, Any] | None  # contents of ``result.json``; ``None`` while the run has not finished
     config: dict[str, Any]
     environment: dict[str, Any]
     evaluation: dict[str, Any] | None
-    privacy: PrivacyStatement | None = None
-    worth: Worth | None = None
+    privacy: PrivacyStatement | None = None  # from ``privacy.json``; ``None`` for a run older than statements
+    worth: Worth | None = None  # from ``worth.json``; ``None`` where ``fastadmm worth`` was not run
     path_table: dict[str, Any] | None = None
     said: Said | None = None
 
 
 def read_records(run_dir: str | Path) -> RunRecords:
-    """Read a run directory, finished or not.
-
-    Parameters
-    ----------
-    run_dir : str or Path
-        Directory written by ``fastadmm train``.
-
-    Raises
-    ------
-    StorageError
-        The directory does not exist, is not a run, or cannot be read.
-    FormatError
-        A file in it is damaged; the message names the file and the line.
-    """
+    """Read a run directory, finished or not."""
     path = Path(run_dir)
     if not path.is_dir():
         raise StorageError(
@@ -162,18 +117,6 @@ def read_rounds(path: str | Path) -> History:
     A last line without its newline that is not complete is dropped: the process was killed
     while it wrote. Where round numbers go back (a run resumed from a checkpoint repeats the
     rounds after it), the later lines replace the earlier ones.
-
-    Parameters
-    ----------
-    path : str or Path
-        ``rounds.jsonl``: one JSON object per line. An absent file is an empty log.
-
-    Raises
-    ------
-    FormatError
-        A line is not a round record; the message names the file and the line.
-    StorageError
-        The file cannot be read.
     """
     path = Path(path)
     records: list[dict[str, Any]] = []

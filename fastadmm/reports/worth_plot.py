@@ -27,14 +27,7 @@ def worth_height(worth: Worth) -> float:
 
 
 def draw_worth(figure: Figure, worth: Worth) -> None:
-    """Draw what every party adds, and what it reaches alone and leaves behind.
-
-    Parameters
-    ----------
-    figure : Figure
-        Empty.
-    worth : Worth
-    """
+    """Draw what every party adds, and what it reaches alone and leaves behind."""
     left, right = figure.subplots(1, 2)
     _bars(left, worth)
     _levels(right, worth)

@@ -63,71 +63,26 @@ _ADMM = (*CALLS["step"].families, *CALLS["step_classes"].families)
 
 @dataclass(frozen=True)
 class Approval:
-    """Limits of one party for one run.
+    """Limits of one party for one run."""
 
-    Attributes
-    ----------
-    path : Path
-        For messages.
-    run : str
-        Identifier of the run, or "first": whichever begins.
-    party : str
-    data : str
-        Content digest of the party's features.
-    family : str
-        What is asked: answers to gradients, to targets, or best responses to gradients and their faces; of
-        one model or of one for each class; or answers of which the coordinator sees the sum over all parties.
-    loss : str or None
-        None: any, as requests of older releases do not say it.
-    regularizer : str
-    l1_ratio : float or None
-    least_lambda : float
-        Of a mean loss over the rows.
-    constraint : str
-    exchanges : int
-        Requests that are answered or refused, at most.
-    numbers : int
-        About rows, that leave in answers, at most.
-    last_day : date or None
-        None: no end.
-    protection : Protection or None
-        In a private run: table ``privacy`` of the file.
-    n_classes : int or None
-        In a multinomial run.
-    callers : list of str or None
-        Who may ask, where a request comes with a caller; None: anybody.
-    protocol : int or None
-        Version of the messages, where they are no files.
-    fastadmm : str or None
-        Version of the coordinator's program; None: any.
-    fingerprints : list of str or None
-        With sums only: of the other parties' keys, as their owners say them; None: not compared yet.
-    parties : list of str or None
-        Names of all parties of the run in their order; None where the coordinator does not say.
-    terms : str or None
-        Digest of all that the first request says; None: whatever agrees with the keys above.
-    other_members : bool
-        With sums only: whether these data may take part although they did so among other parties before.
-    """
-
-    path: Path
-    run: str
+    path: Path  # for messages
+    run: str  # identifier of the run, or "first": whichever begins
     party: str
-    data: str
+    data: str  # content digest of the party's features
     family: str
-    loss: str | None
+    loss: str | None  # none: any, as requests of older releases do not say it
     regularizer: str
     l1_ratio: float | None
-    least_lambda: float
+    least_lambda: float  # of a mean loss over the rows
     constraint: str
-    exchanges: int
-    numbers: int
-    last_day: datetime.date | None
-    protection: Protection | None = None
-    n_classes: int | None = None
-    callers: list[str] | None = None
-    protocol: int | None = None
-    fastadmm: str | None = None
+    exchanges: int  # requests that are answered or refused, at most
+    numbers: int  # about rows, that leave in answers, at most
+    last_day: datetime.date | None  # none: no end
+    protection: Protection | None = None  # in a private run: table ``privacy`` of the file
+    n_classes: int | None = None  # in a multinomial run
+    callers: list[str] | None = None  # who may ask, where a request comes with a caller; None: anybody
+    protocol: int | None = None  # version of the messages, where they are no files
+    fastadmm: str | None = None  # version of the coordinator's program; None: any
     fingerprints: list[str] | None = None
     parties: list[str] | None = None
     terms: str | None = None
@@ -136,36 +91,18 @@ class Approval:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a party has answered in a run so far.
+    """What a party has answered in a run so far."""
 
-    Attributes
-    ----------
-    exchanges, numbers, steps : int
-        Requests; numbers about rows, at most; x-updates.
-    penalty : float
-        Of the last x-update.
-    changes : int
-        Of the penalty, or of the metric of an x-update.
-    finished : bool
-        Whether the run has ended for this party.
-    """
-
-    exchanges: int = 0
-    numbers: int = 0
-    steps: int = 0
-    penalty: float = 0.0
-    changes: int = 0
-    finished: bool = False
+    exchanges: int = 0  # requests; numbers about rows, at most; x-updates
+    numbers: int = 0  # requests; numbers about rows, at most; x-updates
+    steps: int = 0  # requests; numbers about rows, at most; x-updates
+    penalty: float = 0.0  # of the last x-update
+    changes: int = 0  # of the penalty, or of the metric of an x-update
+    finished: bool = False  # whether the run has ended for this party
 
 
 def sees_columns(settings: Mapping[str, Any]) -> bool:
-    """Whether answers in such a run can show single columns.
-
-    Parameters
-    ----------
-    settings : dict
-        Arguments of the call ``start``.
-    """
+    """Whether answers in such a run can show single columns."""
     if settings["family"] in PRIVATE:
         return False  # noise
     # Of an unknown family the worst is assumed; it is refused elsewhere.
@@ -174,25 +111,7 @@ def sees_columns(settings: Mapping[str, Any]) -> bool:
 
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
-    """What a run's first request says the run is about.
-
-    Parameters
-    ----------
-    request : Request
-    data : PartyData
-    place : str
-        What messages call the request.
-
-    Returns
-    -------
-    dict
-        Arguments of the call ``start``.
-
-    Raises
-    ------
-    InputError
-        Not a first request, of another party, or about other rows.
-    """
+    """What a run's first request says the run is about."""
     settings = _terms(request, place)
     if request.party != data.name:
         raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
@@ -214,13 +133,7 @@ def _terms(request: Request, place: str) -> dict[str, Any]:
 
 
 def terms_digest(terms: Mapping[str, Any]) -> str:
-    """Digest of all that a first request says of its run; it is the identifier of what is approved.
-
-    Parameters
-    ----------
-    terms : mapping
-        Arguments of the call ``start``.
-    """
+    """Digest of all that a first request says of its run; it is the identifier of what is approved."""
     text = json.dumps(dict(terms), sort_keys=True, separators=(",", ":"), default=float)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -228,22 +141,7 @@ def terms_digest(terms: Mapping[str, Any]) -> str:
 def draft_approval(
     settings: Mapping[str, Any], run: str, data: PartyData, path: Path, last_day: datetime.date | None
 ) -> Approval:
-    """The approval of what a run's first request asks, with limits of twice what an honest run needs.
-
-    Parameters
-    ----------
-    settings : dict
-        Arguments of the call ``start``.
-    run : str
-    data : PartyData
-    path : Path
-        Where it will be.
-    last_day : date or None
-
-    Returns
-    -------
-    Approval
-    """
+    """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
     asked = asked_privacy(settings, shown(path))
     names = parties_of(settings, shown(path))
     if asked is None:
@@ -278,47 +176,13 @@ def _released(data: PartyData) -> int:
 
 
 def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
-    """The approval that an owner edits: of a first request, good for some weeks.
-
-    Parameters
-    ----------
-    request : Request
-        The run's first.
-    data : PartyData
-    place : str
-        What messages call the request.
-    path : Path
-        Where it will be.
-
-    Returns
-    -------
-    Approval
-
-    Raises
-    ------
-    InputError
-        Not a first request, of another party, or about other rows.
-    """
+    """The approval that an owner edits: of a first request, good for some weeks."""
     settings = first_terms(request, data, place)
     return draft_approval(settings, request.run, data, path, _today() + datetime.timedelta(days=DAYS))
 
 
 def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:
-    """Refuse a run about other rows.
-
-    Parameters
-    ----------
-    settings : dict
-        Arguments of the call ``start``.
-    data : PartyData
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    InputError
-        Another number of rows, or another row digest.
-    """
+    """Refuse a run about other rows."""
     if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
         text = (
             f"{shown(data.path)}: {data.n_samples} rows, but {place} is about "
@@ -349,32 +213,7 @@ def check_request(
     place: str,
     refusals: int = 0,
 ) -> Answered:
-    """Refuse a request beyond the approval; nothing has been computed yet.
-
-    Parameters
-    ----------
-    approval : Approval
-    request : Request
-        A new one: repeating an old answer needs no approval.
-    known : dict
-        Settings that the run began with; empty before.
-    before : Answered
-    data : PartyData
-    place : str
-        What messages call the request.
-    refusals : int
-        Requests of the run that were refused so far.
-
-    Returns
-    -------
-    Answered
-        What will have been answered.
-
-    Raises
-    ------
-    InputError
-        Naming what was asked and what is allowed.
-    """
+    """Refuse a request beyond the approval; nothing has been computed yet."""
     if before.finished:
         text = f"{place}: asks more after the run's end; nothing was computed"
         raise refused("ended", InputError(text))
@@ -429,18 +268,7 @@ def check_request(
 
 
 def with_answer(before: Answered, after: Answered, answer: Mapping[str, Any]) -> Answered:
-    """What has been answered, where the answer held more numbers than its call says.
-
-    Parameters
-    ----------
-    before, after : Answered
-        As :func:`check_request` was given, and as it returned.
-    answer : dict
-
-    Returns
-    -------
-    Answered
-    """
+    """What has been answered, where the answer held more numbers than its call says."""
     held = sum(int(np.size(value)) for key, value in answer.items() if key not in ("scores", "class_scores"))
     return replace(after, numbers=max(after.numbers, before.numbers + held))
 

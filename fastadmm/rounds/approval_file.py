@@ -23,25 +23,13 @@ _OLD = "1.0"
 
 
 def write_approval(approval: Approval, *, force: bool = False) -> None:
-    """Write an approval, with comments for whoever edits it.
-
-    Parameters
-    ----------
-    approval : Approval
-    force : bool
-        Whether an existing file may be replaced.
-    """
+    """Write an approval, with comments for whoever edits it."""
     with atomic_file(approval.path, force=force) as temporary:
         temporary.write_text(approval_text(approval), encoding="utf-8")
 
 
 def approval_text(approval: Approval) -> str:
-    """The file's content.
-
-    Parameters
-    ----------
-    approval : Approval
-    """
+    """The file's content."""
     import tomli_w
 
     notes = {
@@ -125,22 +113,7 @@ def check_kinds(
     optional: Mapping[str, tuple[type, ...]],
     place: str,
 ) -> None:
-    """Refuse keys that are missing, unknown or of another type.
-
-    Parameters
-    ----------
-    values : mapping
-        As the file has them.
-    needed, optional : mapping of str to tuple of type
-        What each key may be.
-    place : str
-        What messages begin with.
-
-    Raises
-    ------
-    ConfigError
-        Naming the key.
-    """
+    """Refuse keys that are missing, unknown or of another type."""
     for key in values:
         if key not in needed and key not in optional:
             raise ConfigError(f"{place}: key {key!r} is unknown")
@@ -158,21 +131,7 @@ def check_kinds(
 
 
 def open_approval(path: Path) -> Approval:
-    """Read an approval.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Approval
-
-    Raises
-    ------
-    ConfigError
-        A key is missing, unknown, or of another type: limits that are not understood are no limits.
-    """
+    """Read an approval."""
     try:
         values = read_toml(path)
     except FormatError as error:

@@ -33,12 +33,7 @@ _DELTA = 1e-6
 
 
 def screen(paragraphs: Sequence[str]) -> list[str]:
-    """Paragraphs as lines of a terminal, those after the first of each a little to the right.
-
-    Parameters
-    ----------
-    paragraphs : sequence of str
-    """
+    """Paragraphs as lines of a terminal, those after the first of each a little to the right."""
     lines = []
     for text in paragraphs:
         wrap = {"subsequent_indent": "  ", "break_on_hyphens": False}
@@ -57,27 +52,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def ledger_words(ledger: Path | None, data: PartyData, delta: float = _DELTA) -> str:
-    """What a party's own ledger has charged to these data so far.
-
-    Parameters
-    ----------
-    ledger : Path or None
-    data : PartyData
-    delta : float
-    """
+    """What a party's own ledger has charged to these data so far."""
     if ledger is None:
         return "Spent so far: no ledger was named, so nothing is known of earlier private runs."
     return f"Spent so far, by your ledger: {spent_words(Ledger(ledger), feature_account(data), delta)}."
 
 
 def scores_words(terms: Mapping[str, Any]) -> list[str]:
-    """What a run asks for beside training, as a paragraph if there is anything.
-
-    Parameters
-    ----------
-    terms : mapping
-        Arguments of the call ``start``.
-    """
+    """What a run asks for beside training, as a paragraph if there is anything."""
     others = [rows for rows in ("test", "validation") if rows in terms]
     if not others:
         return []
@@ -85,20 +67,7 @@ def scores_words(terms: Mapping[str, Any]) -> list[str]:
 
 
 def in_plain_words(approval: Approval, data: PartyData, spent: Sequence[str] = ()) -> list[str]:
-    """What is asked and what it means, for whoever owns the data.
-
-    Parameters
-    ----------
-    approval : Approval
-    data : PartyData
-    spent : sequence of str
-        Paragraphs about what else is asked, and what has been given away before.
-
-    Returns
-    -------
-    list of str
-        Lines of a screen, two fewer than it has.
-    """
+    """What is asked and what it means, for whoever owns the data."""
     a = approval
     who = " or ".join(quoted(name) for name in a.callers[:1]) if a.callers else "A coordinator"
     paragraphs = [

@@ -56,17 +56,7 @@ class _World:
 
 
 def audit_hosts(settings: Privacy, mu: float, note: Callable[[str], None]) -> list[Check]:
-    """Replay neighbours through the code that answers files and agents.
-
-    Parameters
-    ----------
-    settings : Privacy
-        The claim.
-    mu : float
-        Modulus of the x-update of mode "message".
-    note : callable
-        Told what comes next.
-    """
+    """Replay neighbours through the code that answers files and agents."""
     note("replaying answers by files and agents")
     wrong, worst, count = "", 0.0, 0
     drawn: list[Array] = []

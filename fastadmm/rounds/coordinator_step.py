@@ -54,24 +54,12 @@ UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError
 
 @dataclass(frozen=True)
 class StepResult:
-    """Where a run stands after a step.
+    """Where a run stands after a step."""
 
-    Attributes
-    ----------
-    requests : list of Path
-        Requests that have not been answered, one file per party.
-    n_rounds : int
-        Rounds done.
-    notes : list of str
-        What the step has to say.
-    document : dict or None
-        Content of ``result.json`` once the run is over.
-    """
-
-    requests: list[Path]
-    n_rounds: int
-    notes: list[str]
-    document: dict[str, Any] | None
+    requests: list[Path]  # requests that have not been answered, one file per party
+    n_rounds: int  # rounds done
+    notes: list[str]  # what the step has to say
+    document: dict[str, Any] | None  # content of ``result.json`` once the run is over
 
 
 def coordinator_start(
@@ -84,30 +72,7 @@ def coordinator_start(
     options: dict[str, Any] | None = None,
     own: Path | None = None,
 ) -> StepResult:
-    """Open a run: check the labels and settings, and write the first requests.
-
-    Parameters
-    ----------
-    labels : Path
-        Label file.
-    parties : sequence of str
-        Names of the parties, in the order of the model.
-    out : Path
-        Directory to create.
-    values : dict
-        Configuration keys as of ``fastadmm train``.
-    place : str
-        What messages call their source.
-    options : dict, optional
-        Values from the command line, which win.
-    own : Path, optional
-        Features of the label holder itself, in a run of privacy mode "fusion"; they stay here.
-
-    Raises
-    ------
-    FastadmmError
-        If something does not fit; nothing is left behind.
-    """
+    """Open a run: check the labels and settings, and write the first requests."""
     notes: list[str] = []
     folder, fill = new_run(labels, parties, out, values, place, options=options, own=own, say=notes.append)
     with folder.begin(fill, force=False):
@@ -170,20 +135,7 @@ def new_run(
 
 
 def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
-    """Take messages in and go on as far as they allow.
-
-    Parameters
-    ----------
-    run : Path
-        Directory from :func:`coordinator_start`.
-    messages : sequence of Path
-        Message files, in any order and number; one that was taken before changes nothing.
-
-    Raises
-    ------
-    FastadmmError
-        If a message is damaged, of another run, or does not answer the current request; none is taken then.
-    """
+    """Take messages in and go on as far as they allow."""
     with one_coordinator(run) as coordinator:
         coordinator.advance()
         taken, kept = coordinator.mail.take(messages)

@@ -56,57 +56,27 @@ _MOST_CALLS = 1000
 
 @dataclass(frozen=True)
 class Request:
-    """What the coordinator asks of one party.
+    """What the coordinator asks of one party."""
 
-    Attributes
-    ----------
-    run : str
-        Identifier of the training run.
-    party : str
-    number : int
-        Of the exchange; 0 opens the run.
-    previous : int
-        Number of this party's exchange before; -1 before the first.
-    calls : list of Asked
-        In order; the last one is answered.
-    answered : str
-        Digest of the party's message in that exchange, as the coordinator took it; empty in requests of
-        older releases, and before the first.
-    digest : str
-        ``sha256:<hex>`` of the file; empty before it is written.
-    """
-
-    run: str
+    run: str  # identifier of the training run
     party: str
-    number: int
-    previous: int
-    calls: list[Asked]
+    number: int  # of the exchange; 0 opens the run
+    previous: int  # number of this party's exchange before; -1 before the first
+    calls: list[Asked]  # in order; the last one is answered
     answered: str = ""
-    digest: str = ""
+    digest: str = ""  # ``sha256:<hex>`` of the file; empty before it is written
 
 
 @dataclass(frozen=True)
 class Message:
-    """A party's answer.
+    """A party's answer."""
 
-    Attributes
-    ----------
-    run, party, number
-        As of the request.
-    request : str
-        Digest of the request that it answers.
-    answer : dict
-        Arrays and scalars.
-    digest : str
-        ``sha256:<hex>`` of the file; empty before it is written.
-    """
-
-    run: str
-    party: str
-    number: int
-    request: str
-    answer: dict[str, Any]
-    digest: str = ""
+    run: str  # as of the request
+    party: str  # as of the request
+    number: int  # as of the request
+    request: str  # digest of the request that it answers
+    answer: dict[str, Any]  # arrays and scalars
+    digest: str = ""  # ``sha256:<hex>`` of the file; empty before it is written
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -170,21 +140,7 @@ def write_request(path: Path, request: Request) -> None:
 
 
 def open_request(path: Path, n_samples: int, n_classes: int = 1) -> Request:
-    """Read a request.
-
-    Parameters
-    ----------
-    path : Path
-    n_samples : int
-        N, of which its vectors are.
-    n_classes : int
-        C, where the run has one of each for every class: a file may be that much larger.
-
-    Raises
-    ------
-    FormatError
-        If it is no request, or damaged, or asks what nobody answers.
-    """
+    """Read a request."""
     _check_size(path, n_samples, n_classes)
     with read_h5(path, _REQUEST) as file:
         calls: list[Asked] = []
@@ -230,23 +186,7 @@ def write_message(path: Path, message: Message) -> None:
 def open_message(
     path: Path, n_samples: int, asked: Callable[[Message], Asked | None], n_classes: int = 1
 ) -> Message:
-    """Read a message, and refuse what does not answer the call.
-
-    Parameters
-    ----------
-    path : Path
-    n_samples : int
-        N, of which its vectors are.
-    asked : callable
-        Given the message without its answer, the call that it answers; or None, and the answer is not read.
-    n_classes : int
-        As in :func:`open_request`.
-
-    Raises
-    ------
-    FormatError
-        If it is no message, or damaged, or not what such a call is answered with.
-    """
+    """Read a message, and refuse what does not answer the call."""
     _check_size(path, n_samples, n_classes)
     with read_h5(path, _MESSAGE) as file:
         message = Message(

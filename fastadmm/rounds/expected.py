@@ -28,13 +28,7 @@ _BESIDE = 10
 
 
 def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
-    """Exchanges of an honest run without noise, and numbers that leave a party in it.
-
-    Parameters
-    ----------
-    terms : mapping
-        Arguments of the call ``start``.
-    """
+    """Exchanges of an honest run without noise, and numbers that leave a party in it."""
     family = terms["family"].removeprefix("multinomial_")
     rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
     n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))

@@ -49,32 +49,7 @@ _FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "mes
 
 
 class Host:
-    """One party of one run.
-
-    Parameters
-    ----------
-    data : PartyData
-    state : Path
-        The party's directory for this run.
-    engine : Engine
-    run : str
-        Identifier of the run.
-    approval : Approval
-    ledger : Path or None
-        The party's own.
-    others : mapping
-        The party's features of ``test`` and ``validation`` rows, if the owner gives them.
-    trained : str
-        How the run goes, as the party's part of the model says it.
-    streamed : bool
-        Whether features stay on disk.
-
-    Attributes
-    ----------
-    terms : dict
-        Arguments of the call ``start``.
-    party : Answering
-    """
+    """One party of one run."""
 
     def __init__(
         self,
@@ -98,17 +73,7 @@ class Host:
         self._begun: dict[str, str] | None = None
 
     def resume(self, terms: dict[str, Any], saved: Mapping[str, Any], place: str) -> None:
-        """The party as the last request left it.
-
-        Parameters
-        ----------
-        terms : dict
-            Arguments of the call ``start``.
-        saved : mapping
-            What the party exported.
-        place : str
-            What messages call the request that follows.
-        """
+        """The party as the last request left it."""
         self.place = place
         self._open(terms)
         try:
@@ -121,19 +86,7 @@ class Host:
             ) from None
 
     def answer(self, asked: Request, place: str) -> dict[str, Any]:
-        """All calls of a request; the answer of the last.
-
-        Parameters
-        ----------
-        asked : Request
-        place : str
-            What messages call it.
-
-        Raises
-        ------
-        FastadmmError
-            Then this party is in no state to go on: open it again.
-        """
+        """All calls of a request; the answer of the last."""
         self.place = place
         answer: dict[str, Any] = {}
         for name, arguments in asked.calls:
@@ -295,17 +248,7 @@ class Host:
 
 
 def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> list[str]:
-    """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show.
-
-    Parameters
-    ----------
-    state : Path
-        The party's directory for this run.
-    found : sequence of str
-        In the order of the run.
-    terms : mapping
-        Arguments of the call ``start``.
-    """
+    """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show."""
     names = parties_of(terms, "")
     lines = [
         f"key of party {m + 1}{', ' + names[m] if m < len(names) else ''}"

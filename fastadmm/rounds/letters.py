@@ -20,13 +20,7 @@ __all__ = ["Correspondent", "Letters", "RemoteBlock"]
 
 
 class RemoteBlock(FeatureBlock):
-    """The shape of a block that is elsewhere; it has no products.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (N, d).
-    """
+    """The shape of a block that is elsewhere; it has no products."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape, self.nbytes, self.density = shape, 0, 1.0
@@ -41,47 +35,20 @@ class RemoteBlock(FeatureBlock):
 
 @dataclass
 class Correspondent:
-    """One party elsewhere.
-
-    Attributes
-    ----------
-    name : str
-    kind, reason : str
-        What the party said of its updates.
-    answers : list of (int, Path)
-        Kept messages from this round on that were not used yet: number of the exchange, and the file.
-    queue : list of Asked
-        What the next request will hold.
-    last : int
-        Number of the last exchange whose answer was used.
-    asking : bool
-        Whether a call waits for its answer.
-    answered : str
-        Digest of its last answer, where that is no file.
-    """
+    """One party elsewhere."""
 
     name: str
-    kind: str
-    reason: str
+    kind: str  # what the party said of its updates
+    reason: str  # what the party said of its updates
     answers: list[tuple[int, Path]]
-    queue: list[Asked] = field(default_factory=list)
-    last: int = 0
-    asking: bool = False
-    answered: str = ""
+    queue: list[Asked] = field(default_factory=list)  # what the next request will hold
+    last: int = 0  # number of the last exchange whose answer was used
+    asking: bool = False  # whether a call waits for its answer
+    answered: str = ""  # digest of its last answer, where that is no file
 
 
 class Letters:
-    """Asks parties elsewhere.
-
-    Parameters
-    ----------
-    n_samples : int
-        N.
-    parties : sequence of Correspondent
-        In the problem's order.
-    n_classes : int
-        C of a multinomial run.
-    """
+    """Asks parties elsewhere."""
 
     local = False
 

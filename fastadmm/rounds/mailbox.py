@@ -33,44 +33,14 @@ _WAITING = "waiting.json"
 
 
 class Mailbox:
-    """The files of one run that were sent or taken in.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    run : str
-        Identifier of the run.
-    names : list of str
-        The parties.
-    labels : Path
-
-    Attributes
-    ----------
-    requests, sent : Path
-        Where requests lie until they are answered, and after that.
-    """
+    """The files of one run that were sent or taken in."""
 
     def __init__(self, folder: RunFolder, run: str, names: list[str], labels: Path) -> None:
         self.folder, self.path, self.run, self.names, self._labels = folder, folder.path, run, names, labels
         self.requests, self.sent = self.path / "requests", self.path / "sent"
 
     def take(self, paths: Sequence[Path]) -> tuple[list[str], list[Path]]:
-        """Check all messages, then keep copies of the new ones.
-
-        Parameters
-        ----------
-        paths : sequence of Path
-
-        Returns
-        -------
-        notes : list of str
-        copies : list of Path
-
-        Raises
-        ------
-        FastadmmError
-            A message is damaged, of another run, or does not answer the current request; none is kept then.
-        """
+        """Check all messages, then keep copies of the new ones."""
         number, digests = self.awaited()
         new: dict[str, Path] = {}
         taken: dict[str, str] = {}
@@ -145,19 +115,7 @@ class Mailbox:
         return self.path / "answers" / f"{number:06d}" / f"{name}.h5"
 
     def answers(self, name: str, first: int) -> list[tuple[int, Path]]:
-        """A party's kept messages.
-
-        Parameters
-        ----------
-        name : str
-        first : int
-            Number of the oldest exchange that is meant.
-
-        Returns
-        -------
-        list of (int, Path)
-            In order.
-        """
+        """A party's kept messages."""
         found = [(int(folder.name), folder / f"{name}.h5") for folder in self.answer_folders()]
         return [(number, path) for number, path in found if number >= first and path.exists()]
 
@@ -172,22 +130,7 @@ class Mailbox:
         return labels.n_samples, len(labels.classes or [""])
 
     def request(self, number: int, name: str, digest: str) -> Request:
-        """Our own request, as it was written.
-
-        Parameters
-        ----------
-        number : int
-            Of the exchange.
-        name : str
-            The party.
-        digest : str
-            Of the file.
-
-        Raises
-        ------
-        FormatError, StorageError
-            It was changed, or is gone.
-        """
+        """Our own request, as it was written."""
         path = self.request_path(number, name)
         try:
             request = open_request(path, *self.sizes)
@@ -210,18 +153,7 @@ class Mailbox:
         return file_digest(path) if path.exists() else ""
 
     def send(self, number: int, requests: dict[str, Request]) -> list[Path]:
-        """Write the requests of an exchange, then the record that they are out.
-
-        Parameters
-        ----------
-        number : int
-        requests : dict of str to Request
-            By party.
-
-        Returns
-        -------
-        list of Path
-        """
+        """Write the requests of an exchange, then the record that they are out."""
         with storage_errors(self.requests):
             self.requests.mkdir(exist_ok=True)
         paths = {name: self.request_path(number, name) for name in requests}
@@ -234,13 +166,7 @@ class Mailbox:
         return list(paths.values())
 
     def file_away(self, current: set[Path]) -> None:
-        """Keep requests that were answered for a party that was restored from a backup.
-
-        Parameters
-        ----------
-        current : set of Path
-            Those that were not.
-        """
+        """Keep requests that were answered for a party that was restored from a backup."""
         with storage_errors(self.sent):
             self.sent.mkdir(mode=0o700, exist_ok=True)
             for old in self.requests.glob("*.h5"):
@@ -248,13 +174,7 @@ class Mailbox:
                     os.replace(old, self.sent / old.name)
 
     def forget(self, first: int) -> None:
-        """Drop the oldest files that nobody needs any more, where there are too many.
-
-        Parameters
-        ----------
-        first : int
-            Number of the exchange that the next round begins with.
-        """
+        """Drop the oldest files that nobody needs any more, where there are too many."""
         # Messages of this round and the last are needed, and those that opened the run.
         done = [folder for folder in self.answer_folders() if 0 < int(folder.name) < first - 1]
         prune([path for folder in done for path in sorted(folder.glob("*.h5"))])

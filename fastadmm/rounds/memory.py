@@ -50,24 +50,7 @@ def memory_folder() -> Path:
 
 
 def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Approval, place: str) -> None:
-    """Remember among whom these data are added up; refuse others than before unless the owner allows it.
-
-    Parameters
-    ----------
-    data : PartyData
-        Rows are the same as before if any of them is, as far as a sample of their ids tells.
-    run : str
-    terms : mapping
-        Arguments of the call ``start``.
-    approval : Approval
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    InputError
-        Naming the members of both runs.
-    """
+    """Remember among whom these data are added up; refuse others than before unless the owner allows it."""
     if terms["family"] not in SUMS:
         return
     names = sorted(parties_of(terms, place))
@@ -89,22 +72,7 @@ def join_sum(data: PartyData, run: str, terms: Mapping[str, Any], approval: Appr
 
 
 def answer_once(asked: Request, transcript: bytes | None, answer: Mapping[str, Any], place: str) -> None:
-    """Remember a masked answer before it leaves; refuse another one under the same mask.
-
-    Parameters
-    ----------
-    asked : Request
-    transcript : bytes or None
-        What the mask was made from; None where there is none.
-    answer : dict
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    InputError
-        A mask like this has left with another answer: a state from a backup, and other data than then.
-    """
+    """Remember a masked answer before it leaves; refuse another one under the same mask."""
     if transcript is None or not {"rows", "numbers"} & set(answer):
         return
     state = hashlib.sha256()
@@ -124,14 +92,7 @@ def answer_once(asked: Request, transcript: bytes | None, answer: Mapping[str, A
 
 
 def sums_before(data: PartyData, members: Sequence[str]) -> list[str]:
-    """What the owner of data is told that were added up before, as a paragraph if they were.
-
-    Parameters
-    ----------
-    data : PartyData
-    members : sequence of str
-        Among whom they would be now; the party alone, where its answers are seen by themselves.
-    """
+    """What the owner of data is told that were added up before, as a paragraph if they were."""
     path = memory_folder() / _MEMBERS
     if not path.exists():
         return []

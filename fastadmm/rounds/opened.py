@@ -20,22 +20,6 @@ def check_opened(
 ) -> None:
     """Read all features once, so that no answer can fail by one of them.
 
-    Parameters
-    ----------
-    data : PartyData
-    others : mapping
-        The party's features of rows that are scored, where there are any.
-    engine : Engine
-    streamed : bool
-        Whether features stay on disk.
-
-    Raises
-    ------
-    FastadmmError
-        A file is damaged, has other columns, or holds what is no number or too large a one.
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
     opened = [data]

@@ -25,36 +25,16 @@ _STATE = "fastadmm-party-state"
 
 @dataclass(frozen=True)
 class PartyState:
-    """A party after its last answer.
+    """A party after its last answer."""
 
-    Attributes
-    ----------
-    run : str
-        Identifier of the run.
-    number : int
-        Of the exchange.
-    request : str
-        Digest of the request.
-    content : str
-        Content digest of the party's features.
-    settings : dict
-        Arguments of the call ``start``.
-    tree : dict
-        What the party exported.
-    message : bytes
-        The answer as it was given.
-    answered : Answered or None
-        None in states of older releases.
-    """
-
-    run: str
-    number: int
-    request: str
-    content: str
-    settings: dict[str, Any]
-    tree: dict[str, Any]
-    message: bytes
-    answered: Answered | None
+    run: str  # identifier of the run
+    number: int  # of the exchange
+    request: str  # digest of the request
+    content: str  # content digest of the party's features
+    settings: dict[str, Any]  # arguments of the call ``start``
+    tree: dict[str, Any]  # what the party exported
+    message: bytes  # the answer as it was given
+    answered: Answered | None  # none in states of older releases
 
     def write(self, path: Path) -> None:
         """Write it, whole or not at all."""
@@ -68,17 +48,7 @@ class PartyState:
 
     @classmethod
     def read(cls, path: Path) -> PartyState:
-        """Inverse of :meth:`write`.
-
-        Parameters
-        ----------
-        path : Path
-
-        Raises
-        ------
-        FormatError
-            If it is damaged.
-        """
+        """Inverse of :meth:`write`."""
         with read_h5(path, _STATE) as file:
             return cls(
                 read_attribute(file, "run", str),

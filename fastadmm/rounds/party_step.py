@@ -44,27 +44,11 @@ _ANSWER, _ANSWERS = "answer.h5", "answers"
 
 @dataclass(frozen=True)
 class StepDone:
-    """What a step did.
+    """What a step did."""
 
-    Attributes
-    ----------
-    number : int
-        Of the exchange.
-    repeated : bool
-        Whether the request had been answered before, and the same message was given again.
-    model : Path or None
-        The party's part of the model, where the run is over.
-    statement : str
-        What a private run guarantees the party; empty without privacy, and where the answer was repeated.
-    keys : tuple of str
-        With sums only: fingerprints of all parties' keys, in the step that is told them.
-    agreed : tuple of str
-        In a first step without an approval: what it agreed to, before any number about a row leaves.
-    """
-
-    number: int
-    repeated: bool
-    model: Path | None
+    number: int  # of the exchange
+    repeated: bool  # whether the request had been answered before, and the same message was given again
+    model: Path | None  # the party's part of the model, where the run is over
     statement: str = ""
     keys: tuple[str, ...] = ()
     agreed: tuple[str, ...] = ()
@@ -83,40 +67,7 @@ def party_step(
     test: Path | None = None,
     validation: Path | None = None,
 ) -> StepDone:
-    """Answer one request.
-
-    Parameters
-    ----------
-    data : Path
-        The party's features.
-    state : Path
-        Directory that keeps what the party must remember; made by the first step.
-    request : Path
-        File from the coordinator.
-    out : Path
-        Message file to write.
-    approval : Path or None
-        The owner's limits; a copy in `state` holds from then on. None: the copy, which the first step
-        makes of what is asked, where answers do not show single columns.
-    ledger : Path or None
-        The party's own, which a private run charges before anything leaves.
-    force : bool
-        Whether another file there may be replaced.
-    threads : int or None
-        The message does not depend on it.
-    test, validation : Path or None
-        The party's features of rows that are scored and not trained on; without them no scores are given.
-
-    Returns
-    -------
-    StepDone
-
-    Raises
-    ------
-    FastadmmError
-        Damaged features or requests, a request out of order, of another party or run, beyond the approval,
-        or other data than before.
-    """
+    """Answer one request."""
     party, others = open_party(data), {"test": test, "validation": validation}
     if not (state / STATE).exists():
         with Engine(threads) as engine:
@@ -261,31 +212,7 @@ def _approval(
 def party_approve(
     request: Path, data: Path, out: Path, force: bool = False, ledger: Path | None = None
 ) -> list[str]:
-    """Write the approval of a run's first request, for the owner of the data to edit.
-
-    Parameters
-    ----------
-    request : Path
-        The run's first.
-    data : Path
-        The party's features.
-    out : Path
-        Approval file to write.
-    force : bool
-        Whether an existing file may be replaced.
-    ledger : Path or None
-        The party's own, of which is said what it has charged to these data.
-
-    Returns
-    -------
-    list of str
-        What is asked, in plain words.
-
-    Raises
-    ------
-    FastadmmError
-        Not a first request, of another party, about other rows, or damaged.
-    """
+    """Write the approval of a run's first request, for the owner of the data to edit."""
     party = open_party(data)
     asked = open_request(request, party.n_samples)
     approval = approve(asked, party, shown(request), out)

@@ -17,13 +17,7 @@ KEPT_BYTES = 1 << 30
 
 
 def prune(paths: Iterable[Path]) -> None:
-    """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-        Oldest first.
-    """
+    """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`."""
     sizes = []
     for path in paths:
         with suppress(OSError):

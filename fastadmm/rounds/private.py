@@ -39,25 +39,7 @@ __all__ = ["Ended", "open_own", "private_run", "solver_of_private", "write_priva
 def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
     """The label holder's own features.
 
-    Parameters
-    ----------
-    config : RunConfig
-    own : Path or None
-    names : list of str
-        The parties.
-    labels : LabelData
-
-    Returns
-    -------
-    PartyData or None
-        None where the coordinator has none.
-
-    Raises
-    ------
-    ConfigError
-        Mode "fusion" without them, or another mode with them.
-    InputError
-        They are of no party, or of other rows than the labels.
+    Returns: None where the coordinator has none.
     """
     holder = config.privacy.label_holder(names)
     if own is None:
@@ -82,27 +64,7 @@ def open_own(config: RunConfig, own: Path | None, names: list[str], labels: Labe
 def solver_of_private(
     config: RunConfig, problem: Problem, labels: LabelData, folder: RunFolder, run: str, driver: Driver
 ) -> FusionSolver | MessageSolver:
-    """The label holder's, or the coordinator's, part of a private run.
-
-    Parameters
-    ----------
-    config : RunConfig
-    problem : Problem
-    labels : LabelData
-    folder : RunFolder
-    run : str
-        Identifier of the run.
-    driver : Driver
-
-    Returns
-    -------
-    FusionSolver or MessageSolver
-
-    Raises
-    ------
-    ConfigError
-        If theorems do not cover the problem, or parties would refuse the settings.
-    """
+    """The label holder's, or the coordinator's, part of a private run."""
     settings = config.privacy
     if settings.slack != Privacy.slack:
         raise ConfigError("privacy.slack: between parties it follows from public numbers; leave it out")
@@ -129,19 +91,7 @@ class Ended:
 
 
 def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> Talk[Ended]:
-    """All rounds, and the end: parties write their parts of the model.
-
-    Parameters
-    ----------
-    solver : Run
-        A new one.
-    elsewhere : list of int
-        Numbers of the parties that are asked.
-    run : str
-        Identifier of the run.
-    log : RoundLog
-        Empty.
-    """
+    """All rounds, and the end: parties write their parts of the model."""
     history, status = [], None
     while status is None:
         record = yield from solver.next_round()

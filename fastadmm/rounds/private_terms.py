@@ -43,20 +43,7 @@ def privacy_text(settings: Privacy) -> str:
 
 
 def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
-    """The settings of a private run; None for a run without noise.
-
-    Parameters
-    ----------
-    terms : mapping
-        Arguments of the call ``start``.
-    place : str
-        What messages begin with.
-
-    Raises
-    ------
-    FormatError
-        The text is not what a coordinator writes, or of another mode than the family.
-    """
+    """The settings of a private run; None for a run without noise."""
     if (terms["family"] in PRIVATE) != ("privacy" in terms):
         text = f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone"
         raise refused("privacy", FormatError(text))
@@ -75,33 +62,15 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
 
 @dataclass(frozen=True)
 class Protection:
-    """What the owner of the data agreed to in a private run.
+    """What the owner of the data agreed to in a private run."""
 
-    Attributes
-    ----------
-    epsilon, delta : float
-        Of this run, at most.
-    total_epsilon : float
-        What the party's ledger allows over all runs.
-    adjacency : str
-        What is protected.
-    sampler : str
-        Where noise comes from.
-    public_scaling : bool
-        Whether the owner says that no constant of the columns' preparation comes from private rows.
-    allow_infinite_epsilon : bool
-        Whether to go on where nothing is proved.
-    mechanism : mapping
-        Every other setting that a request says: it is answered with these, and with no others.
-    """
-
-    epsilon: float
-    delta: float
-    total_epsilon: float
-    adjacency: str
-    sampler: str
+    epsilon: float  # of this run, at most
+    delta: float  # of this run, at most
+    total_epsilon: float  # what the party's ledger allows over all runs
+    adjacency: str  # what is protected
+    sampler: str  # where noise comes from
     public_scaling: bool = False
-    allow_infinite_epsilon: bool = False
+    allow_infinite_epsilon: bool = False  # whether to go on where nothing is proved
     mechanism: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -126,15 +95,6 @@ class Protection:
     def excess(self, settings: Privacy, terms: Mapping[str, Any]) -> str:
         """What of a request is beyond this, or otherwise; empty for nothing.
 
-        Parameters
-        ----------
-        settings : Privacy
-            Of the request.
-        terms : mapping
-            Arguments of the call ``start``.
-
-        Notes
-        -----
         Theorem: ``docs/privacy.md#outcomes-are-public``.
         """
         s = settings
@@ -157,13 +117,7 @@ class Protection:
         return ""
 
     def agreed(self, settings: Privacy) -> Privacy:
-        """The settings that hold for the party.
-
-        Parameters
-        ----------
-        settings : Privacy
-            Of the request, which :meth:`excess` finds nothing in.
-        """
+        """The settings that hold for the party."""
         return settings.with_(
             total_epsilon=self.total_epsilon,
             public_scaling=self.public_scaling,
@@ -198,30 +152,7 @@ def books_of(
     releases: Path,
     place: str,
 ) -> Books:
-    """The books of a party in a private run by files.
-
-    Parameters
-    ----------
-    data : PartyData
-    terms : mapping
-        Arguments of the call ``start``.
-    run : str
-        Identifier of the run.
-    protection : Protection
-    ledger : Path or None
-        The party's own.
-    releases : Path
-        Where the party keeps what it released.
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    InputError
-        There is no ledger.
-    PrivacyBudgetError
-        Nothing is proved for how the columns were prepared.
-    """
+    """The books of a party in a private run by files."""
     asked = asked_privacy(terms, place)
     if asked is None or ledger is None:
         text = (
@@ -251,14 +182,7 @@ def books_of(
 
 
 def refuse_ledger(ledger: Path | None, place: str) -> None:
-    """Refuse a ledger in a run without noise: whoever names one expects to be protected.
-
-    Parameters
-    ----------
-    ledger : Path or None
-    place : str
-        What messages call the request.
-    """
+    """Refuse a ledger in a run without noise: whoever names one expects to be protected."""
     if ledger is not None:
         text = (
             f"{place}: a run without privacy: answers are exact and nothing is charged to "

@@ -30,13 +30,7 @@ _UNCOUNTED = (
 
 
 def refusals(directory: Path) -> int:
-    """Requests that were refused so far.
-
-    Parameters
-    ----------
-    directory : Path
-        The party's, of the run.
-    """
+    """Requests that were refused so far."""
     path = directory / REFUSALS
     with storage_errors(path, "read"):
         return path.stat().st_size if path.exists() else 0
@@ -45,19 +39,6 @@ def refusals(directory: Path) -> int:
 def check_refusals(directory: Path, place: str) -> None:
     """End a run that has had too many requests refused: each outcome may tell something.
 
-    Parameters
-    ----------
-    directory : Path
-        The party's, of the run.
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    InputError
-
-    Notes
-    -----
     Theorem: ``docs/privacy.md#outcomes-are-public``.
     """
     if (count := refusals(directory)) >= MOST_REFUSALS:
@@ -67,13 +48,7 @@ def check_refusals(directory: Path, place: str) -> None:
 
 @contextmanager
 def counted_refusals(directory: Path) -> Iterator[None]:
-    """Count what is refused within the block, on disk before anybody hears of it; no fault of the disk's.
-
-    Parameters
-    ----------
-    directory : Path
-        As above; nothing is counted before there is an approval.
-    """
+    """Count what is refused within the block, on disk before anybody hears of it; no fault of the disk's."""
     try:
         yield
     except Exception as error:

@@ -42,31 +42,13 @@ CODES = {
 
 
 def refused(code: str, error: _E) -> _E:
-    """The error that tells a party's owner why a request is not answered, with the code for who asked.
-
-    Parameters
-    ----------
-    code : str
-        A key of :data:`CODES`.
-    error : FastadmmError
-
-    Returns
-    -------
-    FastadmmError
-        The same.
-    """
+    """The error that tells a party's owner why a request is not answered, with the code for who asked."""
     error.refusal = code
     return error
 
 
 def code_of(error: BaseException) -> str:
-    """The code that may leave a party for an error.
-
-    Returns
-    -------
-    str
-        A key of :data:`CODES`.
-    """
+    """The code that may leave a party for an error."""
     if isinstance(error, FastadmmError) and error.refusal:
         return error.refusal
     return "budget" if isinstance(error, PrivacyBudgetError) else "failed"

@@ -24,20 +24,7 @@ __all__ = ["coordinator_repair"]
 
 
 def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
-    """Drop what cannot be used, make again what follows from the rest, and ask for what is missing.
-
-    Parameters
-    ----------
-    run : Path
-        Directory of ``fastadmm coordinator start``.
-    again : int or None
-        Ask for this exchange once more, and for all after it: where a message that looked right was wrong.
-
-    Raises
-    ------
-    FastadmmError
-        Without the labels or the settings, or where messages that would be needed are not kept any more.
-    """
+    """Drop what cannot be used, make again what follows from the rest, and ask for what is missing."""
     with one_coordinator(run) as coordinator:
         return _Repair(coordinator).do(again)
 

@@ -19,16 +19,7 @@ _TYPE = "fastadmm-rounds-checkpoint"
 
 
 def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], first: int) -> None:
-    """Write it, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-    solver : Solver
-    parties : sequence of Correspondent
-    first : int
-        Number of the exchange that the next round begins with.
-    """
+    """Write it, whole or not at all."""
     with create_h5(path, _TYPE) as file:
         file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
         write_tree(file.create_group("solver"), solver.export())
@@ -45,25 +36,7 @@ def write_state(path: Path, solver: Solver, parties: Sequence[Correspondent], fi
 
 
 def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Inverse of :func:`write_state`.
-
-    Parameters
-    ----------
-    path : Path
-    names : sequence of str
-        The parties.
-
-    Returns
-    -------
-    dict
-        ``first`` and ``solver``; by party ``queues``, ``previous`` and ``answered``: what its next request
-        will hold, number of its last exchange, and digest of its message there, where that is known.
-
-    Raises
-    ------
-    FormatError
-        It is damaged, or of other parties.
-    """
+    """Inverse of :func:`write_state`."""
     with read_h5(path, _TYPE) as file:
         queues: dict[str, list[Asked]] = {}
         previous: dict[str, int] = {}
@@ -88,15 +61,6 @@ def read_state(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def rounds_done(path: Path) -> int:
-    """How many rounds a state has behind it.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    int
-    """
+    """How many rounds a state has behind it."""
     with read_h5(path, _TYPE) as file:
         return read_attribute(file, "n_rounds", int)

@@ -27,17 +27,7 @@ __all__ = ["answers_of", "early_stopping_of", "other_labels", "problem_of", "sch
 
 
 def other_labels(config: RunConfig) -> dict[str, str]:
-    """Label files of rows that are not trained on.
-
-    Parameters
-    ----------
-    config : RunConfig
-
-    Returns
-    -------
-    dict of str to str
-        Path by key, ``test`` or ``validation``.
-    """
+    """Label files of rows that are not trained on."""
     found = {"test": config.test, "validation": config.validation}
     return {key: path for key, path in found.items() if isinstance(path, str)}
 
@@ -45,23 +35,7 @@ def other_labels(config: RunConfig) -> dict[str, str]:
 def problem_of(
     config: RunConfig, names: list[str], widths: list[int] | None, own: PartyData | None = None
 ) -> tuple[Problem, LabelData]:
-    """The problem over blocks that are elsewhere.
-
-    Parameters
-    ----------
-    config : RunConfig
-    names : list of str
-        The parties.
-    widths : list of int or None
-        Columns of each; None while they are unknown, which makes one each.
-    own : PartyData, optional
-        Features of the label holder.
-
-    Returns
-    -------
-    problem : Problem
-    labels : LabelData
-    """
+    """The problem over blocks that are elsewhere."""
     labels = open_labels(Path(config.data))
     loss = choose_loss(config, labels.task, labels)
     widths = widths or [1] * len(names)
@@ -101,23 +75,7 @@ def _other_rows(path: str, labels: LabelData, widths: list[int]) -> TestSet:
 
 
 def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopping | None:
-    """The rule that held-out rows end the run by.
-
-    Parameters
-    ----------
-    config : RunConfig
-    problem : Problem
-    labels : LabelData
-
-    Returns
-    -------
-    EarlyStopping or None
-
-    Raises
-    ------
-    FastadmmError
-        Other classes than in training, or a metric that the loss does not have.
-    """
+    """The rule that held-out rows end the run by."""
     if config.validation is None:
         return None
     if isinstance(config.validation, float):
@@ -133,25 +91,10 @@ def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) ->
 
 
 def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
-    """The scheme that the options choose.
-
-    Parameters
-    ----------
-    problem : Problem
-    config : RunConfig
-
-    Returns
-    -------
-    Scheme
-
-    Raises
-    ------
-    ConfigError
-        Options that do not go together, or not with the problem.
-    """
+    """The scheme that the options choose."""
     return choose_scheme(solver_options(config), problem.traits)[0]
 
 
 def answers_of(problem: Problem, config: RunConfig) -> list[str]:
-    """What a round's answers hold, where there is a choice; arguments and errors as in :func:`scheme_of`."""
+    """What a round's answers hold, where there is a choice."""
     return scheme_of(problem, config).notes(problem.traits, solver_options(config), elsewhere=True)

@@ -34,37 +34,13 @@ _CUT = 40
 
 
 def quoted(text: object, most: int = _CUT) -> str:
-    """Somebody else's text within a line of ours: in quotes, escaped and cut.
-
-    Parameters
-    ----------
-    text : object
-    most : int
-        Characters of it.
-
-    Returns
-    -------
-    str
-    """
+    """Somebody else's text within a line of ours: in quotes, escaped and cut."""
     words = str(text)
     return ascii(words[:most]) + ("…" if len(words) > most else "")
 
 
 def check_words(terms: Mapping[str, Any], place: str) -> None:
-    """Refuse a first request with a word that does not exist.
-
-    Parameters
-    ----------
-    terms : mapping
-        Arguments of the call ``start``.
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    FormatError
-        Naming the argument.
-    """
+    """Refuse a first request with a word that does not exist."""
     for key in ("family", "loss", "regularizer", "constraint", "x_update", "release"):
         if key in terms and not _exists(key, terms[key]):
             text = f"{place}: argument {key!r}: {quoted(terms[key])} is unknown here"
@@ -76,20 +52,7 @@ def check_words(terms: Mapping[str, Any], place: str) -> None:
 
 
 def parties_of(terms: Mapping[str, Any], place: str) -> list[str]:
-    """Names of all parties of a run in their order; none where an older coordinator does not say.
-
-    Parameters
-    ----------
-    terms : mapping
-        Arguments of the call ``start``.
-    place : str
-        What messages call the request.
-
-    Raises
-    ------
-    FormatError
-        One is no name, or comes twice, or the party has no place among them.
-    """
+    """Names of all parties of a run in their order; none where an older coordinator does not say."""
     if "parties" not in terms:
         return []
     try:

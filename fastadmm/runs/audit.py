@@ -46,21 +46,7 @@ def audit_settings(
     sigma: float | None = None,
     note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
-    """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws.
-
-    Parameters
-    ----------
-    settings : Privacy
-        The claim.
-    mu : float
-        Modulus of the x-update.
-    trials : int, optional
-        Numbers of noise to test; default 200,000.
-    sigma : float, optional
-        Noise that a run has on record.
-    note : callable
-        Told what comes next.
-    """
+    """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws."""
     _check_sampler(settings)
     checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
     checks += or_its_end("runs", lambda: audit_message_code(settings, mu, trials or _TRIALS, note))
@@ -73,19 +59,7 @@ def audit_fusion(
     trials: int | None = None,
     note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
-    """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels.
-
-    Parameters
-    ----------
-    settings : Privacy
-        The claim.
-    budget : FusionBudget, optional
-        What each release of a run was given.
-    trials : int, optional
-        Numbers of noise, symbols and labels to test; default 200,000.
-    note : callable
-        Told what comes next.
-    """
+    """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels."""
     _check_sampler(settings)
     checks = [] if budget is None else [recorded_cost(settings, budget)]
     checks += or_its_end("runs", lambda: audit_fusion_code(settings, trials or _TRIALS, note))
@@ -104,12 +78,6 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
     """The checks; where the code refuses the audit's own data, that is what they find.
 
     Whether a run ends may depend on its settings, which :exc:`ConfigError` says, but not on rows or labels.
-
-    Parameters
-    ----------
-    what : str
-        What is audited.
-    checks : callable
     """
     try:
         return checks()
@@ -134,16 +102,7 @@ def _few(checks: list[Check]) -> list[Check]:
 
 
 def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None = None) -> list[Check]:
-    """The paper's calibration on the counter-example to its lemma; full-rank noise is granted to it.
-
-    Parameters
-    ----------
-    n_columns : int
-    epsilon, delta : float
-        Its claim, for one round.
-    trials : int, optional
-        Default 100,000.
-    """
+    """The paper's calibration on the counter-example to its lemma; full-rank noise is granted to it."""
     case = lemma_counter_example(n_columns)
     sigma = theorem_sigma(epsilon, delta, case.lemma)
     level = Calibration(sigma, 2.0 ** (math.floor(math.log2(sigma)) - 28), case.lemma)
@@ -165,26 +124,7 @@ def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None
 def audit_run(
     run: Path, trials: int | None, canaries: bool, note: Callable[[str], None] = _quiet
 ) -> list[Check]:
-    """Audit what a run has on record and the code that made it, and its data with canaries if asked.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    trials : int or None
-        None takes the mode's default.
-    canaries : bool
-        Mode "message" only.
-    note : callable
-        Told what comes next.
-
-    Raises
-    ------
-    ConfigError
-        If the run was not private, or canaries are asked of mode "fusion".
-    StorageError, FormatError
-        If it is no run, or damaged.
-    """
+    """Audit what a run has on record and the code that made it, and its data with canaries if asked."""
     from fastadmm.runs.private import LEDGER, STATEMENT
 
     config, mechanism = _on_record(run, canaries)
@@ -220,18 +160,7 @@ def audit_run(
 
 
 def claim_of(run: Path) -> tuple[Privacy, float]:
-    """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-
-    Raises
-    ------
-    ConfigError, StorageError, FormatError
-        As of :func:`audit_run`.
-    """
+    """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none."""
     from fastadmm.runs.private import STATEMENT
 
     config, mechanism = _on_record(run)

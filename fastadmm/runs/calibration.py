@@ -19,24 +19,12 @@ _SIDE = 384
 
 @dataclass(frozen=True)
 class Calibration:
-    """Rates of one thread.
+    """Rates of one thread."""
 
-    Attributes
-    ----------
-    read : float
-        Bytes per second of a file, as the system serves them now (from its cache or from the disk).
-    flops : float
-        Multiplications and additions per second of a matrix product.
-    stream : float
-        Bytes per second that a product of a matrix in memory with a vector gets through.
-    sparse : float
-        Stored entries per second of a sparse product.
-    """
-
-    read: float
-    flops: float
-    stream: float
-    sparse: float
+    read: float  # bytes per second of a file, as the system serves them now (from its cache or from the disk)
+    flops: float  # multiplications and additions per second of a matrix product
+    stream: float  # bytes per second that a product of a matrix in memory with a vector gets through
+    sparse: float  # stored entries per second of a sparse product
 
 
 def _best(call: Callable[[], object]) -> float:
@@ -63,13 +51,7 @@ def _read_rate(path: Path) -> float:
 
 
 def calibrate(files: list[Path]) -> Calibration:
-    """Measure this machine, on one thread.
-
-    Parameters
-    ----------
-    files : list of Path
-        The largest of them is read, up to 64 MB.
-    """
+    """Measure this machine, on one thread."""
     from fastadmm.engine.engine import Engine
     from fastadmm.kernels.csr import csr_product
 

@@ -22,27 +22,7 @@ __all__ = ["card_text", "model_card"]
 
 
 def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
-    """Collect the card of a model; only its shared part is read.
-
-    Parameters
-    ----------
-    model : Path
-        Run directory, which also gives names and size of the data and metrics, or model directory.
-    coefficients : bool
-        Whether the parties' files are read too, for a table of coefficients; not of a private model.
-
-    Returns
-    -------
-    dict
-        ``model``, ``parties``, ``certificate``, ``claim`` (what may be said of it, in a line), ``data``,
-        ``metrics``, ``privacy``; None where not known.
-        Of a private model no number that is an exact function of private data.
-
-    Raises
-    ------
-    FastadmmError
-        If there is no model, or a file is damaged.
-    """
+    """Collect the card of a model; only its shared part is read."""
     shared, directory = open_shared_part(model)
     # The model of a run may be named itself: then the run is around it.
     run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
@@ -115,13 +95,7 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 
 
 def card_text(card: dict[str, Any]) -> str:
-    """The card as Markdown.
-
-    Parameters
-    ----------
-    card : dict
-        From :func:`model_card`.
-    """
+    """The card as Markdown."""
     lines = ["# Model card", ""]
     own = card["model"].get("party_lambda")
     own = own if isinstance(own, dict) else None

@@ -46,15 +46,7 @@ class CheckedRun:
 
 
 def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> CheckedRun:
-    """Open the partitions of a configuration, choose the loss and plan the run.
-
-    Parameters
-    ----------
-    config : RunConfig
-    display : Display
-    timed : bool
-        Whether the plan has seconds, from a calibration.
-    """
+    """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test_partition, loss = open_run(config)
     n_outputs = n_outputs_of(loss, partition.labels)
     limit, free = memory_limit(config)
@@ -92,14 +84,7 @@ def _digests(partition: Partition) -> list[str]:
 
 
 def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int | None]:
-    """What a process may take, and what is free for it, in bytes; None where nobody knows.
-
-    Parameters
-    ----------
-    config : RunConfig
-    processes : int
-        That share what is free.
-    """
+    """What a process may take, and what is free for it, in bytes; None where nobody knows."""
     free = available_memory()
     free = None if free is None else free // processes
     if config.memory is not None:
@@ -108,17 +93,8 @@ def memory_limit(config: RunConfig, processes: int = 1) -> tuple[int | None, int
 
 
 def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
-    """Open the partitions of a configuration and choose the loss; what headers show to be wrong is refused.
-
-    Parameters
-    ----------
-    config : RunConfig
-
-    Returns
-    -------
-    partition : Partition
-    test : Partition or None
-    loss : Loss
+    """Open the partitions of a configuration and choose the loss; what headers show to be wrong is
+    refused.
     """
     partition = open_partition(config.data)
     if partition.labels is None:
@@ -169,16 +145,7 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
 def doubts(task: str, loss: Loss) -> list[str]:
     """Warn of a loss that fits the labels, and is perhaps not meant.
 
-    Parameters
-    ----------
-    task : {"classification", "regression"}
-        Of the labels.
-    loss : Loss
-
-    Returns
-    -------
-    list of str
-        A line for people, or none.
+    Returns: a line for people, or none.
     """
     if task == "classification" and loss.task == "regression":
         return [
@@ -189,18 +156,7 @@ def doubts(task: str, loss: Loss) -> list[str]:
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:
-    """Refuse a test partition whose task or classes are not those of training.
-
-    Parameters
-    ----------
-    test, train : Partition
-    place : str
-        What the error message calls the test partition.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a test partition whose task or classes are not those of training."""
     if test.labels is None or train.labels is None:
         return
     if test.task != train.task or test.labels.classes != train.labels.classes:

@@ -54,40 +54,14 @@ _KEEP = 2
 
 @dataclass(frozen=True)
 class Subject:
-    """What a checkpoint is of.
+    """What a checkpoint is of."""
 
-    Attributes
-    ----------
-    run : str
-        Identifier of the run.
-    problem : str
-        Digest of the settings that decide what is computed, and of the data.
-    """
-
-    run: str
-    problem: str
+    run: str  # identifier of the run
+    problem: str  # digest of the settings that decide what is computed, and of the data
 
 
 def write_checkpoint(directory: Path, solver: Run, subject: Subject) -> Path:
-    """Save the state of a solver after its last round.
-
-    Parameters
-    ----------
-    directory : Path
-        ``RUN/checkpoints``; created where absent.
-    solver : Run
-    subject : Subject
-
-    Returns
-    -------
-    Path
-        The new checkpoint.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written; older checkpoints stay.
-    """
+    """Save the state of a solver after its last round."""
     with storage_errors(directory):
         directory.mkdir(mode=0o700, exist_ok=True)
     target = directory / f"round-{solver.n_rounds:08d}"
@@ -130,41 +104,16 @@ class _Writer:
 
 @dataclass(frozen=True)
 class Rows:
-    """What of a checkpoint has a number for each row: in the coordinator's file, or in those of workers.
+    """What of a checkpoint has a number for each row: in the coordinator's file, or in those of workers."""
 
-    Attributes
-    ----------
-    path : Path
-        Of the checkpoint.
-    digests : dict of str to str
-        Of its files.
-    keys : tuple of str
-        Paths inside the method's state.
-    """
-
-    path: Path
-    digests: dict[str, str]
-    keys: tuple[str, ...]
+    path: Path  # of the checkpoint
+    digests: dict[str, str]  # of its files
+    keys: tuple[str, ...]  # paths inside the method's state
 
     def read(
         self, start: int, stop: int, n_rows: int, place: Callable[[int], np.ndarray | None]
     ) -> dict[str, np.ndarray]:
-        """Some rows of every array that is there.
-
-        Parameters
-        ----------
-        start, stop : int
-            Range of rows.
-        n_rows : int
-            All of them.
-        place : callable
-            Of how many messages there are: where they are read to, or None for anywhere.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Of shape (..., stop - start), or flat.
-        """
+        """Some rows of every array that is there."""
         parts, reached, held = [], start, _Held(start, place)
         for path in sorted(self.path.glob("rows-*.h5")):
             with read_h5(path, _ROWS) as file:
@@ -258,29 +207,7 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
-    """Put a solver into the saved state.
-
-    Parameters
-    ----------
-    path : Path
-        A checkpoint directory.
-    solver : Run
-        Freshly made for the same problem and options.
-    subject : Subject
-
-    Raises
-    ------
-    FormatError
-        If a file is damaged or does not belong to this problem.
-    InputError
-        If it is of another run, or of other settings or data.
-    StorageError
-        If it cannot be read, which is no damage.
-
-    Notes
-    -----
-    Checkpoints of version 0.1 say neither what they are of nor what was written.
-    """
+    """Put a solver into the saved state."""
     digests = _check_digests(path)
     keys = getattr(getattr(solver, "method", None), "row_keys", ())
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
@@ -327,13 +254,7 @@ def _check_digests(path: Path) -> dict[str, str]:
 
 
 def write_tree(group: Any, tree: dict[str, Any]) -> None:
-    """Write nested dictionaries of arrays and scalars into an HDF5 group.
-
-    Parameters
-    ----------
-    group : h5py.Group
-    tree : dict
-    """
+    """Write nested dictionaries of arrays and scalars into an HDF5 group."""
     for key, value in tree.items():
         if isinstance(value, dict):
             write_tree(group.create_group(key), value)
@@ -344,14 +265,7 @@ def write_tree(group: Any, tree: dict[str, Any]) -> None:
 
 
 def read_tree(group: Any, but: Sequence[str] = ()) -> dict[str, Any]:
-    """Inverse of :func:`write_tree`.
-
-    Parameters
-    ----------
-    group : h5py.Group
-    but : sequence of str
-        Paths of arrays that are left out.
-    """
+    """Inverse of :func:`write_tree`."""
     tree: dict[str, Any] = {
         key: value.item() if hasattr(value, "item") else value
         for key, value in group.attrs.items()

@@ -59,15 +59,7 @@ _WITHIN = ("reach", "bound", "gap")
 
 
 def settings_digest(settings: Mapping[str, Any], lam: float) -> str:
-    """Digest of what decides the objective, among the settings of a run.
-
-    Parameters
-    ----------
-    settings : mapping
-        Content of ``run.toml``; a setting that has its default may be left out.
-    lam : float
-        That a path has chosen; of other runs it is a setting.
-    """
+    """Digest of what decides the objective, among the settings of a run."""
     default = RunConfig("")
     usual = default.to_toml()
     told = [key for key in OBJECTIVE if key in settings and key not in PATHS]  # another path, the same data
@@ -80,31 +72,14 @@ def settings_digest(settings: Mapping[str, Any], lam: float) -> str:
 
 
 def data_digest(provenance: Mapping[str, Any]) -> str:
-    """Digest of the training data.
-
-    Parameters
-    ----------
-    provenance : mapping
-        Digests of rows, columns and labels, as far as they are known where the run is.
-    """
+    """Digest of the training data."""
     return seal_of({key: provenance[key] for key in ("row_digest", "content", "labels") if key in provenance})
 
 
 def statement_of(
     proof: Proof, weights: str | None, settings: Mapping[str, Any], lam: float, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The statement of what is proved, in plain values; what is infinite is left out.
-
-    Parameters
-    ----------
-    proof : Proof
-    weights : str or None
-        From :func:`fastadmm.runs.provenance.model_digest`; None where the weights are elsewhere.
-    settings, lam
-        As of :func:`settings_digest`.
-    provenance : mapping
-        As of :func:`data_digest`.
-    """
+    """The statement of what is proved, in plain values; what is infinite is left out."""
     digests = {
         "weights": weights,
         "settings": settings_digest(settings, lam),
@@ -121,13 +96,7 @@ def _finite(values: Any, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def of_model(statement: Mapping[str, Any], part: SharedPart | Model) -> Any:
-    """A model, or its shared part, with the statement.
-
-    Parameters
-    ----------
-    statement : mapping
-    part : SharedPart or Model
-    """
+    """A model, or its shared part, with the statement."""
     known = {key: value for key, value in part.certificate.items() if key not in _NUMBERS}
     return replace(part, certificate=known | {key: v for key, v in statement.items() if key != "data"})
 
@@ -138,10 +107,7 @@ def of_model(statement: Mapping[str, Any], part: SharedPart | Model) -> Any:
 def write_dual(run: Path, dual: np.ndarray | None) -> None:
     """Write the dual vector into a run, or remove that of an earlier result.
 
-    Parameters
-    ----------
-    run : Path
-    dual : ndarray of shape (N,) or (C N,), or None
+    Shapes: dual (N,) or (C N,).
     """
     if dual is None:
         with storage_errors(run / DUAL):
@@ -152,19 +118,7 @@ def write_dual(run: Path, dual: np.ndarray | None) -> None:
 
 
 def read_dual(run: Path, size: int) -> np.ndarray | None:
-    """The dual vector of a run; None where it has none.
-
-    Parameters
-    ----------
-    run : Path
-    size : int
-        How many numbers it must hold.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged, or of another size.
-    """
+    """The dual vector of a run; None where it has none."""
     path = run / DUAL
     if not path.exists():
         return None
@@ -185,16 +139,9 @@ def read_dual(run: Path, size: int) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Said:
-    """What may be said of a claim.
+    """What may be said of a claim."""
 
-    Attributes
-    ----------
-    claim : str
-        ``certified`` and so on; empty where nothing can be compared, or where digests differ.
-    line : str
-    """
-
-    claim: str
+    claim: str  # ``certified`` and so on; empty where nothing can be compared, or where digests differ
     line: str
 
     @property
@@ -204,16 +151,7 @@ class Said:
 
 
 def said_of_run(run: Path, result: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Said | None:
-    """What may be said of the claim of a run; None where it has none: unfinished, private, not convex.
-
-    Parameters
-    ----------
-    run : Path
-    result : mapping or None
-        Content of ``result.json``.
-    settings : mapping
-        Content of ``run.toml``.
-    """
+    """What may be said of the claim of a run; None where it has none: unfinished, private, not convex."""
     ended = ("converged", "at_rounding", "contradiction", "max_rounds", "time_limit", "early_stopped")
     if result is None or result.get("status") not in ended or "objective" not in result:
         return None
@@ -225,14 +163,7 @@ def said_of_run(run: Path, result: Mapping[str, Any] | None, settings: Mapping[s
 
 
 def said_of_model(shared: SharedPart, directory: Path) -> Said | None:
-    """What may be said of the claim of a model, by its own files; None where it has none.
-
-    Parameters
-    ----------
-    shared : SharedPart
-    directory : Path
-        Of the model.
-    """
+    """What may be said of the claim of a model, by its own files; None where it has none."""
     if (
         shared.privacy is not None and shared.privacy.mode != "none"
     ) or "objective" not in shared.certificate:
@@ -244,13 +175,7 @@ def said_of_model(shared: SharedPart, directory: Path) -> Said | None:
 
 
 def without_claim(result: dict[str, Any], said: Said | None) -> dict[str, Any]:
-    """A result or certificate without what it claims, where that must not be shown.
-
-    Parameters
-    ----------
-    result : dict
-    said : Said or None
-    """
+    """A result or certificate without what it claims, where that must not be shown."""
     if said is None or not said.refused:
         return result
     left = {key: value for key, value in result.items() if key not in _CLAIMS}

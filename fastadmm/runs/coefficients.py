@@ -19,26 +19,7 @@ __all__ = ["read_coefficients"]
 def read_coefficients(
     path: Path, party: str | None = None, references: Mapping[str, str] | None = None
 ) -> Coefficients:
-    """The table of a model's coefficients.
-
-    Parameters
-    ----------
-    path : Path
-        Run or model directory, or one party's file of a model, which needs nothing else beside it.
-    party : str, optional
-        Only this party's; no other party's file is read.
-    references : mapping of str to str, optional
-        The category that the others of a column are compared with, by the column's name; default the first.
-
-    Returns
-    -------
-    Coefficients
-
-    Raises
-    ------
-    FastadmmError
-        If there is no model, a file is damaged, or a name is not known.
-    """
+    """The table of a model's coefficients."""
     with storage_errors(path, "read"):
         is_directory = path.is_dir()
     if not is_directory:

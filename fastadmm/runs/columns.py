@@ -32,24 +32,7 @@ def _parties(path: Path) -> list[PartyData]:
 
 
 def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
-    """How far each column has moved between two sets of rows; no party's columns meet another's.
-
-    Parameters
-    ----------
-    reference, new : Path
-        Partitions of the same parties, or two files of one party.
-
-    Returns
-    -------
-    list of dict
-        ``party``, ``column``, ``psi``, ``bins``, and of numbers ``mean_shift`` (difference of the means over
-        the reference's standard deviation; None where that is 0). In the order of the columns.
-
-    Raises
-    ------
-    FastadmmError
-        If files are damaged, or parties or columns differ.
-    """
+    """How far each column has moved between two sets of rows; no party's columns meet another's."""
     old, now = _parties(reference), _parties(new)
     if [p.name for p in old] != [p.name for p in now]:
         raise InputError(f"{shown(new)}: other parties than {shown(reference)}; convert with --like it")
@@ -78,26 +61,7 @@ def _moved(column: TableColumn, old: Array, new: Array) -> dict[str, Any]:
 
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:
-    """Variance inflation and correlation of each party's columns, and their information value.
-
-    Parameters
-    ----------
-    path : Path
-        Partition, or one party's file.
-    labels : Path, optional
-        Label file of the same rows, with two classes: whoever calls this sees columns and labels together.
-
-    Returns
-    -------
-    list of dict
-        ``party``, ``column``, ``vif`` (None of constants), ``correlation`` (the one of largest size with a
-        feature of another column of the party) and ``with``; with labels ``iv``. In the order of the columns.
-
-    Raises
-    ------
-    FastadmmError
-        If files are damaged, rows differ, or labels are not two classes.
-    """
+    """Variance inflation and correlation of each party's columns, and their information value."""
     found = None if labels is None else _two_classes(labels)
     rows: list[dict[str, Any]] = []
     for party in _parties(path):

@@ -40,25 +40,14 @@ FALLBACKS = ("zero", "mean")
 class Summand:
     """What one party adds to the scores of some rows.
 
-    Attributes
-    ----------
-    name : str
-        The party.
-    model_id : str
-        Of the model whose weights these are.
-    values : ndarray of shape (N,) or (N, C)
-        ``D_m x_m``.
-    ids : ndarray of shape (N,)
-        Row ids.
-    notes : list of str
-        What a user should know of a table.
+    Shapes: values (N,) or (N, C); ids (N,).
     """
 
-    name: str
-    model_id: str
-    values: np.ndarray
-    ids: np.ndarray
-    notes: list[str]
+    name: str  # the party
+    model_id: str  # of the model whose weights these are
+    values: np.ndarray  # of shape (N,) or (N, C): ``D_m x_m``
+    ids: np.ndarray  # of shape (N,): row ids
+    notes: list[str]  # what a user should know of a table
 
     def content(self) -> dict[str, Any]:
         """What a contribution file holds."""
@@ -68,32 +57,7 @@ class Summand:
 def partial_predict(
     model: Path, party_file: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
 ) -> tuple[str, int]:
-    """Write one party's contribution to the scores of its rows.
-
-    Parameters
-    ----------
-    model : Path
-        The party's own model file, or a model or run directory with it.
-    party_file : Path
-        Its features, raw or transformed like the training data.
-    out : Path
-        Contribution file to write.
-    force : bool
-        Whether an existing file may be replaced.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Returns
-    -------
-    name : str
-        The party.
-    n_samples : int
-
-    Raises
-    ------
-    FastadmmError
-        If model and features are damaged or do not fit each other.
-    """
+    """Write one party's contribution to the scores of its rows."""
     found = summand_of_file(model, open_party(party_file), allow_infinite_epsilon=allow_infinite_epsilon)
     write_contribution(out, **found.content(), force=force)
     return found.name, len(found.values)
@@ -109,63 +73,14 @@ def partial_predict_table(
     force: bool = False,
     allow_infinite_epsilon: bool = False,
 ) -> tuple[str, int, list[str]]:
-    """The same for rows of a table.
-
-    Parameters
-    ----------
-    model : Path
-        The party's own model file, or a model or run directory with it.
-    name : str or None
-        The party; needed where the model is a directory.
-    table : Path
-        Its CSV or Parquet table.
-    out : Path
-        Contribution file to write.
-    options : TableRows
-    force : bool
-        Whether an existing file may be replaced.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Returns
-    -------
-    name : str
-        The party.
-    n_samples : int
-    notes : list of str
-        What a user should know of the table.
-
-    Raises
-    ------
-    FastadmmError
-        If model and table are damaged or do not fit each other.
-    """
+    """Write one party's contribution to the scores of rows of a table."""
     found = summand_of_table(model, name, table, options, allow_infinite_epsilon=allow_infinite_epsilon)
     write_contribution(out, **found.content(), force=force)
     return found.name, len(found.values), found.notes
 
 
 def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bool = False) -> Summand:
-    """One party's contribution to the scores of its rows.
-
-    Parameters
-    ----------
-    model : Path
-        The party's own model file, or a model or run directory with it.
-    party : PartyData
-        Its features, raw or transformed like the training data.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Returns
-    -------
-    Summand
-
-    Raises
-    ------
-    FastadmmError
-        If model and features are damaged or do not fit each other.
-    """
+    """One party's contribution to the scores of its rows."""
     with storage_errors(model, "read"):
         is_directory = model.is_dir()
     weights, model_id = weights_of_party(
@@ -185,7 +100,7 @@ def summand_of_table(
     *,
     allow_infinite_epsilon: bool = False,
 ) -> Summand:
-    """The same for rows of a table; parameters and errors as of :func:`partial_predict_table`."""
+    """One party's contribution to the scores of rows of a table."""
     from fastadmm.data_tools.predict_tables import read_features
 
     with storage_errors(model, "read"):
@@ -257,30 +172,7 @@ def combine_contributions(
 ) -> Predictions:
     """Add the parties' contributions up to predictions.
 
-    Parameters
-    ----------
-    model : Path
-        Model or run directory; only its shared part is read.
-    paths : sequence of Path
-        Contribution files, in any order.
-    labels : Path, optional
-        Label file of the same rows whose ``offset`` is added.
-    allow_missing : sequence of str
-        Parties that may be absent.
-    fallback : {"zero", "mean"}, optional
-        What stands for an absent party: nothing, or its mean over the training rows.
-
-    Returns
-    -------
-    Predictions
-        ``missing`` says who was absent.
-
-    Raises
-    ------
-    InputError
-        A party twice, of another model or other rows, or absent without permission.
-    ConfigError
-        Options that do not go together.
+    Returns: ``missing`` says who was absent.
     """
     shared, directory = open_shared_part(model)
     _check_fallback(shared, directory, allow_missing, fallback)

@@ -31,22 +31,7 @@ _OF_PARTIES = ("party_lambda", "party_constraint")
 def make_config(
     values: Mapping[str, Any], place: str = "configuration", options: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """Check keys and types, and fill in the defaults.
-
-    Parameters
-    ----------
-    values : mapping
-        Keys of :data:`fastadmm.settings.keys.KEYS`; None means not set.
-    place : str
-        What error messages call the source.
-    options : mapping, optional
-        Values from the command line, which win.
-
-    Raises
-    ------
-    ConfigError
-        Unknown key (with the nearest known one), wrong type, value out of range, or no ``data``.
-    """
+    """Check keys and types, and fill in the defaults."""
     checked, chosen = _check_values(values, place), _check_values(options or {}, "command line")
     table = dict(checked.pop("privacy", {}))
     if chosen:
@@ -88,19 +73,7 @@ def _privacy(table: Mapping[str, Any], source: Callable[[str], str]) -> Privacy:
 
 
 def refuse(kind: Kind, given: Mapping[str, Any]) -> None:
-    """Refuse settings that a kind of run does not have.
-
-    Parameters
-    ----------
-    kind : Kind
-    given : mapping
-        Values that were given, by attribute.
-
-    Raises
-    ------
-    ConfigError
-        With the reason that the setting declares.
-    """
+    """Refuse settings that a kind of run does not have."""
     for key, setting in SETTINGS.items():
         if kind in setting.refused and given.get(setting.name) not in (None, False, "auto", "none"):
             raise _WrongKey(key, setting.refused[kind])
@@ -219,19 +192,7 @@ def _own_constraints(config: RunConfig) -> list[Constraint]:
 
 
 def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
-    """The parties' own lambdas; None where they have one for all.
-
-    Parameters
-    ----------
-    config : RunConfig
-    names : sequence of str
-        The parties, in order.
-
-    Raises
-    ------
-    ConfigError
-        If one is given for a party that does not exist.
-    """
+    """The parties' own lambdas; None where they have one for all."""
     from fastadmm.problem.party_lambda import party_lambda
 
     given = config.party_lambda
@@ -255,19 +216,7 @@ def _check_names(key: str, given: Mapping[str, Any], names: Sequence[str], data:
 
 
 def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str]:
-    """The constraint of all parties, or of each where some have their own.
-
-    Parameters
-    ----------
-    config : RunConfig
-    names : sequence of str
-        The parties, in order.
-
-    Raises
-    ------
-    ConfigError
-        If one is given for a party that does not exist.
-    """
+    """The constraint of all parties, or of each where some have their own."""
     given = config.party_constraint
     if given is None:
         return config.constraint
@@ -276,14 +225,7 @@ def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str
 
 
 def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.problem.make_problem`.
-
-    Parameters
-    ----------
-    config : RunConfig
-    names : sequence of str, optional
-        The parties, in order; without them the constraint is that of parties without their own.
-    """
+    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.problem.make_problem`."""
     from fastadmm.problem.regularizers import get_regularizer
 
     parameters: dict[str, Any] = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
@@ -311,23 +253,6 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
 
     Relative ``data`` and ``test`` paths count from the file's directory.
-
-    Parameters
-    ----------
-    path : path
-        The TOML file.
-    sealed : bool
-        Whether it is the record of a run, to be refused where it is not what the run wrote;
-        a run of version 0.1 has no digest of it.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be read.
-    ConfigError
-        If it is not TOML.
-    FormatError
-        If it is sealed and was changed.
     """
     values = read_values(RunConfig, path)
     provenance = values.get("provenance")

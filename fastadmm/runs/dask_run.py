@@ -39,34 +39,7 @@ def dask_run(
     retry: int,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Train on all workers of a Dask cluster.
-
-    Parameters
-    ----------
-    cluster : str
-        ``dask://HOST:PORT`` of the scheduler.
-    begin : callable
-        What rank 0 does, of ``comm`` and ``display``: see :func:`fastadmm.runs.train.start_run`. It travels.
-    again : callable
-        The same after a worker was lost: see :func:`fastadmm.runs.train.resume_run`.
-    run : Path
-        Run directory; all workers have to see it.
-    retry : int
-        How often to start again.
-    display : Display, optional
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-
-    Raises
-    ------
-    StorageError
-        If there is no scheduler or no worker, or a worker is lost once too often.
-    ConfigError
-        If a worker has no fastadmm, or another version.
-    """
+    """Train on all workers of a Dask cluster."""
     try:
         from distributed import Client
     except ImportError:

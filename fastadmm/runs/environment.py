@@ -17,13 +17,7 @@ _PACKAGES = ("numpy", "scipy", "numba", "h5py", "scikit-learn", "pandas")
 
 
 def describe_environment(n_threads: int) -> dict[str, Any]:
-    """Versions, machine and threads, as plain values; no host names or paths.
-
-    Parameters
-    ----------
-    n_threads : int
-        Threads of the local engine.
-    """
+    """Versions, machine and threads, as plain values; no host names or paths."""
     return {
         "fastadmm": __version__,
         "python": platform.python_version(),

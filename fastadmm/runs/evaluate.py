@@ -24,36 +24,7 @@ def evaluate_partition(
     curves: Path | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Measure a model; a run directory keeps the result as ``evaluation.json``.
-
-    Parameters
-    ----------
-    model : Path
-        Run or model directory.
-    data : Path
-        Labelled partition.
-    threshold : float, optional
-        Probability above which the second class is predicted in the confusion matrix; default 0.5.
-    reference : Path, optional
-        Partition, as a rule the training data, whose scores the new ones are compared with.
-    curves : Path, optional
-        CSV file to write: one row per different score of two classes.
-    force : bool
-        Whether an existing file of curves may be replaced.
-
-    Returns
-    -------
-    dict
-        ``data`` (directory name), ``n_samples``, ``metrics``; of a classification also what
-        :func:`fastadmm.judging.judgement.judgement` tells, and with a reference ``drift``.
-
-    Raises
-    ------
-    InputError
-        If the partition's classes are not the model's.
-    ConfigError
-        If the threshold or the curves do not go with the model or the data.
-    """
+    """Measure a model; a run directory keeps the result as ``evaluation.json``."""
     predictions = predict_partition(model, data, require_labels=True)
     partition = predictions.partition
     labels = partition.labels if partition is not None else None
@@ -76,22 +47,7 @@ def evaluate_predictions(
     force: bool = False,
     drift: Callable[[], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Measure predictions of labelled rows; returns and raises as of :func:`evaluate_partition`.
-
-    Parameters
-    ----------
-    model : Path
-        Run or model directory.
-    predictions : Predictions
-    labels : LabelData
-        Of the same rows, in the same order.
-    data : Path
-        Where these are from.
-    threshold, curves, force
-        As for :func:`evaluate_partition`.
-    drift : callable, optional
-        Measures the drift of the scores, once the labels are found to be the model's.
-    """
+    """Measure predictions of labelled rows."""
     from fastadmm.judging.judgement import add_rate_intervals, judgement
     from fastadmm.problem.losses import parse_loss
     from fastadmm.solver.metrics import evaluation_metrics

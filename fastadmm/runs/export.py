@@ -45,34 +45,7 @@ def _format_of(out: Path, place: str) -> str:
 def export_party(
     model: Path, party: str, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False
 ) -> str:
-    """Write one party's part of a model alone.
-
-    Parameters
-    ----------
-    model : Path
-        Model or run directory; no other party's file is read.
-    party : str
-    out : Path
-        ``.h5``: the file itself, byte for byte. ``.json``: the same for people
-        and other programs. ``.skops``: a scikit-learn pipeline whose prediction
-        is the party's contribution.
-    force : bool
-        Whether an existing file may be replaced.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Returns
-    -------
-    str
-        The format.
-
-    Raises
-    ------
-    InputError
-        If the model has no such party.
-    ConfigError
-        If the format does not suit, or its package is missing.
-    """
+    """Write one party's part of a model alone."""
     kind = _format_of(out, "export")
     shared, directory = open_shared_part(model)
     if party not in shared.names:
@@ -129,29 +102,7 @@ def _transform_document(transform: Transform) -> dict[str, Any]:
 
 
 def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False) -> str:
-    """Write the whole model, weights of all parties together.
-
-    Parameters
-    ----------
-    model : Path
-        Model or run directory with every party's file.
-    out : Path
-        ``.json``, ``.skops`` (a scikit-learn pipeline) or ``.onnx``.
-    force : bool
-        Whether an existing file may be replaced.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Returns
-    -------
-    str
-        The format.
-
-    Raises
-    ------
-    ConfigError
-        If the format does not suit, or its package is missing.
-    """
+    """Write the whole model, weights of all parties together."""
     kind = _format_of(out, "export")
     if kind == "h5":
         raise ConfigError(
@@ -215,29 +166,7 @@ def _write_json(out: Path, document: dict[str, Any], force: bool) -> None:
 
 
 def import_party(file: Path, model: Path, *, force: bool = False) -> str:
-    """Put a party's exported part back into a model directory.
-
-    Parameters
-    ----------
-    file : Path
-        ``.h5`` or ``.json`` from :func:`export_party`.
-    model : Path
-        Directory with the shared part of the same model.
-    force : bool
-        Whether the party's file there may be replaced by another.
-
-    Returns
-    -------
-    str
-        The party's name.
-
-    Raises
-    ------
-    InputError
-        If it belongs to another model, or does not fit.
-    StorageError
-        If another file of this party is there already.
-    """
+    """Put a party's exported part back into a model directory."""
     shared, directory = open_shared_part(model)
     place = shown(file)
     document = _read_json(file) if file.suffix.lower() == ".json" else None

@@ -37,16 +37,7 @@ __all__ = ["Fit", "fill_folder", "write_proved", "write_settings"]
 def write_settings(
     folder: RunFolder, config: RunConfig, provenance: dict[str, Any], final: Path | None = None
 ) -> None:
-    """Write ``run.toml``.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    config : RunConfig
-    provenance : dict
-    final : Path, optional
-        See :meth:`RunFolder.write_configuration`.
-    """
+    """Write ``run.toml``."""
     paths = {key: value for key in PATHS if isinstance(value := getattr(config, key), str)}
     tables = {"provenance": provenance}
     folder.write_configuration(config.to_toml(), paths, tables, final=final, sealed=sealed_part)
@@ -55,17 +46,7 @@ def write_settings(
 def fill_folder(
     final: Path, config: RunConfig, provenance: dict[str, Any], solver: Run, run_id: str
 ) -> Callable[[RunFolder], None]:
-    """What writes the first files of a fit, for :meth:`RunFolder.begin`.
-
-    Parameters
-    ----------
-    final : Path
-        The folder's name to be.
-    config : RunConfig
-    provenance : dict
-    solver : Run
-    run_id : str
-    """
+    """What writes the first files of a fit, for :meth:`RunFolder.begin`."""
 
     def fill(folder: RunFolder) -> None:
         write_settings(folder, config, provenance, final)
@@ -84,24 +65,7 @@ def write_proved(
     result: SolveResult,
     run_id: str,
 ) -> dict[str, Any] | None:
-    """Write a finished run's model, and the dual vector of its proof.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    config : RunConfig
-    partition : Partition
-    provenance : dict
-        Digests of the data.
-    solver : Run
-    result : SolveResult
-    run_id : str
-
-    Returns
-    -------
-    dict or None
-        The statement of what is proved, for ``result.json``.
-    """
+    """Write a finished run's model, and the dual vector of its proof."""
     model, statement = model_of(partition, solver, result, run_id), None
     if result.proof is not None:
         lam = solver.problem.recorded_lam
@@ -113,18 +77,7 @@ def write_proved(
 
 
 class Fit:
-    """One fit, in a folder that this process holds.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    config : RunConfig
-    loaded : LoadedRun
-    run_id : str
-    display : Display
-    solver : Run, optional
-        A new one by default.
-    """
+    """One fit, in a folder that this process holds."""
 
     def __init__(
         self,
@@ -144,13 +97,7 @@ class Fit:
         return self.loaded.solver(self.config, self.folder.path, self.run_id)
 
     def restore(self) -> None:
-        """Go on from the newest whole checkpoint; damaged ones are removed.
-
-        Raises
-        ------
-        FormatError
-            If every checkpoint is damaged.
-        """
+        """Go on from the newest whole checkpoint; damaged ones are removed."""
         place, damaged = self.folder.checkpoints, []
         for candidate in reversed(checkpoints(place)):
             try:
@@ -180,13 +127,7 @@ class Fit:
         retried(lambda: restore_checkpoint(checkpoint, self.solver, self.subject))
 
     def train(self) -> dict[str, Any]:
-        """All rounds that are left, then the model and the result.
-
-        Returns
-        -------
-        dict
-            The content of ``result.json``.
-        """
+        """All rounds that are left, then the model and the result."""
         folder, solver, statement = self.folder, self.solver, None
         self._announce()
         with folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:

@@ -26,27 +26,13 @@ __all__ = ["EXCHANGE", "FIT", "Kind", "RunFolder"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run.
+    """A kind of run."""
 
-    Attributes
-    ----------
-    configuration : str
-        The file that makes a directory a run of this kind.
-    own : tuple of str
-        Patterns of all that it may hold; one with anything else in it is never replaced.
-    ledger : str
-        The run's own privacy ledger, where none is shared.
-    absent : str
-        What to say of a directory that is none.
-    resume : str
-        The command that goes on with one, to be named where one is in the way.
-    """
-
-    configuration: str
-    own: tuple[str, ...]
-    ledger: str
-    absent: str
-    resume: str = ""
+    configuration: str  # the file that makes a directory a run of this kind
+    own: tuple[str, ...]  # patterns of all that it may hold; one with anything else in it is never replaced
+    ledger: str  # the run's own privacy ledger, where none is shared
+    absent: str  # what to say of a directory that is none
+    resume: str = ""  # the command that goes on with one, to be named where one is in the way
 
 
 #: Rounds or a path in one process.
@@ -88,14 +74,7 @@ EXCHANGE = Kind(
 
 
 class RunFolder:
-    """A run on disk.
-
-    Parameters
-    ----------
-    path : Path
-        It need not exist yet.
-    kind : Kind
-    """
+    """A run on disk."""
 
     def __init__(self, path: Path, kind: Kind = FIT) -> None:
         self.path, self.kind = path, kind
@@ -141,17 +120,7 @@ class RunFolder:
     # --- beginning, and who works in it -------------------------------------------------------------------
 
     def refuse_existing(self, force: bool) -> None:
-        """Refuse a name that cannot become this run, before any work; :meth:`begin` checks it again.
-
-        Parameters
-        ----------
-        force : bool
-            Whether an older run may be replaced.
-
-        Raises
-        ------
-        StorageError, PrivacyBudgetError
-        """
+        """Refuse a name that cannot become this run, before any work; :meth:`begin` checks it again."""
         out = self.path
         with storage_errors(out):
             if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
@@ -173,18 +142,6 @@ class RunFolder:
         """Make the folder and hold it from the moment it appears.
 
         An older run that it replaces is held first, so one that another process works on is never replaced.
-
-        Parameters
-        ----------
-        fill : callable
-            Writes the first files into the folder it is given, which has a temporary name.
-        force : bool
-            Whether an older run there may be replaced.
-
-        Raises
-        ------
-        StorageError
-            If another process holds the older run, or it may not be replaced.
         """
         with ExitStack() as stack:
             if force and self.path.is_dir():
@@ -197,51 +154,27 @@ class RunFolder:
             yield
 
     def require(self) -> None:
-        """Refuse a directory that is no run of this kind.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Refuse a directory that is no run of this kind."""
         with storage_errors(self.path, "read"):
             if not self.configuration.exists():
                 raise StorageError(f"{shown(self.path)}: {self.kind.absent}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Work in the folder, alone.
-
-        Raises
-        ------
-        StorageError
-            If another process holds it.
-        """
+        """Work in the folder, alone."""
         with run_lock(self.path) as lock:
             self._lock = lock
             yield
 
     def check_held(self) -> None:
-        """Refuse to write into another directory than the one that is held.
-
-        Raises
-        ------
-        StorageError
-            If it was moved, removed or replaced meanwhile.
-        """
+        """Refuse to write into another directory than the one that is held."""
         if self._lock is not None:
             self._lock.check()
 
     # --- what goes in -------------------------------------------------------------------------------------
 
     def write_json(self, name: str, document: Mapping[str, Any]) -> None:
-        """Write a JSON document, whole or not at all.
-
-        Parameters
-        ----------
-        name : str
-            Of the file.
-        document : mapping
-        """
+        """Write a JSON document, whole or not at all."""
         write_json(self.path / name, document)
 
     def write_environment(self, n_threads: int) -> None:
@@ -257,21 +190,7 @@ class RunFolder:
         final: Path | None = None,
         sealed: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write the configuration.
-
-        Parameters
-        ----------
-        values : mapping
-            Settings.
-        paths : mapping
-            Settings that are paths; they are written relative to the run.
-        tables : mapping
-            What comes last.
-        final : Path, optional
-            The folder's name to be, where it still has a temporary one.
-        sealed : callable, optional
-            The part that the digest in ``provenance`` covers; no digest without it.
-        """
+        """Write the configuration."""
         place = self if final is None else RunFolder(final, self.kind)
         relative = {key: place.relative(value) for key, value in paths.items() if value is not None}
         document = {**values, **relative, **tables}
@@ -285,25 +204,13 @@ class RunFolder:
         return os.path.relpath(os.path.realpath(path), os.path.realpath(self.path))
 
     def open_log(self, keep_rounds: int = 0) -> RoundLog:
-        """The round log, to append to.
-
-        Parameters
-        ----------
-        keep_rounds : int
-            Rounds after this one are dropped: they are made again.
-        """
+        """The round log, to append to."""
         return RoundLog(self.log, keep_rounds)
 
     # --- how it ended, and what a kill left ---------------------------------------------------------------
 
     def finished(self) -> dict[str, Any] | None:
-        """Content of ``result.json``; None where there is none yet.
-
-        Raises
-        ------
-        FormatError
-            If it is damaged.
-        """
+        """Content of ``result.json``; None where there is none yet."""
         if not self.result.exists():
             return None
         try:

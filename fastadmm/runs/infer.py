@@ -32,28 +32,7 @@ def infer_run(
     standardized: bool = False,
     threads: int | None = None,
 ) -> Inference:
-    """Standard errors, tests and fit statistics of a run's model.
-
-    Parameters
-    ----------
-    run : Path
-        A finished run whose training data are where its configuration says.
-    covariance : {"model", "HC0", "HC1"}
-    level : float
-        Of the confidence intervals.
-    standardized : bool
-        Whether weights are for the columns as they were scaled; default in the data's own units.
-    threads : int or None
-
-    Returns
-    -------
-    Inference
-
-    Raises
-    ------
-    FastadmmError
-        The run is not finished or private, the data are others, or the model has no standard errors.
-    """
+    """Standard errors, tests and fit statistics of a run's model."""
     folder = RunFolder(run)
     folder.require()
     values = read_config(folder.configuration, sealed=True)

@@ -17,15 +17,7 @@ __all__ = ["ledger_rows"]
 def ledger_rows(run: Path) -> list[tuple[str, str]]:
     """Rows for a statement's table: what all runs together have spent on the data of this one.
 
-    Parameters
-    ----------
-    run : Path
-        Run directory, or a model, which has no ledger.
-
-    Returns
-    -------
-    list of (str, str)
-        Empty for a run without privacy.
+    Returns: empty for a run without privacy.
     """
     path = run / "run.toml"
     with storage_errors(run, "read"):

@@ -43,35 +43,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """The data of a run, and what its solver is made of.
-
-    Attributes
-    ----------
-    partition : Partition
-    provenance : dict
-        Digests of all that it is trained on.
-    problem : Problem
-    start : StartingPoint or None
-    early : EarlyStopping or None
-    """
+    """The data of a run, and what its solver is made of."""
 
     partition: Partition
-    provenance: dict[str, Any]
+    provenance: dict[str, Any]  # digests of all that it is trained on
     problem: Problem
     start: StartingPoint | None
     early: EarlyStopping | None
     spilled: bool
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
-        """A new solver for the run.
-
-        Parameters
-        ----------
-        config : RunConfig
-        run : Path
-            Its directory.
-        run_id : str
-        """
+        """A new solver for the run."""
         made = make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
         if self.spilled:
             made.spill(run)
@@ -81,9 +63,7 @@ class LoadedRun:
 def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
     """Sample weights of a run: those of the labels times the class weights.
 
-    Returns
-    -------
-    ndarray of shape (N,) or None
+    Shapes: the result (N,).
     """
     if config.class_weight is None:
         return labels.sample_weight
@@ -100,16 +80,7 @@ def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
 def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Sample weights of the rows to train on, where a share of them is held out, and which these are.
 
-    Parameters
-    ----------
-    config : RunConfig
-    labels : LabelData
-
-    Returns
-    -------
-    weight : ndarray of shape (N,) or None
-        Zero for rows that are held out.
-    held : ndarray of bool, shape (N,), or None
+    Shapes: weight, held (N,).
     """
     weight = weigh_labels(config, labels)
     if not isinstance(config.validation, float):
@@ -122,12 +93,7 @@ def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, 
 def held_out_share(problem: Problem, labels: LabelData, held: np.ndarray) -> TestSet:
     """The held-out rows of a run's own data: the problem's blocks, with weights where it has none.
 
-    Parameters
-    ----------
-    problem : Problem
-    labels : LabelData
-    held : ndarray of bool, shape (N,)
-        From :func:`part_rows`.
+    Shapes: held (N,).
     """
     rows = np.where(held, weight_and_offset(labels)[0], 0.0)
     if not rows.any():
@@ -144,15 +110,7 @@ def weight_and_offset(labels: LabelData) -> tuple[np.ndarray, np.ndarray]:
 def load_run(
     config: RunConfig, checked: CheckedRun, blocks: Sequence[FeatureBlock] | None = None
 ) -> LoadedRun:
-    """The data of a checked run.
-
-    Parameters
-    ----------
-    config : RunConfig
-    checked : CheckedRun
-    blocks : sequence of FeatureBlock, optional
-        In place of those of the partition.
-    """
+    """The data of a checked run."""
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked

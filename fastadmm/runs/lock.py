@@ -16,27 +16,13 @@ __all__ = ["RunLock", "run_lock"]
 
 
 class RunLock:
-    """A run directory that this process holds.
-
-    Parameters
-    ----------
-    run : Path
-        Its name.
-    descriptor : int
-        The open directory.
-    """
+    """A run directory that this process holds."""
 
     def __init__(self, run: Path, descriptor: int) -> None:
         self.run, self._held = run, os.fstat(descriptor)
 
     def check(self) -> None:
-        """Refuse to write by name into another directory than the one that is held.
-
-        Raises
-        ------
-        StorageError
-            If the directory was moved, removed or replaced meanwhile.
-        """
+        """Refuse to write by name into another directory than the one that is held."""
         try:
             same = sys.platform == "win32" or os.path.samestat(os.stat(self.run), self._held)
         except FileNotFoundError:
@@ -54,18 +40,6 @@ def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
 
     The operating system releases the lock when the process ends, however it
     ends, so a killed run can be resumed at once.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    name : Path, optional
-        What it will be called, where it still has a temporary name.
-
-    Raises
-    ------
-    StorageError
-        If another process holds it.
     """
     name = run if name is None else name
     with storage_errors(name, "read"):

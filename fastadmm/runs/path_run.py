@@ -52,20 +52,7 @@ _MOST_LINES = 40
 
 
 def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Display) -> dict[str, Any]:
-    """Train a path into a new run directory; the rest as in :func:`fastadmm.runs.train.start_run`.
-
-    Parameters
-    ----------
-    config : RunConfig
-    folder : RunFolder
-    force : bool
-    display : Display
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-    """
+    """Train a path into a new run directory."""
     checked = check_run(config, display)
     if checked.plan.reduced:
         config = replace(config, history=checked.plan.history)
@@ -93,23 +80,7 @@ def resume_path(
     changes: dict[str, Any],
     display: Display,
 ) -> dict[str, Any]:
-    """Go on with a path; the result has the bytes of one that was never interrupted.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    config : RunConfig
-    provenance : dict
-        Of ``run.toml``.
-    changes : dict
-        New threads or memory.
-    display : Display
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-    """
+    """Go on with a path; the result has the bytes of one that was never interrupted."""
     with folder.held():
         loaded = load_run(config, check_run(config, display))
         check_provenance(folder.path, provenance, loaded.provenance, loaded.partition)
@@ -271,17 +242,7 @@ def _write_csv(path: Path, table: dict[str, Any]) -> None:
 
 
 def read_table(run: Path) -> dict[str, Any]:
-    """Content of ``path.json``.
-
-    Parameters
-    ----------
-    run : Path
-
-    Raises
-    ------
-    FormatError
-        If it is damaged.
-    """
+    """Content of ``path.json``."""
     path = run / "path.json"
     table = read_json(path)
     if not isinstance(table, dict) or "values" not in table:
@@ -290,13 +251,7 @@ def read_table(run: Path) -> dict[str, Any]:
 
 
 def table_lines(table: dict[str, Any]) -> list[str]:
-    """The table as text, for a terminal.
-
-    Parameters
-    ----------
-    table : dict
-        Content of ``path.json``.
-    """
+    """The table as text, for a terminal."""
     rows, with_folds = table["values"], table["rule"] is not None
     head = f"{'lambda':>11}" + (f"  {'held-out loss':>13}  {'std. error':>10}" if with_folds else "")
     lines = [head + f"  {'nonzero':>7}  {'gap':>8}  {'rounds':>6}"]
@@ -384,22 +339,7 @@ def _interrupted(fits: StoredFits) -> dict[str, Any]:
 
 
 class StoredFits:
-    """Fits on disk, one directory each: ``fit.json``, and each party's weights alone in its own file.
-
-    Parameters
-    ----------
-    path : Path
-        The directory ``fits`` of a run.
-    names : list of str
-        The parties.
-    check : callable, optional
-        Raises where nothing may be written any more.
-
-    Attributes
-    ----------
-    n_done : int
-        Fits made or found so far.
-    """
+    """Fits on disk, one directory each: ``fit.json``, and each party's weights alone in its own file."""
 
     def __init__(self, path: Path, names: list[str], check: Callable[[], None] | None = None) -> None:
         self.path, self.names, self.n_done = path, names, 0
@@ -434,15 +374,7 @@ class StoredFits:
             raise self._damaged(name, error) from None
 
     def point(self, name: str, make: Callable[[], PathPoint], *, with_dual: bool = False) -> PathPoint:
-        """A fit on all rows, from disk or made and stored.
-
-        Parameters
-        ----------
-        name : str
-        make : callable
-        with_dual : bool
-            Whether the dual vector of its proof is stored, too.
-        """
+        """A fit on all rows, from disk or made and stored."""
         found = self._read(name)
         if found is None:
             point = make()

@@ -72,13 +72,7 @@ class Columns:
 def predictor(rows: Rows, parties: list[Columns], intercept: Array, fitted: bool, num: Numbers) -> Array:
     """The predictor z of shape (C, N); finds centres and deviations of the columns first.
 
-    Parameters
-    ----------
-    rows : Rows
-    parties : list of Columns
-    intercept : ndarray of shape (C,)
-    fitted : bool
-    num : Numbers
+    Shapes: intercept (C,).
     """
     z = np.zeros((len(intercept), len(rows.y))) + num.of(rows.offset)
     moved = [[num.exact(b)] for b in intercept.tolist()]
@@ -96,11 +90,7 @@ def predictor(rows: Rows, parties: list[Columns], intercept: Array, fitted: bool
 def product(m: Columns, u: Array, num: Numbers) -> Array:
     """``D.T u`` of shape (d, C), of centred columns: where u sums to zero that is the same.
 
-    Parameters
-    ----------
-    m : Columns
-    u : ndarray of shape (C, N)
-    num : Numbers
+    Shapes: u (C, N).
     """
     parts = ((_centred(block, m, num), u[:, at : at + block.shape[0]]) for at, block in m.blocks())
     return sum(block.T @ own.T for block, own in parts)

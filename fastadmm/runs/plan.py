@@ -44,123 +44,53 @@ _USUAL_MESSAGES, _ALL_MESSAGES = 20, sys.maxsize - 1
 
 @dataclass(frozen=True)
 class PartyPlan:
-    """What one party's block will cost.
-
-    Attributes
-    ----------
-    name : str
-    n_features : int
-    storage : {"dense", "csr"}
-    streamed : bool
-        Whether the block stays on disk and is read in every pass.
-    solver : str
-        "gram", "kernel", "gradient", "cg" and so on: Gram matrix, kernel side or matrix-free.
-    memory_bytes : int
-        What the block holds in memory: all of it, or row pointers.
-    pass_bytes : int
-        Bytes that one pass over the block reads, from memory or from the file.
-    passes : int
-        Passes of a round.
-    lam : float or None
-        The party's lambda, where parties have their own.
-    """
+    """What one party's block will cost."""
 
     name: str
     n_features: int
     storage: str
-    streamed: bool
-    solver: str
-    memory_bytes: int
-    pass_bytes: int
-    passes: int
-    lam: float | None = None
+    streamed: bool  # whether the block stays on disk and is read in every pass
+    solver: str  # "gram", "kernel", "gradient", "cg" and so on: Gram matrix, kernel side or matrix-free
+    memory_bytes: int  # what the block holds in memory: all of it, or row pointers
+    pass_bytes: int  # bytes that one pass over the block reads, from memory or from the file
+    passes: int  # passes of a round
+    lam: float | None = None  # the party's lambda, where parties have their own
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One of the workers that share a run's rows.
+    """One of the workers that share a run's rows."""
 
-    Attributes
-    ----------
-    rank, workers : int
-        Its number, and how many there are.
-    rows : int
-        That it has.
-    """
-
-    rank: int
-    workers: int
-    rows: int
+    rank: int  # its number, and how many there are
+    workers: int  # its number, and how many there are
+    rows: int  # that it has
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Estimated memory of a run, in bytes, and what follows from its limit.
-
-    Attributes
-    ----------
-    scheme : str
-    parties : list of PartyPlan
-    data : int
-        Feature blocks in memory, of the training and the test partition.
-    buffers : int
-        What is read ahead of the computation, and written of a checkpoint at a time.
-    factorisation : int
-        Preparing the x-updates.
-    state : int
-        Messages, z, u and work vectors.
-    acceleration : int
-        Anderson history.
-    limit : int or None
-        What the run may take; None where neither the user nor the system says.
-    spilled : int
-        Messages in a scratch file, at most; ``state`` has what of them is in memory at a time.
-    history : int
-        Directions per party, or differences of the acceleration.
-    reduced : bool
-        Whether the limit made the history shorter.
-    test_streamed : bool
-        Whether some block of the test partition is streamed.
-    setup_seconds, round_seconds : float or None
-        Estimates from a calibration; None without one.
-    streamed_tests : list of bool
-        Which blocks of the test partition are streamed.
-    kept : str
-        What ``history`` counts, in words.
-    span_work : float
-        Operations of the coordinator in a round, besides some passes over the rows.
-    rare : int
-        What of factors, state and acceleration only some runs hold.
-    rarely : str
-        Which, in words.
-    compiler : int
-        What compiling takes besides, where nothing is compiled yet. It is told, and decides nothing: what a
-        run does must not depend on what ran before.
-    worker : Worker or None
-        Whose plan it is; None: of a run that no workers share.
-    """
+    """Estimated memory of a run, in bytes, and what follows from its limit."""
 
     scheme: str
     parties: list[PartyPlan]
-    data: int
-    buffers: int
-    factorisation: int
-    state: int
-    acceleration: int
-    limit: int | None
-    history: int
-    reduced: bool
-    test_streamed: bool = False
-    setup_seconds: float | None = None
-    round_seconds: float | None = None
+    data: int  # feature blocks in memory, of the training and the test partition
+    buffers: int  # what is read ahead of the computation, and written of a checkpoint at a time
+    factorisation: int  # preparing the x-updates
+    state: int  # messages, z, u and work vectors
+    acceleration: int  # anderson history
+    limit: int | None  # what the run may take; None where neither the user nor the system says
+    history: int  # directions per party, or differences of the acceleration
+    reduced: bool  # whether the limit made the history shorter
+    test_streamed: bool = False  # whether some block of the test partition is streamed
+    setup_seconds: float | None = None  # estimates from a calibration; None without one
+    round_seconds: float | None = None  # estimates from a calibration; None without one
     streamed_tests: list[bool] = field(default_factory=list)
-    kept: str = ""
-    span_work: float = 0.0
-    spilled: int = 0
-    rare: int = 0
-    rarely: str = ""
-    compiler: int = 0
-    worker: Worker | None = None
+    kept: str = ""  # what ``history`` counts, in words
+    span_work: float = 0.0  # operations of the coordinator in a round, besides some passes over the rows
+    spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
+    rare: int = 0  # what of factors, state and acceleration only some runs hold
+    rarely: str = ""  # which, in words
+    compiler: int = 0  # what compiling takes besides, where nothing is compiled yet
+    worker: Worker | None = None  # whose plan it is; None: of a run that no workers share
 
     @property
     def usual(self) -> int:
@@ -235,7 +165,7 @@ class Plan:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The whole plan, for machines."""
         document = asdict(self)
         for inside in ("streamed_tests", "kept", "span_work", "rare", "rarely"):
             del document[inside]
@@ -254,14 +184,7 @@ class Plan:
         }
 
     def timed(self, rates: Calibration, n_samples: int, n_threads: int) -> Plan:
-        """The plan with its seconds.
-
-        Parameters
-        ----------
-        rates : Calibration
-        n_samples : int
-        n_threads : int
-        """
+        """The plan with its seconds."""
         streamed = sum(p.passes * p.pass_bytes for p in self.parties if p.streamed)
         work = prepare = first = 0.0
         for p in self.parties:
@@ -292,26 +215,7 @@ def make_plan(
     limit: int | None = None,
     n_threads: int = 1,
 ) -> Plan:
-    """Plan a run from the partition's headers.
-
-    Parameters
-    ----------
-    parties, test : sequence of PartyData
-        Of the training partition, and of the test partition (empty without one).
-    n_samples : int
-    config : RunConfig
-    n_outputs : int
-        Classes C of the multinomial loss; 1 for the others.
-    limit : int or None
-        Bytes that the process may take; None plans without a limit.
-    n_threads : int
-        Of the engine.
-
-    Returns
-    -------
-    Plan
-        Its ``total`` exceeds ``limit`` where not even a run that streams everything fits.
-    """
+    """Plan a run from the partition's headers."""
     shape = _shape(parties, n_samples, config, n_outputs, n_threads)
     scheme, _ = choose_scheme(config, shape.traits)
     most, least = scheme.history(shape, config)
@@ -370,25 +274,13 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _Planner:
-    """Places a run's parts in memory, on disk and in a scratch file.
-
-    Attributes
-    ----------
-    scheme : Scheme
-    shape : Shape
-    config : RunConfig
-    whole : Plan
-        With all blocks in memory, and nothing of the scheme.
-    blocks : list of PartyData
-        Of parties, then test rows.
-    n_parties : int
-    """
+    """Places a run's parts in memory, on disk and in a scratch file."""
 
     scheme: Scheme
     shape: Shape
     config: RunConfig
-    whole: Plan
-    blocks: list[PartyData]
+    whole: Plan  # with all blocks in memory, and nothing of the scheme
+    blocks: list[PartyData]  # of parties, then test rows
     n_parties: int
 
     def place(self, history: int, spill: bool) -> tuple[Plan, list[bool]]:
@@ -491,27 +383,7 @@ def _placed(
 
 
 def check_limit(plan: Plan, given: bool, free: int | None, place: str, workers: int = 1) -> None:
-    """Refuse a plan that does not fit, in one line that says what it would need and for what.
-
-    Parameters
-    ----------
-    plan : Plan
-    given : bool
-        Whether the limit is the user's, not the machine's.
-    free : int or None
-        What the machine has.
-    place : str
-        The partition, for the message.
-    workers : int
-        That share its rows; the plan is of one of them.
-
-    Raises
-    ------
-    ConfigError
-        If it does not fit the user's limit.
-    InputError
-        If it does not fit the machine.
-    """
+    """Refuse a plan that does not fit, in one line that says what it would need and for what."""
     if plan.limit is None or plan.total <= plan.limit:
         return
     more = "raise the limit" if workers == 1 else "raise the limit or start more workers"

@@ -34,27 +34,13 @@ CARD = "card.json"
 
 @dataclass(frozen=True)
 class Scaling:
-    """How log odds become points; the defaults are those of the command line.
+    """How log odds become points; the defaults are those of the command line."""
 
-    Attributes
-    ----------
-    base : float
-        Points where the odds are `odds`.
-    odds : float
-        Good to bad.
-    pdo : float
-        Points that double the odds.
-    good : str or None
-        Class that earns points; None: the first.
-    digits : int
-        Decimals that points are rounded to.
-    """
-
-    base: float = 600.0
-    odds: float = 50.0
-    pdo: float = 20.0
-    good: str | None = None
-    digits: int = 0
+    base: float = 600.0  # points where the odds are `odds`
+    odds: float = 50.0  # good to bad
+    pdo: float = 20.0  # points that double the odds
+    good: str | None = None  # class that earns points; None: the first
+    digits: int = 0  # decimals that points are rounded to
 
     def __post_init__(self) -> None:
         for option, value in (("--odds", self.odds), ("--pdo", self.pdo)):
@@ -72,30 +58,7 @@ class Scaling:
 def write_card(
     path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
 ) -> list[dict[str, Any]]:
-    """Write points of a model whose columns have bins.
-
-    Parameters
-    ----------
-    path : Path
-        Run or model directory; or one party's file of a model, which needs nothing of the others.
-    out : Path
-        Directory to make: ``NAME.csv``, ``NAME.json`` and ``NAME.sql`` of each party, and ``card.json``.
-    scaling : Scaling
-    force : bool
-        Whether an existing scorecard may be replaced.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Returns
-    -------
-    list of dict
-        All bins with their points, as in the CSV files.
-
-    Raises
-    ------
-    FastadmmError
-        If the model is no logistic one on weights of evidence, or a file is damaged.
-    """
+    """Write points of a model whose columns have bins."""
     with storage_errors(path, "read"):
         model = open_model(path) if path.is_dir() else None
     parties = [open_party_model(path)[0]] if model is None else model.parties
@@ -298,29 +261,7 @@ class _Points:
 def apply_card(
     card: Path, paths: Sequence[Path], options: TableRows
 ) -> tuple[list[str], list[list[Any]], list[str]]:
-    """Points of the rows of tables.
-
-    Parameters
-    ----------
-    card : Path
-        Directory from :func:`write_card`, or one party's ``NAME.json``.
-    paths : sequence of Path
-        One table for each party, in the card's order, or one with all columns.
-    options : TableRows
-
-    Returns
-    -------
-    header : list of str
-        ``id``, ``points`` and ``points_NAME`` of each party; of one party alone only the last.
-    rows : list of list
-    notes : list of str
-        Rows that were not joined; unseen categories and numbers outside of training's range, counted.
-
-    Raises
-    ------
-    FastadmmError
-        If a file is damaged, or tables do not fit.
-    """
+    """Points of the rows of tables."""
     from fastadmm.data_tools.predict_tables import read_features
 
     with storage_errors(card, "read"):

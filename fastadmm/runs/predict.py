@@ -34,51 +34,20 @@ __all__ = [
 class Predictions:
     """Predictions for N rows.
 
-    Attributes
-    ----------
-    ids : ndarray of shape (N,)
-        Row ids of the partition.
-    score : ndarray of shape (N,) or (N, C)
-        Linear predictor z; of a multinomial model one per class.
-    mean : ndarray of shape (N,) or (N, C)
-        Probability of class 1, or the predicted value; the score itself for
-        a hinge loss, which predicts no probability; the probability of every
-        class of a multinomial model.
-    label : list of str or None
-        Predicted class in the original labels.
-    model : Model or SharedPart
-    partition : Partition or None
-        None for predictions that were combined from the parties' contributions.
-    missing : dict of str to str
-        Absent parties, and the fallback that stands for each.
+    Shapes: ids (N,); score, mean (N,) or (N, C).
     """
 
-    ids: np.ndarray
-    score: np.ndarray
-    mean: np.ndarray
-    label: list[str] | None
+    ids: np.ndarray  # of shape (N,): row ids of the partition
+    score: np.ndarray  # of shape (N,) or (N, C): linear predictor z; of a multinomial model one per class
+    mean: np.ndarray  # of shape (N,) or (N, C)
+    label: list[str] | None  # predicted class in the original labels
     model: Model | SharedPart
-    partition: Partition | None
+    partition: Partition | None  # none for predictions that were combined from the parties' contributions
     missing: dict[str, str] = field(default_factory=dict)
 
 
 def predict_partition(model: Path, data: Path, *, require_labels: bool = False) -> Predictions:
-    """Score every row of a partition.
-
-    Parameters
-    ----------
-    model : Path
-        Run or model directory.
-    data : Path
-        Partition with the model's parties and columns, raw or converted with ``--like``.
-    require_labels : bool
-        Whether a partition without labels is refused.
-
-    Raises
-    ------
-    FastadmmError
-        If model or partition are damaged or do not fit each other.
-    """
+    """Score every row of a partition."""
     trained = open_model(model)
     partition = open_partition(data, require_labels=require_labels)
     z = trained.linear_predictor(partition)
@@ -87,27 +56,7 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
 
 
 def predict_tables(model: Path, paths: Sequence[Path], options: TableRows) -> tuple[Predictions, list[str]]:
-    """Score the rows of tables.
-
-    Parameters
-    ----------
-    model : Path
-        Run or model directory.
-    paths : sequence of Path
-        CSV or Parquet: one table for each party, in the model's order, or one with all columns.
-    options : TableRows
-
-    Returns
-    -------
-    predictions : Predictions
-    notes : list of str
-        What a user should know of the tables.
-
-    Raises
-    ------
-    FastadmmError
-        If the model is damaged, or the tables do not fit it.
-    """
+    """Score the rows of tables."""
     from fastadmm.data_tools.predict_tables import read_features
 
     trained = open_model(model)
@@ -126,24 +75,15 @@ def make_predictions(
 ) -> Predictions:
     """Predictions from scores that were added up elsewhere.
 
-    Parameters
-    ----------
-    shared : SharedPart
-    ids : ndarray of shape (N,)
-    z : ndarray of shape (N,) or (N, C)
-    missing : dict of str to str
-        Absent parties and their fallback.
+    Shapes: ids (N,); z (N,) or (N, C).
     """
     mean, labels = _interpret(shared, z)
     return Predictions(ids, z, mean, labels, shared, None, missing)
 
 
 def notes_of(model: Model | SharedPart) -> list[str]:
-    """What whoever passes predictions on should know: none where they tell no exact weights of a private run.
-
-    Parameters
-    ----------
-    model : Model or SharedPart
+    """What whoever passes predictions on should know: none where they tell no exact weights of a private
+    run.
     """
     parties = model.parties if isinstance(model, Model) else []
     names = exact_parties({party.name: party.privacy for party in parties}, model.privacy)
@@ -172,11 +112,6 @@ def write_predictions(file: TextIO, predictions: Predictions) -> None:
     A hinge loss has no probabilities, and no column of them. A multinomial model
     has a column for each class: ``id,probability_A,probability_B,...,label``. Where parties
     were absent, a last column ``missing`` says who, and what stood for them.
-
-    Parameters
-    ----------
-    file : text file
-    predictions : Predictions
     """
     header, columns = _columns(predictions)
     if predictions.missing:

@@ -59,27 +59,7 @@ def make_solver(
     start: StartingPoint | None = None,
     early: EarlyStopping | None = None,
 ) -> Run:
-    """The solver that a configuration asks for.
-
-    Parameters
-    ----------
-    config : RunConfig
-    problem : Problem
-    partition : Partition
-        Names the data in the ledger, and says how they were scaled.
-    run : Path
-        Run directory: messages and ledger are kept there.
-    run_id : str
-        See :func:`new_run_id`.
-    start : StartingPoint, optional
-    early : EarlyStopping, optional
-        Not with privacy.
-
-    Raises
-    ------
-    ConfigError
-        If the privacy settings do not go with the rest.
-    """
+    """The solver that a configuration asks for."""
     options, settings = solver_options(config), config.privacy
     if settings.mode == "none":
         if config.ledger is not None:
@@ -101,38 +81,14 @@ def make_solver(
 
 
 def label_account_of(labels: LabelData | None, names: list[str], settings: Privacy) -> Account | None:
-    """The account of labels, if they are to be randomised.
-
-    Parameters
-    ----------
-    labels : LabelData or None
-    names : list of str
-        The parties.
-    settings : Privacy
-    """
+    """The account of labels, if they are to be randomised."""
     if settings.label_epsilon is None or labels is None:
         return None
     return label_account(labels.ids(), settings.label_holder(names) or "the label holder")
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
-    """Parties that would send what was prepared by constants of their private rows: no theorem covers it.
-
-    Parameters
-    ----------
-    config : RunConfig
-    partition : Partition
-
-    Returns
-    -------
-    dict of str to str
-        Name and reason.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        If labels are to be protected, and what a party would send was made from them.
-    """
+    """Parties that would send what was prepared by constants of their private rows: no theorem covers it."""
     settings = config.privacy
     if settings.mode == "none" or settings.public_scaling:
         return {}
@@ -150,15 +106,7 @@ def statement_of(solver: Run) -> PrivacyStatement:
 
 
 def write_statement(directory: Path, solver: Run, run_id: str) -> PrivacyStatement:
-    """Write ``privacy.json``; return the statement.
-
-    Parameters
-    ----------
-    directory : Path
-        Run directory.
-    solver : Run
-    run_id : str
-    """
+    """Write ``privacy.json``; return the statement."""
     statement = statement_of(solver)
     mechanism = {"mechanism": solver.mechanism()} if solver.private else {}
     document = {
@@ -172,13 +120,7 @@ def write_statement(directory: Path, solver: Run, run_id: str) -> PrivacyStateme
 
 
 def read_run_id(run: Path) -> str:
-    """The identifier under which a run charged its ledger; a new one for a run older than statements.
-
-    Raises
-    ------
-    FormatError
-        If ``privacy.json`` is damaged.
-    """
+    """The identifier under which a run charged its ledger; a new one for a run older than statements."""
     path = run / STATEMENT
     with storage_errors(path, "read"):
         if not path.exists():

@@ -24,12 +24,6 @@ def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
     """Digest of what decides the result: not of limits, paths, threads and memory, which may change.
 
     Settings that have their default are left out, so that one which a later version adds changes nothing.
-
-    Parameters
-    ----------
-    config : RunConfig
-    provenance : dict
-        Digests of the data.
     """
     usual = RunConfig(config.data).to_toml()
     settings = {
@@ -61,17 +55,7 @@ def labels_digest(labels: LabelData) -> str:
 
 
 def check_provenance(run: Path, began: Any, current: dict[str, Any], partition: Partition) -> None:
-    """Refuse data, or a model to start at, other than those a run began with.
-
-    Parameters
-    ----------
-    run : Path
-    began : dict
-        The table ``provenance`` of ``run.toml``.
-    current : dict
-        The same of the present data.
-    partition : Partition
-    """
+    """Refuse data, or a model to start at, other than those a run began with."""
     if not isinstance(began, dict) or "content" not in began:
         raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
     if began == current:

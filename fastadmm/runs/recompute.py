@@ -58,19 +58,7 @@ def recompute(
 ) -> Recomputed:
     """Objective and absolute gap of weights and intercept.
 
-    Parameters
-    ----------
-    rows : Rows
-    parties : list of Columns
-    intercept : ndarray of shape (C,)
-    fitted : bool
-        Whether it is free.
-    dual : ndarray of shape (C, N) or None
-        u; None stands for the gradient.
-    reach : float or None
-        What a column contributes at most, in standard deviations, among the models of ``within``.
-    digits : int
-        0 is double precision.
+    Shapes: intercept (C,); dual (C, N).
     """
     num, total = Numbers(digits), math.fsum(rows.weight)
     of, weight = num.of, num.of(rows.weight)
@@ -212,7 +200,7 @@ def _feasible(u: Array, rows: Rows, low: Array, high: Array, fitted: bool) -> Ar
 
 
 def _feasible_classes(u: Array, y: Array, weight: Array, fitted: bool) -> Array:
-    """The same for several classes, in whole multiples of one unit: sums of integers are exact."""
+    """A feasible vector for several classes, in whole multiples of one unit: sums of integers are exact."""
     mine = np.arange(len(u))[:, np.newaxis] == y
     others = np.where(mine | (weight == 0), 0.0, np.maximum(u, 0.0))
     sums = others.sum(axis=0)

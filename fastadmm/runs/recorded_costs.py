@@ -36,24 +36,7 @@ _ROUNDING = 1e-6
 def recorded_books(
     run: Path, settings: Privacy, mechanism: Mapping[str, Any], ledger: Path, statement: Path
 ) -> list[Check]:
-    """Compare stored releases, ledger and statement of a run.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory; one without stored releases has nothing to compare.
-    settings : Privacy
-        The claim.
-    mechanism : mapping
-        Numbers behind the statement.
-    ledger, statement : Path
-        The run's ledger and its ``privacy.json``.
-
-    Raises
-    ------
-    FormatError
-        If a stored release or the statement is damaged.
-    """
+    """Compare stored releases, ledger and statement of a run."""
     name = "releases, ledger and statement on record"
     stored = _stored(run / "messages")
     if not stored:

@@ -37,16 +37,7 @@ def _within(record: RoundRecord) -> dict[str, float]:
 
 
 def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str) -> Model:
-    """A result as a model to store.
-
-    Parameters
-    ----------
-    partition : Partition
-    solver : Run
-    result : SolveResult
-    run_id : str
-        See :func:`fastadmm.runs.private.new_run_id`.
-    """
+    """A result as a model to store."""
     labels, statement = partition.labels, statement_of(solver)
     weights, scales = solver.held_weights(result.weights)
     own = solver.problem.own_lambda
@@ -83,15 +74,7 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
 def result_document(
     solver: Run, result: SolveResult, statement: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What ``result.json`` says of the solution.
-
-    Parameters
-    ----------
-    solver : Run
-    result : SolveResult
-    statement : dict, optional
-        From :func:`fastadmm.runs.claim.statement_of`.
-    """
+    """What ``result.json`` says of the solution."""
     last, problem = result.record.to_json(), solver.problem
     done = result.history[-1]
     return {

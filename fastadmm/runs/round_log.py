@@ -18,16 +18,7 @@ __all__ = ["RoundLog"]
 
 
 class RoundLog:
-    """Append-only writer of ``rounds.jsonl``.
-
-    Parameters
-    ----------
-    path : Path
-        The file; created where absent.
-    keep_rounds : int
-        Rounds after this one are dropped first: a resumed run computes them
-        again. A torn last line, left by a kill, is dropped too.
-    """
+    """Append-only writer of ``rounds.jsonl``."""
 
     def __init__(self, path: Path, keep_rounds: int = 0) -> None:
         self.path = path

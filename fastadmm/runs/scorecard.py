@@ -28,27 +28,13 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Binning:
-    """How columns are binned; the defaults are those of the command line.
+    """How columns are binned; the defaults are those of the command line."""
 
-    Attributes
-    ----------
-    most : int
-        Largest number of bins of a column, without that of missing cells.
-    share : float
-        Of the rows that each bin has at least.
-    monotone : {"auto", "rising", "falling", "none"}
-        How the rate of class 1 goes along a column of numbers.
-    of_column : dict of str to str
-        The same for columns by name.
-    least : float
-        Columns with a smaller information value are left out, as are those with one bin.
-    """
-
-    most: int = 6
-    share: float = 0.05
-    monotone: str = "auto"
-    of_column: Mapping[str, str] = field(default_factory=dict)
-    least: float = 0.0
+    most: int = 6  # largest number of bins of a column, without that of missing cells
+    share: float = 0.05  # of the rows that each bin has at least
+    monotone: str = "auto"  # how the rate of class 1 goes along a column of numbers
+    of_column: Mapping[str, str] = field(default_factory=dict)  # the same for columns by name
+    least: float = 0.0  # columns with a smaller information value are left out, as are those with one bin
 
     def __post_init__(self) -> None:
         if not 2 <= self.most <= 1000:
@@ -65,32 +51,7 @@ class Binning:
 def bin_data(
     path: Path, out: Path, binning: Binning, labels: Path | None = None, *, force: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Bin columns against labels of two classes, and write their weights of evidence as features.
-
-    Parameters
-    ----------
-    path : Path
-        Partition, or one party's file.
-    out : Path
-        Of the same kind. It stores the bins with the columns, so new tables and models have them.
-    binning : Binning
-    labels : Path, optional
-        Label file of the same rows; default the partition's. Randomised ones are unmixed.
-    force : bool
-        Whether `out` may be replaced.
-
-    Returns
-    -------
-    columns : list of dict
-        ``party``, ``column``, ``bins``, ``iv`` and ``used``, in the order of the columns.
-    notes : list of str
-        What a user should know.
-
-    Raises
-    ------
-    FastadmmError
-        If files are damaged, rows differ, labels are not of two classes, or a party keeps no column.
-    """
+    """Bin columns against labels of two classes, and write their weights of evidence as features."""
     with storage_errors(path, "read"):
         whole = open_partition(path, require_labels=False) if path.is_dir() else None
     parties = [open_party(path)] if whole is None else whole.parties
@@ -126,30 +87,6 @@ def bin_data(
 def release_labels(path: Path, out: Path, epsilon: float, *, force: bool = False) -> int:
     """Write labels after randomised response, for a party to bin its columns with.
 
-    Parameters
-    ----------
-    path : Path
-        Label file of two classes.
-    out : Path
-        Label file to write. Whoever has two releases of the same labels learns more than either says:
-        their epsilons add up.
-    epsilon : float
-        Positive: each label is flipped with probability 1 / (1 + e^epsilon).
-    force : bool
-        Whether an existing file may be replaced.
-
-    Returns
-    -------
-    int
-        Number of rows.
-
-    Raises
-    ------
-    FastadmmError
-        If the file is damaged, randomised already, or has sample weights, which no noise protects.
-
-    Notes
-    -----
     Guarantee: ``docs/fusion.md#f6-labels``.
     """
     from fastadmm.engine.engine import Engine

@@ -25,18 +25,7 @@ _LONGEST_ID = 256
 
 
 class Service:
-    """Answers requests from a model that is in memory.
-
-    Parameters
-    ----------
-    parties : list of PartyModel
-        Those whose rows it takes: one, all, or none.
-    shared : SharedPart or None
-        What makes scores of contributions; None: it gives contributions.
-    model_id : str
-    max_rows : int
-        Rows of a request at most.
-    """
+    """Answers requests from a model that is in memory."""
 
     def __init__(
         self, parties: list[PartyModel], shared: SharedPart | None, model_id: str, max_rows: int
@@ -73,18 +62,7 @@ class Service:
         return document
 
     def contribution(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """One party's contributions to the scores of rows, which another service adds up.
-
-        Parameters
-        ----------
-        document : dict
-            ``rows``, or one ``row``: columns and values; optionally ``ids``, which come back.
-
-        Raises
-        ------
-        InputError
-            If the request or a value does not fit; names row and column.
-        """
+        """One party's contributions to the scores of rows, which another service adds up."""
         (values,), notes, ids = self._contributions(document)
         return {
             "party": self.parties[0].name,
@@ -95,23 +73,12 @@ class Service:
         }
 
     def predict(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Predictions of rows that have the columns of all parties; parameters as of :meth:`contribution`."""
+        """Predictions of rows that have the columns of all parties."""
         values, notes, ids = self._contributions(document)
         return self._predictions(values, ids) | {"notes": notes}
 
     def combine(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Predictions from the contributions of all parties, which are added in the model's order.
-
-        Parameters
-        ----------
-        document : dict
-            ``contributions``: what :meth:`contribution` gave for the same rows, in any order.
-
-        Raises
-        ------
-        InputError
-            If a party is absent, given twice or of another model, or rows differ.
-        """
+        """Predictions from the contributions of all parties, which are added in the model's order."""
         assert self.shared is not None
         given: dict[str, Array] = {}
         ids: list[Any] = []
@@ -225,26 +192,7 @@ def _rows(document: Mapping[str, Any]) -> list[Any]:
 def open_service(
     path: Path, party: str | None, combine: bool, max_rows: int, *, allow_infinite_epsilon: bool = False
 ) -> Service:
-    """Load what is served.
-
-    Parameters
-    ----------
-    path : Path
-        One party's file of a model, or a model or run directory.
-    party : str or None
-        Of a directory: serve this party alone; no other party's file is read.
-    combine : bool
-        Serve sums of contributions alone; no party's file is read.
-    max_rows : int
-        Rows of a request at most.
-    allow_infinite_epsilon : bool
-        Whether exact weights of a private run may leave (:mod:`fastadmm.privacy.published`).
-
-    Raises
-    ------
-    FastadmmError
-        If there is no model, a file is damaged, or the choices do not go together.
-    """
+    """Load what is served."""
     with storage_errors(path, "read"):
         is_directory = path.is_dir()
     if combine and (party is not None or not is_directory):

@@ -31,19 +31,7 @@ _CELL = {"type": ["string", "number", "boolean", "null"]}
 
 
 def make_app(service: Service, hosts: Sequence[str] = LOCAL_NAMES) -> FastAPI:
-    """The application, for any ASGI server.
-
-    Parameters
-    ----------
-    service : Service
-    hosts : sequence of str
-        Names that it answers to.
-
-    Raises
-    ------
-    ConfigError
-        If the extra ``fastadmm[serve]`` is not installed.
-    """
+    """The application, for any ASGI server."""
     try:
         from fastapi import FastAPI, Request
         from fastapi.concurrency import run_in_threadpool
@@ -144,19 +132,7 @@ _COMBINE = {
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that the server takes.
-
-    Parameters
-    ----------
-    host : str
-    port : int
-        0: any that is free.
-
-    Raises
-    ------
-    ConfigError
-        If the port is in use or not allowed, or the address is not this machine's.
-    """
+    """A socket that the server takes."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind)
@@ -177,21 +153,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run_server(app: FastAPI, sock: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests until the process is told to end: by SIGTERM in peace.
-
-    Parameters
-    ----------
-    app : FastAPI
-    sock : socket
-        From :func:`listen`.
-    ready : callable
-        Called once, when it can be told to end.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        After Ctrl-C, when requests have been answered.
-    """
+    """Answer requests until the process is told to end: by SIGTERM in peace."""
     import uvicorn
 
     from fastadmm.runs.service_protocol import PromptProtocol, PromptServer

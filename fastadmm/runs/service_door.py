@@ -27,13 +27,7 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 
 def host_of(text: str) -> str:
-    """A name without its port, as browsers spell it: ``[::1]:80`` is ``[::1]``.
-
-    Parameters
-    ----------
-    text : str
-        Of a header ``Host`` or of an option.
-    """
+    """A name without its port, as browsers spell it: ``[::1]:80`` is ``[::1]``."""
     text = text.strip().lower()
     if text.count(":") > 1 and not text.startswith("["):
         return f"[{text}]"
@@ -48,16 +42,7 @@ class _Refused(Exception):
 
 
 class Door:
-    """An ASGI application before another one, which gets whole requests only.
-
-    Parameters
-    ----------
-    app : ASGI application
-    hosts : iterable of str
-        Names that it answers to.
-    most : int
-        Bytes of a request's body.
-    """
+    """An ASGI application before another one, which gets whole requests only."""
 
     def __init__(self, app: Any, hosts: Iterable[str], most: int) -> None:
         self.app, self.most = app, most

@@ -75,14 +75,7 @@ class PromptProtocol(H11Protocol):
 
 
 class PromptServer(uvicorn.Server):
-    """A server that SIGTERM ends without an error; an interrupt is raised once it has ended.
-
-    Parameters
-    ----------
-    config : uvicorn.Config
-    ready : callable
-        Called when signals are listened to.
-    """
+    """A server that SIGTERM ends without an error; an interrupt is raised once it has ended."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

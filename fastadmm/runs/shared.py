@@ -51,19 +51,10 @@ class _Elsewhere(CSRBlock):
 
 @dataclass(frozen=True)
 class _Share:
-    """What rank 0 tells a worker of the problem.
+    """What rank 0 tells a worker of the problem."""
 
-    Attributes
-    ----------
-    problem : Problem
-        Of the worker's rows, without their blocks.
-    least : float
-        Of all rows, from :func:`fastadmm.solver.solver.least_of`.
-    start : StartingPoint or None
-    """
-
-    problem: Problem
-    least: float
+    problem: Problem  # of the worker's rows, without their blocks
+    least: float  # of all rows, from least_of
     start: StartingPoint | None
 
 
@@ -88,18 +79,7 @@ class _SharedRun(LoadedRun):
 
 @contextmanager
 def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
-    """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends.
-
-    Parameters
-    ----------
-    comm : Comm or None
-        None for a run of this process alone.
-
-    Yields
-    ------
-    callable
-        Takes the content of ``result.json``, and returns it.
-    """
+    """What rank 0 does with a run, while the others :func:`follow_run`: they end as it ends."""
     if comm is None:
         yield lambda result: result
         return
@@ -122,20 +102,7 @@ def leading(comm: Comm | None) -> Iterator[Callable[[dict[str, Any]], dict[str, 
 
 
 def load_shared(config: RunConfig, comm: Comm, display: Display) -> tuple[RunConfig, LoadedRun]:
-    """The data of a run, on every worker its rows; called by rank 0, inside :func:`leading`.
-
-    Parameters
-    ----------
-    config : RunConfig
-    comm : Comm
-    display : Display
-
-    Returns
-    -------
-    config : RunConfig
-        With what memory decides.
-    loaded : LoadedRun
-    """
+    """The data of a run, on every worker its rows; called by rank 0, inside :func:`leading`."""
     comm.first(("load", (config,)))
     comm.apart = True
     found = _load(config, comm, display)
@@ -144,23 +111,7 @@ def load_shared(config: RunConfig, comm: Comm, display: Display) -> tuple[RunCon
 
 
 def plan_worker(config: RunConfig, comm: Comm) -> Plan:
-    """What the worker that needs most memory would do in a run, with its seconds; called by all of them.
-
-    Parameters
-    ----------
-    config : RunConfig
-    comm : Comm
-
-    Returns
-    -------
-    Plan
-        The same on every worker.
-
-    Raises
-    ------
-    FastadmmError
-        As a run, for what the headers show.
-    """
+    """What the worker that needs most memory would do in a run, with its seconds; called by all of them."""
     found = _plan(config, comm, Silent(), config)
     paths = [party.path for party in found.partition.parties]
     rates = comm.agreed(lambda: calibrate(paths) if comm.rank == 0 else None)
@@ -173,24 +124,7 @@ def plan_worker(config: RunConfig, comm: Comm) -> Plan:
 
 
 def follow_run(comm: Comm, config: RunConfig | None = None) -> str:
-    """What every rank but 0 does in a run.
-
-    Parameters
-    ----------
-    comm : Comm
-    config : RunConfig, optional
-        As it was given to this worker: refused where rank 0 has another.
-
-    Returns
-    -------
-    str
-        The run's status.
-
-    Raises
-    ------
-    FastadmmError
-        What is wrong on any worker.
-    """
+    """What every rank but 0 does in a run."""
     status, error = follow(comm, _Follower(comm, config))
     if error is not None:
         kind, text = error

@@ -18,18 +18,7 @@ __all__ = ["party_pipeline", "pooled_pipeline", "write_onnx", "write_skops"]
 
 
 def party_pipeline(party: PartyModel) -> Any:
-    """One party's block: raw features in, contribution out.
-
-    Returns
-    -------
-    sklearn.pipeline.Pipeline
-        ``predict`` gives ``D_m x_m``.
-
-    Raises
-    ------
-    ConfigError
-        If rows are clipped, for which scikit-learn has no transformer.
-    """
+    """One party's block: raw features in, contribution out."""
     from sklearn.linear_model import LinearRegression
     from sklearn.pipeline import Pipeline
 
@@ -69,19 +58,7 @@ def _scaler(kind: Any, transform: Transform, d: int) -> Any:
 
 
 def pooled_pipeline(model: Model) -> Any:
-    """The whole model over the parties' raw columns side by side, in the model's order.
-
-    Returns
-    -------
-    sklearn.pipeline.Pipeline
-        Its last step is the scikit-learn estimator of this loss: ``LogisticRegression``,
-        ``LinearSVC``, ``PoissonRegressor``, ``GammaRegressor``, ``TweedieRegressor`` or ``LinearRegression``.
-
-    Raises
-    ------
-    ConfigError
-        If scikit-learn has no estimator or transformer for it.
-    """
+    """The whole model over the parties' raw columns side by side, in the model's order."""
     from sklearn.compose import ColumnTransformer
     from sklearn.pipeline import Pipeline
 
@@ -150,20 +127,7 @@ def _estimator(model: Model, weights: np.ndarray) -> Any:
 
 
 def write_skops(out: Path, pipeline: Any, *, force: bool = False) -> None:
-    """Write an estimator with skops, which holds no code.
-
-    Parameters
-    ----------
-    out : Path
-    pipeline : estimator
-    force : bool
-        Whether an existing file may be replaced.
-
-    Raises
-    ------
-    ConfigError
-        If skops is missing.
-    """
+    """Write an estimator with skops, which holds no code."""
     try:
         from skops.io import dumps
     except ImportError:
@@ -176,20 +140,7 @@ def write_skops(out: Path, pipeline: Any, *, force: bool = False) -> None:
 
 
 def write_onnx(out: Path, pipeline: Any, *, force: bool = False) -> None:
-    """Write a pooled model as ONNX, with a float64 input ``X`` of shape (N, d).
-
-    Parameters
-    ----------
-    out : Path
-    pipeline : Pipeline
-    force : bool
-        Whether an existing file may be replaced.
-
-    Raises
-    ------
-    ConfigError
-        If skl2onnx is missing.
-    """
+    """Write a pooled model as ONNX, with a float64 input ``X`` of shape (N, d)."""
     try:
         from skl2onnx import to_onnx
         from skl2onnx.common.data_types import DoubleTensorType

@@ -37,30 +37,7 @@ def start_run(
     display: Display | None = None,
     comm: Comm | None = None,
 ) -> dict[str, Any]:
-    """Train a model into a new run directory.
-
-    Parameters
-    ----------
-    config : RunConfig
-    out : Path
-        Run directory to create; it appears only once data and settings are found valid.
-    force : bool
-        Whether an older run there may be replaced.
-    display : Display, optional
-    comm : Comm, optional
-        Of workers that share the rows. This is rank 0; the others call
-        :func:`fastadmm.runs.shared.follow_run`.
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-
-    Raises
-    ------
-    FastadmmError
-        Invalid data, configuration or paths; nothing is left behind.
-    """
+    """Train a model into a new run directory."""
     with leading(comm) as ended:
         return ended(_start(config, RunFolder(out), force, display or Silent(), comm))
 
@@ -123,33 +100,6 @@ def resume_run(
 
     Without changes the result is bit-identical to that of a run that was
     never interrupted.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    changes : dict, optional
-        New limits for a run that stopped at one: ``gap`` or ``stationarity``,
-        ``rounds``, ``time``; also ``threads``, ``memory`` and ``cluster``.
-    display : Display, optional
-    comm : Comm, optional
-        As in :func:`start_run`; workers need not be as many as before.
-
-    Returns
-    -------
-    dict
-        The content of ``result.json``.
-
-    Raises
-    ------
-    StorageError
-        If there is no run.
-    InputError
-        If the data are no longer those the run began with.
-    FormatError
-        If configuration or every checkpoint is damaged.
-    ConfigError
-        If the run is finished and no new limit was given.
     """
     with leading(comm) as ended:
         return ended(_resume(RunFolder(run), changes, display or Silent(), comm))
@@ -187,15 +137,7 @@ def _resume(
 
 
 def cluster_of(run: Path, changes: dict[str, Any]) -> str:
-    """Where the workers of a run that goes on are; ``none`` for a run of one process.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    changes : dict
-        As in :func:`resume_run`.
-    """
+    """Where the workers of a run that goes on are; ``none`` for a run of one process."""
     folder = RunFolder(run)
     folder.require()
     return str(changes.get("cluster") or read_config(folder.configuration).get("cluster", "none"))
@@ -233,17 +175,5 @@ _DONE = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STO
 
 
 def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
-    """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration.
-
-    Parameters
-    ----------
-    config : RunConfig
-    display : Display, optional
-        Shows the plan.
-
-    Raises
-    ------
-    FastadmmError
-        As :func:`start_run`, for what the headers show.
-    """
+    """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration."""
     return check_run(config, display or Silent(), timed=True).plan

@@ -45,29 +45,16 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found about a written claim.
-
-    Attributes
-    ----------
-    holds : bool
-    claim : str
-        What was written.
-    line : str
-        What was checked, or why it does not hold.
-    objective, bound, gap, gap_absolute : float or None
-        Recomputed; among bounded models where that is claimed. None where it did not come to that.
-    digits : int
-        0 for double precision.
-    """
+    """What was found about a written claim."""
 
     holds: bool
-    claim: str
-    line: str
-    objective: float | None = None
-    bound: float | None = None
-    gap: float | None = None
-    gap_absolute: float | None = None
-    digits: int = 0
+    claim: str  # what was written
+    line: str  # what was checked, or why it does not hold
+    objective: float | None = None  # recomputed; among bounded models where that is claimed
+    bound: float | None = None  # recomputed; among bounded models where that is claimed
+    gap: float | None = None  # recomputed; among bounded models where that is claimed
+    gap_absolute: float | None = None  # recomputed; among bounded models where that is claimed
+    digits: int = 0  # 0 for double precision
 
     @property
     def exit_code(self) -> ExitCode:
@@ -83,22 +70,7 @@ class Verified:
 
 
 def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified:
-    """Prove the model of a run again, and compare with what is written.
-
-    Parameters
-    ----------
-    run : Path
-        Run directory.
-    data : Path, optional
-        The training partition, where it is no longer where the run found it.
-    digits : int
-        Compute with so many digits, in place of double precision.
-
-    Raises
-    ------
-    FastadmmError
-        If there is nothing to prove, or a file is absent or damaged.
-    """
+    """Prove the model of a run again, and compare with what is written."""
     place, settings = shown(run), run / "run.toml"
     if not settings.exists():
         raise StorageError(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")

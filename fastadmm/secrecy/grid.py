@@ -43,50 +43,19 @@ LARGEST_WHOLE = 2.0**240
 
 
 def grid_step(reach: float, n_parties: int) -> float:
-    """Step of the grid for messages of M parties.
-
-    Parameters
-    ----------
-    reach : float
-        Largest size of a number in one party's message.
-    n_parties : int
-        M.
-
-    Returns
-    -------
-    float
-        A power of two, at least :math:`2^{-1000}`.
-    """
+    """Step of the grid for messages of M parties."""
     return math.ldexp(1.0, max(-1000, math.ceil(math.log2(max(reach * n_parties, 2.0**-900))) - _BITS))
 
 
 def grid_limit(step: float, n_parties: int) -> float:
-    """Largest size of a number on the grid for which a sum of M of them cannot wrap.
-
-    Parameters
-    ----------
-    step : float
-        As of :func:`grid_step`.
-    n_parties : int
-        M.
-    """
+    """Largest size of a number on the grid for which a sum of M of them cannot wrap."""
     return min(2.0**_BITS / n_parties * step, 1e300)
 
 
 def to_grid(values: np.ndarray, step: float) -> np.ndarray:
     """Numbers as multiples of the step, modulo 2^64.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Within :func:`grid_limit`.
-    step : float
-        As of :func:`grid_step`.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        Each rounded by half a step at most.
+    Shapes: values, the result (n,).
     """
     return np.rint(values / step).astype(np.int64).view(np.uint64)
 
@@ -97,18 +66,7 @@ def from_grid(words: np.ndarray, step: float) -> np.ndarray:
 
 
 def to_whole(values: Sequence[float]) -> list[int]:
-    """Scalars as whole numbers modulo 2^512.
-
-    Parameters
-    ----------
-    values : sequence of float
-        Within :data:`LARGEST_WHOLE`.
-
-    Returns
-    -------
-    list of int
-        Exact for every double of at least :math:`2^{-200}`; below, to within :math:`2^{-256}`.
-    """
+    """Scalars as whole numbers modulo 2^512."""
     found = []
     for value in values:
         numerator, denominator = float(value).as_integer_ratio()
@@ -117,16 +75,6 @@ def to_whole(values: Sequence[float]) -> list[int]:
 
 
 def from_whole(sums: Sequence[int]) -> list[float]:
-    """Sums of scalars as doubles, each rounded once.
-
-    Parameters
-    ----------
-    sums : sequence of int
-        Modulo 2^512.
-
-    Returns
-    -------
-    list of float
-    """
+    """Sums of scalars as doubles, each rounded once."""
     signed = [(value + _MODULUS // 2) % _MODULUS - _MODULUS // 2 for value in sums]
     return [value / (1 << _FINEST) for value in signed]

@@ -38,22 +38,7 @@ _PRIMITIVES = "cryptography.hazmat.primitives"
 
 
 def primitive(name: str) -> Any:
-    """A module of `cryptography`; it is loaded on first use.
-
-    Parameters
-    ----------
-    name : str
-        Below ``hazmat.primitives``.
-
-    Returns
-    -------
-    module
-
-    Raises
-    ------
-    ConfigError
-        If the package is not there, with what to install.
-    """
+    """A module of `cryptography`; it is loaded on first use."""
     try:
         return importlib.import_module(f"{_PRIMITIVES}.{name}")
     except ImportError:
@@ -72,23 +57,6 @@ def kept_private_key(path: Path, digests: Callable[[], Mapping[str, str]]) -> tu
 
     It is derived from random bytes and from digests of the data that the run begins with: other data have
     another key, and so no mask of this one.
-
-    Parameters
-    ----------
-    path : Path
-    digests : callable
-        Of the data, by their use; asked for where the file is made now.
-
-    Returns
-    -------
-    bytes
-    dict
-        The digests that it was made with.
-
-    Raises
-    ------
-    FormatError
-        The file is no key.
     """
     if not path.exists():
         text = json.dumps(dict(digests()), sort_keys=True)
@@ -113,21 +81,7 @@ def public_key(private: bytes) -> bytes:
 
 
 def shared_secret(private: bytes, other: bytes) -> bytes:
-    """What two parties know by their own private and the other's public key.
-
-    Parameters
-    ----------
-    private, other : bytes
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    InputError
-        The other's key is no point that gives a secret.
-    """
+    """What two parties know by their own private and the other's public key."""
     x25519 = primitive("asymmetric.x25519")
     key = x25519.X25519PrivateKey.from_private_bytes(private)
     try:
@@ -139,17 +93,7 @@ def shared_secret(private: bytes, other: bytes) -> bytes:
 
 
 def derived(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """A key for one use, by HKDF.
-
-    Parameters
-    ----------
-    secret, salt, info : bytes
-
-    Returns
-    -------
-    bytes
-        32 of them.
-    """
+    """A key for one use, by HKDF."""
     hashes, hkdf = primitive("hashes"), primitive("kdf.hkdf")
     return bytes(hkdf.HKDF(hashes.SHA256(), KEY_BYTES, salt, info).derive(secret))
 

@@ -25,12 +25,7 @@ def at_or_above(share: float) -> np.ndarray:
 def least_share(counts: np.ndarray, n_parties: int) -> float:
     """Largest threshold that all parties allow; 0 where there is none.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (n_thresholds,)
-        Sum of all parties' parts.
-    n_parties : int
-        M.
+    Shapes: counts (n_thresholds,).
     """
     allowed = np.flatnonzero(counts == n_parties)
     return float(THRESHOLDS[allowed[0]]) if len(allowed) else 0.0

@@ -30,16 +30,11 @@ _MODULUS = 1 << (8 * WHOLE_BYTES)
 class Masked:
     """What a party means, or sends.
 
-    Attributes
-    ----------
-    rows : ndarray of uint64, shape (n,)
-        Modulo 2^64.
-    numbers : list of int
-        Modulo 2^512.
+    Shapes: rows (n,).
     """
 
-    rows: np.ndarray
-    numbers: list[int]
+    rows: np.ndarray  # of shape (n,): modulo 2^64
+    numbers: list[int]  # modulo 2^512
 
     def shifted(self, other: Masked, sign: int) -> Masked:
         """With another one added, or subtracted for ``sign = -1``."""
@@ -66,17 +61,7 @@ def _numbers(raw: bytes) -> list[int]:
 
 
 def add_up(answers: Sequence[Mapping[str, Any]]) -> Masked:
-    """The sum of all parties' answers, in which the masks have gone.
-
-    Parameters
-    ----------
-    answers : sequence of dict
-        As of :meth:`Masked.packed`, one of every party.
-
-    Returns
-    -------
-    Masked
-    """
+    """The sum of all parties' answers, in which the masks have gone."""
     total = Masked.unpacked(answers[0])
     for answer in answers[1:]:
         total = total.shifted(Masked.unpacked(answer), 1)
@@ -84,13 +69,7 @@ def add_up(answers: Sequence[Mapping[str, Any]]) -> Masked:
 
 
 class Transcript:
-    """Digest of all that one party was asked and told, in order.
-
-    Parameters
-    ----------
-    digest : bytes
-        To go on from.
-    """
+    """Digest of all that one party was asked and told, in order."""
 
     def __init__(self, digest: bytes = bytes(32)) -> None:
         self.digest = digest
@@ -120,35 +99,14 @@ def _canonical(value: Any) -> bytes:
 
 
 class PairwiseMasks:
-    """Masks of one party.
-
-    Parameters
-    ----------
-    private : bytes
-        Its private key.
-    keys : sequence of bytes
-        Public keys of all parties, in the order of the run.
-    position : int
-        Its own place among them.
-    """
+    """Masks of one party."""
 
     def __init__(self, private: bytes, keys: Sequence[bytes], position: int) -> None:
         self.position = position
         self._secrets = {k: shared_secret(private, other) for k, other in enumerate(keys) if k != position}
 
     def hide(self, meant: Masked, transcript: bytes) -> Masked:
-        """What the party sends in place of what it means.
-
-        Parameters
-        ----------
-        meant : Masked
-        transcript : bytes
-            As of :class:`Transcript`.
-
-        Returns
-        -------
-        Masked
-        """
+        """What the party sends in place of what it means."""
         sent = meant
         for other, secret in self._secrets.items():
             first, second = sorted((self.position, other))

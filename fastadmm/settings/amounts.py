@@ -20,18 +20,7 @@ _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?|)b?\s*", re.IGNORECA
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of an amount such as ``"2GB"`` (2 * 10**9) or ``"512MiB"`` (512 * 2**20).
-
-    Parameters
-    ----------
-    text : str
-        A number with an optional unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; case does not matter.
-
-    Raises
-    ------
-    ConfigError
-        If it is not such an amount, or zero.
-    """
+    """Bytes of an amount such as ``"2GB"`` (2 * 10**9) or ``"512MiB"`` (512 * 2**20)."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ConfigError(f"memory: {text!r} is not an amount of memory; write for example 2GB or 512MiB")
@@ -42,14 +31,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(count: int, rounding: Callable[[float], float] = round) -> str:
-    """Bytes for people, in the units of :func:`parse_bytes`: ``format_bytes(1_300_000) == '1.3 MB'``.
-
-    Parameters
-    ----------
-    count : int
-    rounding : callable
-        Of tenths of a unit: ``math.floor`` for what is too little, ``math.ceil`` for what is enough.
-    """
+    """Bytes for people, in the units of :func:`parse_bytes`: ``format_bytes(1_300_000) == '1.3 MB'``."""
     if count < 1000:
         return f"{count} B"
     unit, size = next(((u, s) for u, s in _DECIMAL if count < 1000 * s), _DECIMAL[-1])

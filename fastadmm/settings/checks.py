@@ -43,16 +43,7 @@ def _real(value: Any) -> Any:
 
 
 def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
-    """Positive numbers by party.
-
-    Parameters
-    ----------
-    table : dict
-
-    Returns
-    -------
-    dict of str to float
-    """
+    """Positive numbers by party."""
     table = {name: _real(value) for name, value in _not_empty(table).items()}
     for name, value in table.items():
         if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
@@ -61,12 +52,7 @@ def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def cluster(text: str) -> str:
-    """Where workers are.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """Where workers are."""
     host, _, port = text.removeprefix("dask://").rpartition(":")
     if text not in ("none", "mpi") and not (text.startswith("dask://") and host and port.isdecimal()):
         raise ValueError(f"unknown cluster {text!r}; choose mpi, dask://HOST:PORT or none")
@@ -157,18 +143,7 @@ def read_share_or_partition(text: str) -> float | str:
 
 
 def read_class_weights(text: str) -> str | dict[str, float]:
-    """Class weights as the command line writes them.
-
-    Parameters
-    ----------
-    text : str
-        "balanced", or ``yes:2,no:1``; a class name may hold colons, not commas.
-
-    Raises
-    ------
-    ConfigError
-        If it is neither.
-    """
+    """Class weights as the command line writes them."""
     if text == "balanced":
         return text
     parsed: dict[str, float] = {}

@@ -203,22 +203,7 @@ class OwnerSettings:
 def make_settings(
     values: Mapping[str, Any], place: str = "settings", options: Mapping[str, Any] | None = None
 ) -> OwnerSettings:
-    """Check keys and types, and fill in defaults.
-
-    Parameters
-    ----------
-    values : mapping
-        Keys of :class:`OwnerSettings` (``lambda`` without underscore); None means not set.
-    place : str
-        What messages call the source.
-    options : mapping, optional
-        Settings that win.
-
-    Raises
-    ------
-    ConfigError
-        An unknown key, a wrong type, a value out of range.
-    """
+    """Check keys and types, and fill in defaults."""
     checked: dict[str, Any] = {}
     for source, where in ((values, place), (options or {}, "command line")):
         # One budget for all may be written as the number it is.
@@ -231,20 +216,7 @@ def make_settings(
 
 
 def parse_epsilons(text: str, names: list[str]) -> list[float]:
-    """Budgets of the owners.
-
-    Parameters
-    ----------
-    text : str
-        One number for all, or as many as owners, separated by commas.
-    names : list of str
-        The owners.
-
-    Raises
-    ------
-    ConfigError
-        Missing, not numbers, not positive, or of another number than owners.
-    """
+    """Budgets of the owners."""
     if not text.strip():
         raise ConfigError(
             "epsilon: no budget given; pass --epsilon with one number for all owners or one each (inf: exact)"

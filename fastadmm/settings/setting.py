@@ -32,17 +32,7 @@ Kind = Literal["path", "private", "exchange", "worth"]
 
 @dataclass(frozen=True)
 class Group:
-    """Settings that mean something only where another one, the head, is set.
-
-    Parameters
-    ----------
-    head : str
-        Key of the head.
-    panel : str
-        Heading of the group in the help.
-    without : str
-        What a message says of a member that is given without the head.
-    """
+    """Settings that mean something only where another one, the head, is set."""
 
     head: str
     panel: str
@@ -51,67 +41,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting. Key, type and default come from the field that carries it.
-
-    Parameters
-    ----------
-    role : Role
-    doc : str
-        Meaning, for the table of the documentation.
-    help : str
-        Text of the command-line option; empty for a setting that only files and Python have.
-    option : str
-        Name of the option, where it is not that of the key.
-    hidden : bool
-        Whether the option is accepted but not listed in the help: one that few need.
-    sign : {"", "positive", "not negative"}
-        Which numbers are allowed.
-    infinite : bool
-        Whether infinity is a positive number.
-    below, most : float or None
-        Numbers must be below, or at most, this.
-    choices : tuple of str, or callable that returns one
-        The only texts allowed, if there are any; called where a table may grow.
-    words : callable or None
-        Returns the texts that a shell offers, where others are allowed too.
-    noun : str
-        What messages call one of the choices.
-    wanted : str
-        What messages call a value of the right type; empty for the usual words.
-    check : callable or None
-        Takes a value of the right type and returns it, perhaps in another form; raises ValueError with the
-        reason against it.
-    from_text : callable or None
-        Reads the value from the option's text.
-    panel : str
-        Heading in the help, where it is not that of the group.
-    group : Group or None
-        The group that it belongs to, or is the head of.
-    only_with : tuple of str
-        Keys of which one must be set for this one to mean something: it is written only then.
-    mode : str
-        The one privacy mode that has it; empty: each has.
-    refused : mapping of Kind to str
-        Kinds of runs that do not have it, and why.
-    is_path : bool
-        Whether a text names a file or directory.
-    is_limit : bool
-        Whether it only says when to stop: a resumed run may take a new value.
-    resumed : str
-        Help of the option of ``fastadmm resume``, for what a resumed run may change.
-    in_model : bool
-        Whether a model records it: part of what the weights are penalised and constrained by.
-    solver : str
-        Name in :class:`fastadmm.solver.options.SolverOptions`, for what the solver takes.
-    estimator : str
-        Name of the parameter of the estimators with the same meaning and default.
-    none : str
-        Text that stands for None in files, where the default is another.
-    default_doc : str
-        The default as the documentation tells it, where its value alone does not.
-    key, name, kinds, default
-        Filled in by :func:`settings_of`: key in files, attribute, Python types and default value.
-    """
+    """One setting. Key, type and default come from the field that carries it."""
 
     role: Role
     doc: str
@@ -164,13 +94,7 @@ class Setting:
 
 @cache
 def settings_of(family: Any) -> dict[str, Setting]:
-    """The settings of a family, by key, in the order of their declarations.
-
-    Parameters
-    ----------
-    family : dataclass
-        One with a :class:`Setting` in the annotation of every field.
-    """
+    """The settings of a family, by key, in the order of their declarations."""
     hints = get_type_hints(family, include_extras=True)
     declared: dict[str, Setting] = {}
     for own in fields(family):

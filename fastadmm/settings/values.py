@@ -21,27 +21,7 @@ _WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", 
 
 
 def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Values of one source, checked without regard to each other.
-
-    Parameters
-    ----------
-    family : type
-        Of :func:`fastadmm.settings.setting.settings_of`.
-    values : mapping
-        By key; None means not set.
-    place : str
-        What messages call the source.
-
-    Returns
-    -------
-    dict
-        By attribute, numbers of the declared type; without what is not set.
-
-    Raises
-    ------
-    ConfigError
-        Unknown key (with the nearest known one), wrong type, or value out of range.
-    """
+    """Values of one source, checked without regard to each other."""
     known = settings_of(family)
     checked: dict[str, Any] = {}
     for key, value in values.items():
@@ -59,26 +39,7 @@ def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[st
 
 
 def read_values(family: type, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a TOML file as a flat dictionary; relative paths count from the file's directory.
-
-    Parameters
-    ----------
-    family : type
-        Whose paths these are.
-    path : path
-
-    Returns
-    -------
-    dict
-        By key, not checked.
-
-    Raises
-    ------
-    StorageError
-        It cannot be read.
-    ConfigError
-        It is not TOML.
-    """
+    """Read a TOML file as a flat dictionary; relative paths count from the file's directory."""
     try:
         values = read_toml(path)
     except FormatError as error:

@@ -41,22 +41,7 @@ __all__ = ["FRAMES", "CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
 
 
 class FitCallbacks:
-    """Calls an estimator's callbacks at the beginning of the fit, around every round, and at its end.
-
-    Parameters
-    ----------
-    estimator : estimator
-    max_rounds : int
-    X, y : as given to ``fit``
-    metadata : dict or None
-    columns : list of ndarray
-        Columns of each party.
-
-    Attributes
-    ----------
-    solver : Solver or None
-        Source of the models of rounds; None if callbacks must not see them (private runs).
-    """
+    """Calls an estimator's callbacks at the beginning of the fit, around every round, and at its end."""
 
     def __init__(
         self,

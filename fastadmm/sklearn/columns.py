@@ -22,35 +22,7 @@ _SHOWN = 5
 def resolve_parties(
     parties: Any, n_features: int, names: Sequence[str] | None = None, X: Any = None
 ) -> list[Array]:
-    """Assign every column of a matrix to exactly one party.
-
-    Parameters
-    ----------
-    parties : None, int, sequence of int, sequence of columns, or dict
-        None: one party holds everything. An int: that many consecutive blocks
-        whose widths differ by one at most, wider ones first. Integers:
-        the widths of consecutive blocks. Otherwise each party's columns: names or
-        numbers from 0, a slice, or a column selector of scikit-learn; in a dict by
-        the name of the party.
-    n_features : int
-        Number of columns d.
-    names : sequence of str, optional
-        Names of the columns, if they have any.
-    X : DataFrame, optional
-        For column selectors.
-
-    Returns
-    -------
-    list of ndarray of intp
-        Column numbers per party, in the order given; together they are a
-        permutation of ``0 ... d - 1``.
-
-    Raises
-    ------
-    ConfigError
-        If a column is unknown, missing or given twice, if a party has no
-        column, or if the widths do not add up to d.
-    """
+    """Assign every column of a matrix to exactly one party."""
     if parties is None:
         return [np.arange(n_features)]
     if isinstance(parties, Integral) and not isinstance(parties, bool):
@@ -112,20 +84,7 @@ def take_columns(X: Any, columns: Array) -> Any:
 
 
 def check_index(blocks: Sequence[Any], y: Any = None) -> None:
-    """Refuse DataFrames whose rows are not the same samples in the same order.
-
-    Parameters
-    ----------
-    blocks : sequence of matrices
-        One for each party; those without an index are not looked at.
-    y : array-like, optional
-        Targets; an index that only counts rows is not looked at.
-
-    Raises
-    ------
-    InputError
-        Naming the first row where they differ.
-    """
+    """Refuse DataFrames whose rows are not the same samples in the same order."""
     import pandas as pd
 
     framed = [(m, block.index) for m, block in enumerate(blocks) if isinstance(block, pd.DataFrame)]

@@ -22,27 +22,7 @@ __all__ = ["coefficients_of_estimator", "infer_estimator"]
 def infer_estimator(
     model: Any, X: Any, y: Any, sample_weight: Any, offset: Any, covariance: str, level: float
 ) -> Inference:
-    """Standard errors, tests and fit statistics of a fitted estimator.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-    X, y, sample_weight, offset
-        As given to ``fit``.
-    covariance : {"model", "HC0", "HC1"}
-    level : float
-        Of the confidence intervals.
-
-    Returns
-    -------
-    Inference
-
-    Raises
-    ------
-    ValueError
-        If the data are not those of ``fit``, or the model has no standard errors.
-    """
+    """Standard errors, tests and fit statistics of a fitted estimator."""
     if model.privacy is not None:
         raise ConfigError(
             "inference: a private fit: standard errors are exact functions of the private rows, and its "
@@ -73,20 +53,7 @@ def infer_estimator(
 
 
 def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
-    """The table of coefficients of a fitted estimator.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-    X : matrix, list of matrices or None
-        Rows whose means and deviations scale the columns; without them a scaled weight is the weight, and
-        so it is where rows are clipped, which no scale of columns describes.
-
-    Returns
-    -------
-    Coefficients
-    """
+    """The table of coefficients of a fitted estimator."""
     clipped = getattr(model, "clips_rows_", False)
     blocks = [None] * len(model.party_coefs_) if X is None else _blocks(model, X)
     called = [f"party-{m + 1}" for m in range(len(blocks))]

@@ -32,14 +32,7 @@ _FEWEST, _MOST_ANSWERS = 5, 400
 
 
 def is_small(problem: Problem, history: int | None) -> bool:
-    """Whether all columns of a problem whose parties are in this process are few enough.
-
-    Parameters
-    ----------
-    problem : Problem
-    history : int or None
-        Directions that a party was to keep: more where they are short, so then all columns.
-    """
+    """Whether all columns of a problem whose parties are in this process are few enough."""
     rows, classes = problem.n_samples, problem.n_outputs
     weights = classes * sum(block.shape[1] for block in problem.blocks)
     work = (classes * rows + weights) * weights**2 * _PARTS
@@ -63,15 +56,7 @@ def best_of_all_columns(
 ) -> tuple[list[Array], PathEnd] | None:
     """Weights of every party, (d_m,) or (d_m, C), and what was found; None where a set has no inside.
 
-    Parameters
-    ----------
-    problem : Problem
-        That :func:`is_small`.
-    wanted : float
-        Relative gap to end at.
-    smallest, least : float
-        Gap that is rounding, and a proved lower bound; summed scaling.
-    engine : Engine
+    Scaling: smallest, least summed scaling.
     """
     blocks = problem.blocks
     values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in blocks])

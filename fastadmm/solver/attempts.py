@@ -22,19 +22,7 @@ _WITHOUT = (Claim.CERTIFIED, Claim.CONTRADICTION)
 
 
 class Attempts:
-    """Attempts of a run to prove what its rounds claim.
-
-    Attributes
-    ----------
-    least : float
-        Smallest gap that one proved.
-    idle : int
-        Number of the last ones that gained nothing.
-    due : int
-        Round from which on the next is made: after one more round, two, four.
-    at_rounding : bool
-        Whether the rounding of the last proof alone exceeds what was asked.
-    """
+    """Attempts of a run to prove what its rounds claim."""
 
     def __init__(self) -> None:
         self.least, self.idle, self.due, self.at_rounding = math.inf, 0, 0, False
@@ -68,13 +56,7 @@ class Attempts:
 
 
 def told_by(proof: Proof, record: RoundRecord) -> RoundRecord:
-    """A round's record with what is proved of its model.
-
-    Parameters
-    ----------
-    proof : Proof
-    record : RoundRecord
-    """
+    """A round's record with what is proved of its model."""
     within = None if proof.within is None or proof.claim in _WITHOUT else proof.within.gap
     within = None if within == math.inf else within
     gaps = (proof.gap, proof.gap_absolute) if proof.claim is not Claim.CONTRADICTION else (math.inf, math.inf)

@@ -50,28 +50,14 @@ _MOST_PASSES = 12
 
 @dataclass(frozen=True)
 class FoldFit:
-    """One fit of one fold.
-
-    Attributes
-    ----------
-    weights : list of ndarray
-    intercept : float or ndarray
-    loss : float
-        Mean loss on the held-out rows.
-    gap : float
-        Absolute duality gap, per mean loss of the rows that are trained on.
-    certified : bool
-        Whether the requested relative gap is reached, so that nothing is left to refine.
-    n_rounds : int
-        Rounds of this fit.
-    """
+    """One fit of one fold."""
 
     weights: list[Array]
     intercept: Any
-    loss: float
-    gap: float
-    certified: bool
-    n_rounds: int
+    loss: float  # mean loss on the held-out rows
+    gap: float  # absolute duality gap, per mean loss of the rows that are trained on
+    certified: bool  # whether the requested relative gap is reached, so that nothing is left to refine
+    n_rounds: int  # rounds of this fit
 
 
 class Fitter(Protocol):
@@ -85,50 +71,30 @@ class Fitter(Protocol):
 class Choice:
     """What follows from the losses.
 
-    Attributes
-    ----------
-    best : int
-        Index of the smallest mean loss; of equal ones the largest lambda.
-    chosen : int
-        By the rule.
-    needed : ndarray of shape (L,)
-        Largest gap that settles each lambda, for a share of 1.
+    Shapes: needed (L,).
     """
 
-    best: int
-    chosen: int
-    needed: Array
+    best: int  # index of the smallest mean loss; of equal ones the largest lambda
+    chosen: int  # by the rule
+    needed: Array  # of shape (L,): largest gap that settles each lambda, for a share of 1
 
 
 @dataclass
 class CrossValidation:
     """Result of :func:`cross_validate`.
 
-    Attributes
-    ----------
-    lambdas : list of float
-        From large to small.
-    losses, gaps : ndarray of shape (L, K)
-        Held-out mean loss, and absolute gap, of every lambda and fold.
-    n_rounds : ndarray of int, shape (L, K)
-        Rounds, refinements included.
-    n_refined : int
-        Fits that had to continue after the first pass.
-    rule : str
-    share : float
-    chosen, best : int
-        Indices of lambda.
+    Shapes: losses, gaps, n_rounds (L, K).
     """
 
-    lambdas: list[float]
-    losses: Array
-    gaps: Array
-    n_rounds: Array
-    n_refined: int
+    lambdas: list[float]  # from large to small
+    losses: Array  # of shape (L, K): held-out mean loss, and absolute gap, of every lambda and fold
+    gaps: Array  # of shape (L, K): held-out mean loss, and absolute gap, of every lambda and fold
+    n_rounds: Array  # of shape (L, K): rounds, refinements included
+    n_refined: int  # fits that had to continue after the first pass
     rule: str
     share: float
-    chosen: int
-    best: int
+    chosen: int  # indices of lambda
+    best: int  # indices of lambda
     fits: list[list[FoldFit]] = field(default_factory=list, repr=False)
 
     @property
@@ -198,11 +164,7 @@ def make_folds(y: Array, n_folds: int, seed: Any, stratify: bool) -> Array:
 def choose(losses: Array, rule: str) -> Choice:
     """Choose by the losses, and compute which gaps would settle the choice.
 
-    Parameters
-    ----------
-    losses : ndarray of shape (L, K)
-        Lambdas from large to small.
-    rule : {"best", "1se"}
+    Shapes: losses (L, K).
     """
     mean, error = losses.mean(axis=1), standard_error(losses)
     best = int(np.argmin(mean))

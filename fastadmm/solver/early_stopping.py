@@ -48,22 +48,11 @@ METRICS: dict[str, bool] = {
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """When to stop for held-out rows.
-
-    Attributes
-    ----------
-    rows : TestSet
-        The held-out rows: separate rows, or the problem's own rows with a weight where the problem's is
-        zero.
-    metric : str
-        A name of :data:`METRICS`.
-    patience : int
-        Stop after this many rounds without a better value.
-    """
+    """When to stop for held-out rows."""
 
     rows: TestSet
-    metric: str = "loss"
-    patience: int = 5
+    metric: str = "loss"  # a name of METRICS
+    patience: int = 5  # stop after this many rounds without a better value
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -77,18 +66,7 @@ class EarlyStopping:
 def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
     """Linear predictor of rows.
 
-    Parameters
-    ----------
-    rows : TestSet
-    weights : list of ndarray
-        Per party, of shape (d_m,), or (d_m, C) of a multinomial model.
-    intercept : float or ndarray of shape (C,)
-    loss : Loss
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (N,), or (N, C)
+    Shapes: each of weights (d_m,); intercept (C,); the result (N,) or (N, C).
     """
     if loss.vector:
         first, *others = zip(rows.blocks, weights)
@@ -108,20 +86,9 @@ def _of_classes(block: FeatureBlock, x: Array, engine: Engine) -> Array:
 
 
 def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
-    """The same from the parties' shares of it.
+    """Linear predictor of rows, from the parties' shares of it.
 
-    Parameters
-    ----------
-    rows : TestSet
-    scores : list of ndarray
-        Per party, of shape (N,), or (C N,) of a multinomial model.
-    intercept : float or ndarray of shape (C,)
-    loss : Loss
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (N,), or (N, C)
+    Shapes: each of scores (N,); intercept (C,); the result (N,) or (N, C).
     """
     if not loss.vector:
         total = functools.reduce(engine.plus, scores)
@@ -136,18 +103,7 @@ def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss,
 def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
     """Weighted mean of the loss over rows.
 
-    Parameters
-    ----------
-    rows : TestSet
-    z : ndarray of shape (N,), or (N, C)
-        From :func:`predictor`.
-    loss : Loss
-    engine : Engine
-
-    Returns
-    -------
-    float
-        In the loss's unit; for the squared loss half the mean squared error.
+    Shapes: z (N,) or (N, C).
     """
     flat = np.ascontiguousarray(z.T).ravel() if loss.vector else z
     losses = loss.value_parts(flat, rows.y, rows.weight, np.empty_like(flat), engine)
@@ -158,25 +114,7 @@ def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
 def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
     """Value of a metric on rows.
 
-    Parameters
-    ----------
-    metric : str
-        A name of :data:`METRICS`.
-    rows : TestSet
-    z : ndarray
-        From :func:`predictor`.
-    loss : Loss
-    engine : Engine
-
-    Returns
-    -------
-    float
-        NaN where it is not defined.
-
-    Raises
-    ------
-    ConfigError
-        If the metric is not one of the loss's task.
+    Returns: naN where it is not defined.
     """
     if metric == "loss":
         return mean_loss(rows, z, loss, engine)
@@ -198,25 +136,7 @@ def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) ->
 def held_out_rows(y: Array, fraction: float, seed: Any, stratify: bool) -> Array:
     """Choose rows to hold out.
 
-    Parameters
-    ----------
-    y : ndarray of shape (N,)
-    fraction : float
-        Share of the rows, between 0 and 1.
-    seed : int, RandomState or None
-    stratify : bool
-        Whether every class gives the same share.
-
-    Returns
-    -------
-    ndarray of bool, shape (N,)
-
-    Raises
-    ------
-    ConfigError
-        If the fraction is not between 0 and 1.
-    InputError
-        If there are too few rows, in all or of a class.
+    Shapes: y, the result (N,).
     """
     from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 
@@ -236,18 +156,7 @@ def held_out_rows(y: Array, fraction: float, seed: Any, stratify: bool) -> Array
 
 
 class ValidationWatch(KeptModel):
-    """Follows the metric from round to round, and keeps the model of the best.
-
-    Parameters
-    ----------
-    rule : EarlyStopping
-    problem : Problem
-
-    Attributes
-    ----------
-    best : float
-        Best value so far; NaN before the first round.
-    """
+    """Follows the metric from round to round, and keeps the model of the best."""
 
     def __init__(self, rule: EarlyStopping, problem: Problem) -> None:
         super().__init__()
@@ -259,13 +168,7 @@ class ValidationWatch(KeptModel):
         return measure(self.rule.metric, self.rule.rows, z, self.loss, engine)
 
     def take(self, record: RoundRecord, intercept: Any) -> bool:
-        """Look at a round; whether it is the best so far, so that its weights are to be kept.
-
-        Parameters
-        ----------
-        record : RoundRecord
-        intercept : float or ndarray
-        """
+        """Look at a round; whether it is the best so far, so that its weights are to be kept."""
         value = math.nan if record.validation is None else record.validation
         better = value > self.best if METRICS[self.rule.metric] else value < self.best
         if not (self.record is None or better or (math.isnan(self.best) and not math.isnan(value))):

@@ -25,27 +25,7 @@ def describe_end(
     watch: ValidationWatch | None,
     proof: Proof | None = None,
 ) -> str:
-    """One sentence on why a run stopped, with advice.
-
-    Parameters
-    ----------
-    status : Status
-    record : RoundRecord
-        Of the last round.
-    problem : Problem
-    options : SolverOptions
-    method : Method
-    start : float
-        Objective at zero weights.
-    watch : ValidationWatch or None
-        Of held-out rows, where they may end the run.
-    proof : Proof, optional
-        Of the returned model.
-
-    Returns
-    -------
-    str
-    """
+    """One sentence on why a run stopped, with advice."""
     if status is Status.EARLY_STOPPED and watch is not None and watch.record is not None:
         best, rule = watch.record, watch.rule
         return (
@@ -102,7 +82,7 @@ def describe_end(
 
 
 def _describe_stationarity(status: Status, record: RoundRecord, options: SolverOptions) -> str:
-    """The same for a non-convex problem, which ends at a stationary point at best."""
+    """Why a run of a non-convex problem stopped, which ends at a stationary point at best."""
     reached = math.inf if record.stationarity is None else record.stationarity
     found = f"relative stationarity {reached:.2e}"
     wanted = f"wanted {options.stationarity:.2e}"

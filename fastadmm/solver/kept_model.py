@@ -19,13 +19,7 @@ Array = np.ndarray
 class KeptModel:
     """Round, weights and intercept.
 
-    Attributes
-    ----------
-    record : RoundRecord or None
-        None before the first round.
-    weights : list of ndarray
-        Empty where the parties keep them elsewhere.
-    intercept : float or ndarray of shape (C,)
+    Shapes: intercept (C,).
     """
 
     def __init__(self) -> None:

@@ -25,30 +25,13 @@ _UNPROVED = (Status.AT_ROUNDING, Status.MAX_ROUNDS, Status.TIME_LIMIT)
 class SolveResult:
     """The trained model and how it came about.
 
-    Attributes
-    ----------
-    weights : list of ndarray
-        x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C).
-    intercept : float or ndarray
-        b, the exact minimiser for these weights; 0 where none is fitted. Of a
-        multinomial model of shape (C,), with sum zero.
-    status : Status
-        Why the solver stopped.
-    message : str
-        The same in a sentence, with advice where it helps.
-    history : list of RoundRecord
-        Rounds of this call (a resumed run's earlier rounds are not repeated).
-    kept : RoundRecord or None
-        The round that the returned model is of, where that is not the last one: early stopping.
-    proof : Proof or None
-        What is proved of the returned model; None of a private or interrupted run, or of a problem that is
-        not convex.
+    Shapes: each of weights (d_m,); intercept (C,).
     """
 
-    weights: list[np.ndarray]
-    intercept: Any
-    status: Status
-    message: str
+    weights: list[np.ndarray]  # x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C)
+    intercept: Any  # b, the exact minimiser for these weights; 0 where none is fitted
+    status: Status  # why the solver stopped
+    message: str  # the same in a sentence, with advice where it helps
     history: list[RoundRecord] = field(default_factory=list)
     kept: RoundRecord | None = None
     proof: Proof | None = None
@@ -121,19 +104,7 @@ def run_rounds(
 
 
 def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResult:
-    """The result of a run that has stopped.
-
-    Parameters
-    ----------
-    solver : Run
-    status : Status
-    history : list of RoundRecord
-
-    Returns
-    -------
-    SolveResult
-        Without weights where the parties are elsewhere.
-    """
+    """The result of a run that has stopped."""
     kept = solver.kept_model() if status is not Status.DIVERGED else None
     if kept is None:
         weights, intercept = [w.copy() for w in solver.party_weights()], solver.intercept

@@ -39,31 +39,7 @@ def classification_metrics(
 ) -> dict[str, Any]:
     """Metrics of predicted probabilities for two classes.
 
-    Parameters
-    ----------
-    y01 : array_like, shape (N,)
-        True classes, 0 or 1.
-    p : array_like, shape (N,)
-        Predicted probability of class 1, in [0, 1].
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1. A whole-number weight means the same
-        as repeating the row, in every metric.
-
-    Returns
-    -------
-    dict
-        ``log_loss`` (mean, natural logarithm), ``accuracy`` (class 1 is predicted where
-        p > 0.5), ``auc`` (``None`` where only one class is present), ``brier`` (mean squared
-        error of p), and ``calibration``: ``{"bins": [{"mean_predicted", "observed_rate",
-        "count", "weight"}, ...], "expected_calibration_error"}``. The bins hold equal numbers
-        of rows (equal weight, with weights), in order of p; rows with the same p always
-        share a bin, so that the result does not depend on the order of the rows and there
-        can be fewer than ten bins. All values are plain Python numbers.
-
-    Raises
-    ------
-    InputError
-        Shapes differ, there are no rows, y is not 0/1, p is not in [0, 1], or a value is not finite.
+    Shapes: y01, p, sample_weight (N,).
     """
     y, prob, weight = _checked(y01, p, sample_weight, what="p")
     _check_binary(y)
@@ -92,30 +68,7 @@ def multiclass_metrics(
 ) -> dict[str, Any]:
     """Metrics of predicted probabilities for any number of classes.
 
-    Parameters
-    ----------
-    y : array_like, shape (N,)
-        True class numbers, from 0.
-    p : array_like, shape (N, C)
-        Predicted probabilities; each row sums to 1.
-    classes : sequence of str
-        Names of the C classes.
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1.
-
-    Returns
-    -------
-    dict
-        ``log_loss`` (mean, natural logarithm), ``accuracy`` (the most probable class is
-        predicted), ``auc`` (plain mean over the classes that occur, each against all others;
-        ``None`` where only one occurs), ``brier`` (mean over samples of the squared error summed
-        over classes, between 0 and 2), and ``classes``: for each its ``name``, ``weight``
-        (summed weight of its rows), ``precision``, ``recall`` (``None`` where undefined) and ``auc``.
-
-    Raises
-    ------
-    InputError
-        Shapes differ, there are no rows, y is no class number, or p holds no probabilities.
+    Shapes: y, sample_weight (N,); p (N, C).
     """
     y_, prob, weight = _checked_classes(y, p, sample_weight, "p")
     if prob.shape[1] != len(classes):
@@ -157,24 +110,7 @@ def regression_metrics(
 ) -> dict[str, float | None]:
     """Metrics of predicted real values.
 
-    Parameters
-    ----------
-    y, pred : array_like, shape (N,)
-        True and predicted values, in the unit of the target.
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1.
-
-    Returns
-    -------
-    dict
-        ``rmse`` and ``mae`` in the unit of the target, and ``r2`` (``None`` with fewer than
-        two rows; with a constant target 1 for a perfect prediction and 0 otherwise, as in
-        scikit-learn).
-
-    Raises
-    ------
-    InputError
-        Shapes differ, there are no rows, or a value is not finite.
+    Shapes: y, pred, sample_weight (N,).
     """
     y_, pred_, weight = _checked(y, pred, sample_weight, what="pred")
     from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
@@ -191,21 +127,7 @@ def deviance_metrics(
 ) -> dict[str, float | None]:
     """Deviance of a linear predictor, and the share of it that the model explains.
 
-    Parameters
-    ----------
-    loss : Loss
-        Of the model; there are no such metrics but for losses that are half a deviance.
-    y, z : array_like, shape (N,)
-        True targets; linear predictor with offset and intercept.
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1.
-
-    Returns
-    -------
-    dict
-        ``deviance``, the mean one, and ``d2``: 1 - deviance / deviance of the mean target, as
-        scikit-learn's ``d2_tweedie_score``. Both are ``None`` where targets are outside the loss's domain,
-        ``d2`` where the mean target has no deviance.
+    Shapes: y, z, sample_weight (N,).
     """
     y_, z_, weight = _checked(y, z, sample_weight, what="z")
     null = loss.link(float(weight @ y_ / weight.sum()))
@@ -232,30 +154,7 @@ def evaluation_metrics(
 ) -> dict[str, Any]:
     """Metrics of a model's linear predictor: the ones that suit its loss.
 
-    Parameters
-    ----------
-    loss : Loss
-        Of the model.
-    y : array_like, shape (N,)
-        True targets: 0 and 1, class numbers, or real values.
-    z : array_like, shape (N,) or (N, C)
-        Linear predictor with offset and intercept.
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1.
-    classes : sequence of str
-        Names of the classes of a multinomial model; their numbers by default.
-
-    Returns
-    -------
-    dict
-        Of :func:`regression_metrics` (and :func:`deviance_metrics`), :func:`multiclass_metrics` or
-        :func:`classification_metrics`; for a loss without probabilities (the hinge losses) ``accuracy`` and
-        ``auc`` alone.
-
-    Raises
-    ------
-    InputError
-        As those functions.
+    Shapes: y, sample_weight (N,); z (N,) or (N, C).
     """
     scores = np.asarray(z, dtype=np.float64)
     if loss.task != "classification":
@@ -279,28 +178,7 @@ def quick_metrics(
     Equal to the same entries of :func:`classification_metrics` at p = 1 / (1 + exp(-z)), or of
     :func:`regression_metrics` at pred = z. It stays exact where p would round to 0 or 1.
 
-    Parameters
-    ----------
-    task : {"classification", "regression"}
-    y : array_like, shape (N,)
-        Classes 0 or 1, or the target.
-    z : array_like, shape (N,)
-        Linear predictor with offset and intercept: the log-odds of class 1, or the predicted target.
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1.
-
-    Returns
-    -------
-    dict
-        ``log_loss``, ``accuracy`` (class 1 is predicted where z > 0) and ``auc``, or ``rmse``
-        and ``r2``. A metric that is undefined is ``None``: the AUC of a single class, r2 of a
-        single row, and everything where ``z`` is not finite (a run that diverges must be
-        able to log its rounds, so this is no error).
-
-    Raises
-    ------
-    InputError
-        The task is unknown, shapes differ, there are no rows, or y or the weights are wrong.
+    Shapes: y, z, sample_weight (N,).
     """
     if task not in ("classification", "regression"):
         raise InputError(f"unknown task {task!r}: choose classification or regression")
@@ -326,26 +204,7 @@ def quick_class_metrics(
 ) -> dict[str, float | None]:
     """Metrics of a multinomial model for one line of the round log, from its linear predictors.
 
-    Parameters
-    ----------
-    y : array_like, shape (N,)
-        Class numbers, from 0.
-    z : array_like, shape (N, C)
-        Linear predictors.
-    sample_weight : array_like, shape (N,), optional
-        Non-negative weights, not all zero; default 1.
-
-    Returns
-    -------
-    dict
-        ``log_loss``, ``accuracy`` (the class of the largest predictor) and ``auc``: the plain
-        mean over the classes that occur, each against all others, by its log-odds. None as in
-        :func:`quick_metrics`.
-
-    Raises
-    ------
-    InputError
-        Shapes differ, there are no rows, or y or the weights are wrong.
+    Shapes: y, sample_weight (N,); z (N, C).
     """
     y_, z_, weight = _checked_classes(y, z, sample_weight, "z")
     if not np.isfinite(z_).all():

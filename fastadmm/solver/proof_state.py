@@ -15,17 +15,7 @@ _WITHIN = ("reach", "bound", "gap")
 
 
 def exported(proof: Proof) -> dict[str, Any]:
-    """Claim, reason, numbers and the dual vector.
-
-    Parameters
-    ----------
-    proof : Proof
-
-    Returns
-    -------
-    dict
-        Texts and arrays.
-    """
+    """Claim, reason, numbers and the dual vector."""
     within = proof.within
     return {
         "claim": str(proof.claim),
@@ -37,21 +27,7 @@ def exported(proof: Proof) -> dict[str, Any]:
 
 
 def restored(saved: dict[str, Any]) -> Proof:
-    """Inverse of :func:`exported`.
-
-    Parameters
-    ----------
-    saved : dict
-
-    Returns
-    -------
-    Proof
-
-    Raises
-    ------
-    ValueError, KeyError
-        It is none.
-    """
+    """Inverse of :func:`exported`."""
     numbers = dict(zip(_NUMBERS, map(float, saved["numbers"]), strict=True))
     within = None
     if "within" in saved:

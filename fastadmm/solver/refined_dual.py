@@ -39,15 +39,8 @@ def refined_dual(
 ) -> Array | None:
     """A dual vector near another; None where that is not worth a try.
 
-    Parameters
-    ----------
-    problem : Problem
-        Convex, with one predictor per sample, and all columns here.
-    weights : list of ndarray of shape (d_m,)
-    intercept : float
-    u : ndarray of shape (N,) or None
-        Dual vector, summed scaling; None for the loss's gradient at the model.
-    engine : Engine
+    Shapes: each of weights (d_m,); u (N,).
+    Scaling: u summed scaling.
     """
     widths = [len(x) for x in weights]
     n = problem.n_samples

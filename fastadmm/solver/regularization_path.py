@@ -48,26 +48,13 @@ _POWER_STEPS = 20
 class PathPoint:
     """The model at one value of lambda.
 
-    Attributes
-    ----------
-    lam : float
-        Per mean loss.
-    weights : list of ndarray
-        x_m of shape (d_m,), or (d_m, C) of a multinomial model, per party.
-    intercept : float or ndarray of shape (C,)
-    record : RoundRecord
-        The last round: objective and gap.
-    n_rounds : int
-    status : Status
-    message : str
-    history : list of RoundRecord
-    proof : Proof or None
+    Shapes: each of weights (d_m,); intercept (C,).
     """
 
-    lam: float
-    weights: list[Array]
-    intercept: Any
-    record: RoundRecord
+    lam: float  # per mean loss
+    weights: list[Array]  # x_m of shape (d_m,), or (d_m, C) of a multinomial model, per party
+    intercept: Any  # of shape (C,)
+    record: RoundRecord  # the last round: objective and gap
     n_rounds: int
     status: Status
     message: str
@@ -83,18 +70,7 @@ class PathPoint:
 def start_of_path(problem: Problem, engine: Engine) -> tuple[float, Any, Array]:
     """The model without features.
 
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-
-    Returns
-    -------
-    loss : float
-        Mean loss at zero weights with the best intercept.
-    intercept : float or ndarray of shape (C,)
-    gradient : ndarray of shape (N,) or (C N,)
-        Summed-scaling gradient there.
+    Shapes: intercept (C,); gradient (N,) or (C N,).
     """
     total = np.zeros(problem.message_size)
     with engine.limited():
@@ -117,22 +93,6 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
     dual norm and :math:`\alpha` its share in the regulariser. With squared l2 no finite value does that;
     the result is then the largest curvature of the mean loss in the weights at zero, at which every
     direction is shrunk to half or less.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its own ``lam`` does not matter.
-    engine : Engine, optional
-
-    Returns
-    -------
-    float
-        Positive; 1 if the data have no influence (all gradients zero).
-
-    Raises
-    ------
-    ConfigError
-        If there is nothing that regularises, or the problem is not convex.
     """
     if not problem.convex:
         raise ConfigError("path: needs a convex problem, whose fits a duality gap certifies")
@@ -216,17 +176,7 @@ def lambda_grid(
 
 
 def check_lambdas(lambdas: Sequence[float]) -> list[float]:
-    """The values from large to small.
-
-    Parameters
-    ----------
-    lambdas : sequence of float
-
-    Raises
-    ------
-    ConfigError
-        If one is not positive and finite, or there is none.
-    """
+    """The values from large to small."""
     values = [float(value) for value in lambdas]
     if not values or not all(math.isfinite(v) and v > 0.0 for v in values):
         raise ConfigError(f"path: lambdas {values!r} must be positive, finite numbers")

@@ -11,15 +11,7 @@ __all__ = ["rows_of_state", "with_rows", "without_rows"]
 
 
 def rows_of_state(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of some keys, as far as they are there.
-
-    Parameters
-    ----------
-    state : dict
-        Nested.
-    keys : sequence of str
-        Paths, with a slash between names.
-    """
+    """The arrays of some keys, as far as they are there."""
     found = {}
     for path in keys:
         here: Any = state
@@ -31,7 +23,7 @@ def rows_of_state(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np
 
 
 def without_rows(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """The rest; ``state`` and ``keys`` as of :func:`rows_of_state`."""
+    """The rest."""
     rest = {}
     for name, value in state.items():
         if name in keys:

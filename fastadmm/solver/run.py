@@ -19,32 +19,15 @@ __all__ = ["Run", "mean_contribution"]
 
 
 class Run(Protocol):
-    """A training in progress, private or not; what only some kinds have is empty by default.
-
-    Attributes
-    ----------
-    problem : Problem
-    engine : Engine
-    n_rounds : int
-        Rounds done.
-    last_record : RoundRecord or None
-    intercept : float or ndarray
-    private : bool
-        Whether what parties send is protected. Stored messages are then the whole state: none is drawn
-        again, and there are no checkpoints.
-    clips_rows : bool
-        Whether weights are for rows clipped to norm 1.
-    sums_only : bool
-        Whether the coordinator knows of messages only their sum.
-    """
+    """A training in progress, private or not; what only some kinds have is empty by default."""
 
     problem: Problem
     engine: Engine
-    n_rounds: int
+    n_rounds: int  # rounds done
     last_record: RoundRecord | None
-    private: bool = False
-    clips_rows: bool = False
-    sums_only: bool = False
+    private: bool = False  # whether what parties send is protected
+    clips_rows: bool = False  # whether weights are for rows clipped to norm 1
+    sums_only: bool = False  # whether the coordinator knows of messages only their sum
 
     @property
     def name(self) -> str:
@@ -77,11 +60,6 @@ class Run(Protocol):
         """Keep messages in a scratch file, which has no name and is gone with the process.
 
         Before the first round, and of schemes that say they can.
-
-        Parameters
-        ----------
-        directory : Path
-            Where it is made.
         """
         return None
 
@@ -132,13 +110,7 @@ class Run(Protocol):
         return [{} for _ in self.problem.names]
 
     def write_rows(self, write: Callable[..., dict[str, str]]) -> dict[str, str]:
-        """Let every worker write its rows of the state, where several share them; digests of their files.
-
-        Parameters
-        ----------
-        write : callable
-            Of the worker's number, its first and last row and what it has of the state.
-        """
+        """Let every worker write its rows of the state, where several share them; digests of their files."""
         return {}
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
@@ -161,15 +133,7 @@ class Run(Protocol):
 def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) -> np.ndarray:
     """Mean of a party's contribution over its rows, in one pass.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    weights : ndarray of shape (d,) or (d, C)
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape () or (C,)
+    Shapes: block (N, d); weights (d,) or (d, C); the result () or (C,).
     """
     with engine.limited():
         sums = block.transposed_product(np.ones(block.shape[0]), engine)

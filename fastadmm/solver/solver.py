@@ -62,28 +62,7 @@ _RESTORED = 1e-4
 
 
 class Solver(Run):
-    """A run in progress, one round at a time.
-
-    Parameters
-    ----------
-    problem : Problem
-    options : SolverOptions
-    engine : Engine, optional
-        Of its own by default.
-    start : StartingPoint, optional
-        Weights to begin at; zero by default.
-    early : EarlyStopping, optional
-        Held-out rows that end the run, and choose the round whose model is kept.
-    driver : Driver, optional
-        Carries exchanges to the parties; they are in this process by default.
-
-    Attributes
-    ----------
-    n_rounds : int
-        Rounds done.
-    intercept : float
-        Exact minimiser of the intercept at the current weights.
-    """
+    """A run in progress, one round at a time."""
 
     def __init__(
         self,
@@ -332,7 +311,7 @@ class Solver(Run):
         return True
 
     def prove(self, weights: list[np.ndarray], intercept: Any) -> Proof:
-        """What is proved of a model as it is written; arguments as of :func:`fastadmm.proof.prove.prove`."""
+        """What is proved of a model as it is written."""
         smooth, witness = self.problem.loss.smooth, self.method.witness
         known = [] if witness is None else [witness]
         if not (known or smooth):
@@ -651,14 +630,7 @@ class Solver(Run):
 
 
 def least_of(problem: Problem, engine: Engine) -> float:
-    """Lower bound of the summed loss over all predictors; minus infinity where none is known.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-        Of all rows of the problem.
-    """
+    """Lower bound of the summed loss over all predictors; minus infinity where none is known."""
     return problem.loss.least_of_all(problem.y, problem.weight, engine)
 
 

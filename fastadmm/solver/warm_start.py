@@ -40,13 +40,7 @@ class StartingPoint:
 
 
 def check_start(start: StartingPoint, problem: Problem) -> StartingPoint:
-    """The start as float64 arrays of the problem's shapes.
-
-    Raises
-    ------
-    InputError
-        If a shape is another than the problem's, or a value is not finite.
-    """
+    """The start as float64 arrays of the problem's shapes."""
     if len(start.weights) != problem.n_parties:
         raise InputError(
             f"warm start: weights of {len(start.weights)} parties, but there are {problem.n_parties}"
@@ -72,17 +66,7 @@ def check_start(start: StartingPoint, problem: Problem) -> StartingPoint:
 
 
 def begin_at(method: Method, start: StartingPoint, problem: Problem) -> None:
-    """Let the first round of a prepared method begin at given weights.
-
-    Parameters
-    ----------
-    method : Method
-        Prepared, before its first round.
-    start : StartingPoint
-        As :func:`check_start` returns it; what a party's set does not allow is moved into it.
-    problem : Problem
-        That of the method.
-    """
+    """Let the first round of a prepared method begin at given weights."""
     weights = [_allowed(own, x) for own, x in zip(problem.party_constraints, start.weights)]
     method.begin_at(weights, start.intercept)
 

@@ -25,29 +25,15 @@ class Bins:
 
     The weight of evidence of a bin is ln(q / p), where p and q are its shares of all rows of class 1 and of
     class 0: it is high where class 1 is rare.
-
-    Attributes
-    ----------
-    edges : tuple of float
-        Inner edges of a column of numbers, rising: bin k holds what is above edge k - 1 and not above edge k.
-    groups : tuple of int
-        Bin of each category, in the order of the column's levels.
-    woe : tuple of float
-        Weight of evidence of each of the K bins, and last that of missing cells.
-    events, others : tuple of float
-        Summed weight of class 1 and of class 0 in each bin, and last in missing cells. Estimates where
-        labels were randomised.
-    low, high : float
-        Range of the numbers of training; both 0 for categories.
     """
 
     edges: tuple[float, ...]
-    groups: tuple[int, ...]
-    woe: tuple[float, ...]
+    groups: tuple[int, ...]  # bin of each category, in the order of the column's levels
+    woe: tuple[float, ...]  # weight of evidence of each of the K bins, and last that of missing cells
     events: tuple[float, ...]
     others: tuple[float, ...]
-    low: float = 0.0
-    high: float = 0.0
+    low: float = 0.0  # range of the numbers of training; both 0 for categories
+    high: float = 0.0  # range of the numbers of training; both 0 for categories
 
     @property
     def count(self) -> int:
@@ -62,21 +48,12 @@ class Bins:
     def of_numbers(self, values: Array) -> Array:
         """Bin of each number.
 
-        Parameters
-        ----------
-        values : ndarray of shape (N,)
-            Finite.
+        Shapes: values (N,).
         """
         return np.searchsorted(np.array(self.edges), values, "left")
 
     def valid(self, n_levels: int) -> bool:
-        """Whether its parts agree.
-
-        Parameters
-        ----------
-        n_levels : int
-            Categories of the column; -1: it is a column of numbers.
-        """
+        """Whether its parts agree."""
         size, edges = len(self.woe), np.array(self.edges)
         numbers = np.array([*self.edges, *self.woe, *self.events, *self.others, self.low, self.high])
         if size < 2 or len(self.events) != size or len(self.others) != size or not np.isfinite(numbers).all():
@@ -88,14 +65,7 @@ class Bins:
 
 
 def write_bins(h5group: h5py.Group, bins: Sequence[Bins | None]) -> None:
-    """Write the bins of all columns into an encoder's group, as arrays for all columns together.
-
-    Parameters
-    ----------
-    h5group : h5py.Group
-    bins : sequence of Bins or None
-        None: a column without bins.
-    """
+    """Write the bins of all columns into an encoder's group, as arrays for all columns together."""
     found = [own for own in bins if own is not None]
     counts = [0 if own is None else own.count for own in bins]
     write_array(h5group, "bin_counts", np.array(counts, dtype=np.int64))
@@ -109,21 +79,7 @@ def write_bins(h5group: h5py.Group, bins: Sequence[Bins | None]) -> None:
 
 
 def read_bins(h5group: h5py.Group, levels: Sequence[int], place: str) -> list[Bins | None]:
-    """Read what :func:`write_bins` wrote.
-
-    Parameters
-    ----------
-    h5group : h5py.Group
-    levels : sequence of int
-        Number of categories of each column; -1: numbers.
-    place : str
-        File and key, for messages.
-
-    Raises
-    ------
-    FormatError
-        Incomplete, or parts that do not agree.
-    """
+    """Read what :func:`write_bins` wrote."""
     damaged = FormatError(f"{place}: bins of columns do not agree with each other; damaged or edited")
     n = len(levels)
     counts = read_array(h5group, "bin_counts", ndim=1, length=n, kind="i").tolist()

@@ -15,29 +15,14 @@ KINDS = ("number", *DATE_KINDS, "hours")
 
 @dataclass(frozen=True)
 class CellReading:
-    """How cells become numbers.
+    """How cells become numbers."""
 
-    Attributes
-    ----------
-    kind : {"number", "days", "year", "month", "weekday", "hours"}
-        "days": since 1970-01-01, with a fraction for the time of day. "weekday": 1 is Monday. "hours": of a
-        time such as 14:30.
-    decimal, thousands : str
-        Marks of a number; ``""``: no thousands mark, and no cell that decided which mark is the decimal one.
-    unit : str
-        ``"%"``, a currency or another unit that stands beside every number; ``""``: none.
-    dates : str
-        Format of a date, in the codes of :meth:`datetime.datetime.strptime`.
-    from_rows : bool
-        Whether it was recognised from the rows, not stated by an option.
-    """
-
-    kind: str = "number"
+    kind: str = "number"  # "days": since 1970-01-01, with a fraction for the time of day
     decimal: str = "."
     thousands: str = ""
-    unit: str = ""
-    dates: str = ""
-    from_rows: bool = False
+    unit: str = ""  # ``"%"``, a currency or another unit that stands beside every number; ``""``: none
+    dates: str = ""  # format of a date, in the codes of strptime
+    from_rows: bool = False  # whether it was recognised from the rows, not stated by an option
 
     @property
     def plain(self) -> bool:
@@ -57,17 +42,7 @@ class CellReading:
 
     @classmethod
     def parse(cls, text: str) -> CellReading:
-        """Read what ``str`` gave.
-
-        Parameters
-        ----------
-        text : str
-
-        Raises
-        ------
-        ValueError
-            It is no such text.
-        """
+        """Read what ``str`` gave."""
         if not text:
             return cls()
         kind, *rest = text.split("\t")

@@ -30,28 +30,16 @@ _UNKNOWN_RATIO = "exp(weight)"
 class Units:
     """How weights of one party's scaled columns become weights of its raw columns.
 
-    Attributes
-    ----------
-    factor : ndarray of shape (d_m,)
-        A raw column's weight is the scaled column's, times this.
-    shift : ndarray of shape (d_m,)
-        What a unit of the scaled column's weight adds to the intercept of the raw columns.
-    note : str
-        Why the raw columns have no units; empty where they have.
+    Shapes: factor, shift (d_m,).
     """
 
-    factor: Array
-    shift: Array
-    note: str = ""
+    factor: Array  # of shape (d_m,): a raw column's weight is the scaled column's, times this
+    shift: Array  # of shape (d_m,)
+    note: str = ""  # why the raw columns have no units; empty where they have
 
 
 def units_of(party: PartyModel) -> Units:
-    """Units of a party's columns: its encoder's public bounds, then its centres and scales.
-
-    Parameters
-    ----------
-    party : PartyModel
-    """
+    """Units of a party's columns: its encoder's public bounds, then its centres and scales."""
     d, transform = len(party.weights), party.transform
     slope, start = np.ones(d), np.zeros(d)
     if transform.normalize != "none" or party.clipped:
@@ -71,23 +59,11 @@ def units_of(party: PartyModel) -> Units:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Coefficients of a model, or of one party's part of it.
-
-    Attributes
-    ----------
-    columns : dict of str to list
-        ``party``, ``feature``, ``weight`` and ``scaled_weight``; of several classes also ``class``; where
-        exp(weight) means something also ``ratio``; where a party's table has categories also
-        ``reference``, and ``ratio_to_reference`` beside ``ratio``. The intercept is last; its party is empty.
-    ratio : str
-        What exp(weight) is called, as ``"odds ratio"``; empty where it is nothing of interest.
-    notes : list of str
-        What to know when reading the table.
-    """
+    """Coefficients of a model, or of one party's part of it."""
 
     columns: dict[str, list[Any]]
-    ratio: str
-    notes: list[str]
+    ratio: str  # what exp(weight) is called, as ``"odds ratio"``; empty where it is nothing of interest
+    notes: list[str]  # what to know when reading the table
 
     def to_frame(self) -> pd.DataFrame:
         """The table as a DataFrame, with columns as in ``columns``."""
@@ -106,13 +82,7 @@ class Coefficients:
         return {"coefficients": rows, "ratio": self.ratio, "notes": self.notes}
 
     def largest(self, count: int) -> Coefficients:
-        """The coefficients of the columns that move the score most, by ``scaled_weight``; order is kept.
-
-        Parameters
-        ----------
-        count : int
-            Of each party, and for each class; the intercept stays.
-        """
+        """The coefficients of the columns that move the score most, by ``scaled_weight``; order is kept."""
         groups: dict[tuple[str, str], list[int]] = {}
         for k, row in enumerate(self.rows()):
             groups.setdefault((row["party"], row.get("class", "")), []).append(k)
@@ -125,26 +95,7 @@ class Coefficients:
 def coefficients(
     model: Model | PartyModel, references: Mapping[str, str] | None = None, loss: str = ""
 ) -> Coefficients:
-    """The table of a model's coefficients, or of one party's, which needs nothing of the others.
-
-    Parameters
-    ----------
-    model : Model or PartyModel
-        A party's part has no intercept, and does not say with which loss it was trained.
-    references : mapping of str to str, optional
-        The category that the others of a column are compared with, by the column's name; default the first.
-    loss : str
-        Of a party's part, where it is known.
-
-    Returns
-    -------
-    Coefficients
-
-    Raises
-    ------
-    InputError
-        If a reference names no column with categories, or no category of it.
-    """
+    """The table of a model's coefficients, or of one party's, which needs nothing of the others."""
     whole = model if isinstance(model, Model) else None
     parties = model.parties if isinstance(model, Model) else [model]
     loss = loss if whole is None else whole.loss

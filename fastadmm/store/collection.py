@@ -25,28 +25,13 @@ VERSIONS = ("1.0", "1.1")
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """Owners of rows with the same features. Made by :func:`open_owners`.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-    owners : list of OwnerFile
-        In the order of the manifest.
-    kappa : int
-        Largest number of owners of one record; every budget is divided by it.
-    task : {"classification", "regression"}
-    classes : (str, str) or None
-        Original labels of -1 and 1.
-    public_share : float or None
-        Share of the rows of the public file, or of the owners' rows if that is more, that are equal to
-        rows of the others; None where nothing was taken from a public file, or an older version took it.
-    """
+    """Owners of rows with the same features. Made by :func:`open_owners`."""
 
     path: Path
-    owners: list[OwnerFile]
-    kappa: int
+    owners: list[OwnerFile]  # in the order of the manifest
+    kappa: int  # largest number of owners of one record; every budget is divided by it
     task: str
-    classes: tuple[str, str] | None
+    classes: tuple[str, str] | None  # original labels of -1 and 1
     public_share: float | None = None
 
     @property
@@ -61,22 +46,7 @@ class Owners:
 
 
 def open_owners(path: str | os.PathLike[str]) -> Owners:
-    """Open a directory of owners and check that they belong together.
-
-    Parameters
-    ----------
-    path : path
-        Made by ``fastadmm owners convert``.
-
-    Raises
-    ------
-    StorageError
-        Absent or unreadable.
-    FormatError
-        The manifest is damaged.
-    InputError
-        An owner's features, targets or recipe differ from the first owner's.
-    """
+    """Open a directory of owners and check that they belong together."""
     manifest = Path(path) / MANIFEST
     with storage_errors(manifest, "read"):
         if not manifest.is_file():

@@ -28,18 +28,7 @@ _INSTALL = "install it with: pip install 'fastadmm[compression]'"
 
 
 def compression_options(name: str) -> dict[str, Any]:
-    """Arguments of h5py's ``create_dataset`` for a compression.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`COMPRESSIONS`.
-
-    Raises
-    ------
-    ConfigError
-        Unknown, or its package is not installed.
-    """
+    """Arguments of h5py's ``create_dataset`` for a compression."""
     if name not in COMPRESSIONS:
         raise ConfigError(f"compression: unknown choice {name!r}; choose {', '.join(COMPRESSIONS)}")
     if name == "none":
@@ -56,17 +45,7 @@ def compression_options(name: str) -> dict[str, Any]:
 
 
 def require_filters(dataset: h5py.Dataset) -> None:
-    """Make the filters of a dataset available, or say which package has them.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-
-    Raises
-    ------
-    StorageError
-        A filter is not available.
-    """
+    """Make the filters of a dataset available, or say which package has them."""
     import h5py
 
     properties = dataset.id.get_create_plist()
@@ -89,16 +68,6 @@ def refuse_packed(dataset: h5py.Dataset) -> None:
 
     Files that organisations exchange are written without compression, so that a few bytes cannot become
     gigabytes before they are checked.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-        None of its values is read.
-
-    Raises
-    ------
-    FormatError
-        Compressed, or larger than the file.
     """
     import h5py
 
@@ -112,18 +81,7 @@ def refuse_packed(dataset: h5py.Dataset) -> None:
 
 
 def refuse_oversized(dataset: h5py.Dataset) -> None:
-    """Refuse a dataset that the format does not compress and that takes far more memory than its file.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-        None of its values is read.
-
-    Raises
-    ------
-    FormatError
-        It claims more than the file can hold, and more than is harmless.
-    """
+    """Refuse a dataset that the format does not compress and that takes far more memory than its file."""
     _refuse_oversized(dataset, _HARMLESS, "damaged, or made to fill the memory")
 
 

@@ -25,24 +25,14 @@ CONTRIBUTION = "fastadmm-contribution"
 class Contribution:
     """What one party adds to the scores of N rows.
 
-    Attributes
-    ----------
-    path : pathlib.Path
-    name : str
-        The party.
-    model_id : str
-        Of the model whose weights these are.
-    values : ndarray of shape (N,) or (N, C)
-        ``D_m x_m``; a fusion model's scale is not in it.
-    row_digest : str
-        Of the row ids, verified.
+    Shapes: values (N,) or (N, C).
     """
 
     path: Path
-    name: str
-    model_id: str
-    values: np.ndarray
-    row_digest: str
+    name: str  # the party
+    model_id: str  # of the model whose weights these are
+    values: np.ndarray  # of shape (N,) or (N, C): ``D_m x_m``; a fusion model's scale is not in it
+    row_digest: str  # of the row ids, verified
 
     def ids(self) -> np.ndarray:
         """Row ids, of shape (N,): int64, or object holding str."""
@@ -61,17 +51,7 @@ def write_contribution(
 ) -> None:
     """Write a contribution file.
 
-    Parameters
-    ----------
-    path : path
-    name : str
-        The party.
-    model_id : str
-    values : ndarray of shape (N,) or (N, C)
-    ids : ndarray of shape (N,)
-        Row ids.
-    force : bool
-        Whether an existing file may be replaced.
+    Shapes: values (N,) or (N, C); ids (N,).
     """
     with create_h5(path, CONTRIBUTION, force=force) as file:
         file.attrs["name"] = name
@@ -84,19 +64,7 @@ def write_contribution(
 
 
 def open_contribution(path: str | os.PathLike[str]) -> Contribution:
-    """Read a contribution file and check it.
-
-    Parameters
-    ----------
-    path : path
-
-    Raises
-    ------
-    StorageError
-        If it cannot be read.
-    FormatError
-        If it is no contribution, or damaged.
-    """
+    """Read a contribution file and check it."""
     with read_h5(path, CONTRIBUTION) as file:
         name = check_party_name(
             read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError

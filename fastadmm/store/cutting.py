@@ -24,18 +24,7 @@ __all__ = ["ShardsWriter", "cut_partition", "new_partition", "shard_rows"]
 
 
 def shard_rows(n_rows: int, shards: int) -> list[tuple[int, int]]:
-    """Rows of each shard: those of a worker, where there are as many workers.
-
-    Parameters
-    ----------
-    n_rows : int
-    shards : int
-
-    Raises
-    ------
-    ConfigError
-        Fewer rows than shards.
-    """
+    """Rows of each shard: those of a worker, where there are as many workers."""
     if not 1 <= shards <= n_rows:
         raise ConfigError(f"--shards {shards}: from 1 to {n_rows}, the number of rows")
     if shards <= leaves_of(n_rows):
@@ -97,7 +86,7 @@ class _CutParty(_Cut):
             writer.append(X[rows], own)
 
     def digest(self, writer: PartyWriter) -> ContentDigest:
-        """That of the whole, which all shards feed."""
+        """Digest of the whole, which all shards feed."""
         if len(self._writers) == 1:
             self._content = ContentDigest(writer.kind, writer.dtype.name)
         return self._content
@@ -114,16 +103,7 @@ class _CutLabels(_Cut):
 
 
 class ShardsWriter:
-    """Fills the partitions of all shards; as :class:`fastadmm.store.partition.PartitionWriter`.
-
-    Parameters
-    ----------
-    parts : list of PartitionWriter
-    rows : list of (int, int)
-        First row of each shard, and the first that is not in it.
-    shown : str
-        For messages.
-    """
+    """Fills the partitions of all shards; as :class:`fastadmm.store.partition.PartitionWriter`."""
 
     def __init__(self, parts: list[PartitionWriter], rows: list[tuple[int, int]], shown: str) -> None:
         self.parts, self.rows, self.shown = parts, rows, shown
@@ -132,20 +112,7 @@ class ShardsWriter:
         self._labels: _CutLabels | None = None
 
     def party(self, name: str, *, feature_names: Any, **described: Any) -> Any:
-        """Begin the next party; see :meth:`PartitionWriter.party`.
-
-        Parameters
-        ----------
-        name : str
-        feature_names : iterable of str
-        **described
-            As there.
-
-        Returns
-        -------
-        object
-            With ``append`` of :class:`PartyWriter`.
-        """
+        """Begin the next party; see :meth:`PartitionWriter.party`."""
         names = list(feature_names)
 
         def begin(part: PartitionWriter) -> PartyWriter:
@@ -156,18 +123,7 @@ class ShardsWriter:
         return self._parties[-1]
 
     def labels(self, **described: Any) -> Any:
-        """Begin the labels; see :meth:`PartitionWriter.labels`.
-
-        Parameters
-        ----------
-        **described
-            As there.
-
-        Returns
-        -------
-        object
-            With ``append`` of :class:`LabelWriter`.
-        """
+        """Begin the labels; see :meth:`PartitionWriter.labels`."""
 
         def begin(part: PartitionWriter) -> LabelWriter:
             return part.labels(**described)
@@ -227,19 +183,7 @@ def new_partition(
     source: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> AbstractContextManager[Any]:
-    """Build a partition, or one that is cut into shards, of which as many are open as there are parties.
-
-    Parameters
-    ----------
-    path : path
-    task : {"classification", "regression"}
-    n_samples : int
-        Rows that will come.
-    shards : int or None
-        None or 1: a plain partition.
-    source, force
-        As in :func:`fastadmm.store.partition.create_partition`.
-    """
+    """Build a partition, or one that is cut into shards, of which as many are open as there are parties."""
     if shards is None or shards == 1:
         return create_partition(path, task=task, source=source, force=force)
     name = None if source is None else Path(source).name
@@ -254,20 +198,7 @@ def cut_partition(
     compression: str = "none",
     force: bool = False,
 ) -> None:
-    """Cut a partition, or shards, into so many shards; into one: put them together.
-
-    Parameters
-    ----------
-    source : path
-        A partition.
-    path : path
-        The directory to make.
-    shards : int
-    compression : str
-        Of the stored blocks.
-    force : bool
-        Whether existing shards may be replaced.
-    """
+    """Cut a partition, or shards, into so many shards; into one: put them together."""
     whole = open_partition(source, require_labels=False)
     with new_partition(
         path, task=whole.task, n_samples=whole.n_samples, shards=shards, source=whole.source, force=force

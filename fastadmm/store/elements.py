@@ -75,17 +75,7 @@ def _bad(group: h5py.Group, name: str, problem: str) -> FormatError:
 
 
 def encode(item: h5py.Group | h5py.Dataset, encoding_type: str, version: str | None = None) -> None:
-    """Set the two encoding attributes of an element.
-
-    Parameters
-    ----------
-    item : h5py.Group or h5py.Dataset
-        The element.
-    encoding_type : str
-        One of anndata's names, for example ``"array"``.
-    version : str, optional
-        Default: the newest that is written.
-    """
+    """Set the two encoding attributes of an element."""
     item.attrs["encoding-type"] = encoding_type
     item.attrs["encoding-version"] = version or ELEMENT_VERSIONS[encoding_type][-1]
 
@@ -94,25 +84,7 @@ def encode(item: h5py.Group | h5py.Dataset, encoding_type: str, version: str | N
 
 
 class GrowingArray:
-    """A dataset written in pieces of any size and stored in whole, checksummed chunks.
-
-    Parameters
-    ----------
-    group : h5py.Group
-        Where the dataset is created.
-    name : str
-        Its key.
-    dtype : dtype
-        Of the stored values (little-endian on disk).
-    row_shape : tuple of int
-        Shape of one row: ``()`` for a vector, ``(d,)`` for a matrix.
-    compression : str or None
-        One of :data:`fastadmm.store.compression.COMPRESSIONS`; gzip for small integer columns.
-    checksum : bool
-        fletcher32 on the chunks (impossible for variable-length strings).
-    chunk_bytes : int
-        Target size of a chunk.
-    """
+    """A dataset written in pieces of any size and stored in whole, checksummed chunks."""
 
     def __init__(
         self,
@@ -194,16 +166,7 @@ def _balanced_bytes(nbytes: int) -> int:
 def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression: str | None = None) -> None:
     """Write a numeric array as anndata's ``array`` 0.2.0.
 
-    Parameters
-    ----------
-    group : h5py.Group
-        Open for writing.
-    name : str
-        Key of the new element.
-    array : ndarray, shape (n,) or (n, d)
-        Boolean, integer or real.
-    compression : str or None
-        See :class:`GrowingArray`.
+    Shapes: array (n,) or (n, d).
     """
     array = np.asarray(array)
     if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
@@ -225,15 +188,7 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
 def write_csr(group: h5py.Group, name: str, matrix: Any) -> None:
     """Write a sparse matrix as anndata's ``csr_matrix`` 0.1.0.
 
-    Parameters
-    ----------
-    group : h5py.Group
-        Open for writing.
-    name : str
-        Key of the new group.
-    matrix : scipy.sparse array or matrix, shape (n, d)
-        Stored with indices sorted within each row and duplicates summed; `indices` is int32
-        where d < 2**31, `indptr` int64.
+    Shapes: matrix (n, d).
     """
     from scipy.sparse import csr_array
 
@@ -307,13 +262,7 @@ def require_group(group: h5py.Group, name: str) -> h5py.Group:
 
 
 def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
-    """Return the dataset `name` after checking that the file itself holds all of it.
-
-    Raises
-    ------
-    FormatError
-        Absent, not a dataset, virtual or stored elsewhere, or with missing chunks.
-    """
+    """Return the dataset `name` after checking that the file itself holds all of it."""
     import h5py
 
     item = _member(group, name)
@@ -337,22 +286,7 @@ def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
 
 
 def read_attribute(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar]) -> _Scalar:
-    """Read a scalar attribute of a group or dataset.
-
-    Parameters
-    ----------
-    item : h5py.Group or h5py.Dataset
-        Its owner.
-    name : str
-        Attribute name.
-    kind : {str, int, float}
-        Required type.
-
-    Raises
-    ------
-    FormatError
-        Absent or of another type.
-    """
+    """Read a scalar attribute of a group or dataset."""
     place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
     with h5_errors(item.file.filename, item.name):
         value: Any = item.attrs.get(name)
@@ -386,7 +320,7 @@ def array_dataset(
     kind: str | None = None,
     encoded: bool = True,
 ) -> h5py.Dataset:
-    """Return a checked numeric dataset without reading its values; parameters as in :func:`read_array`.
+    """Return a checked numeric dataset without reading its values.
 
     `encoded` false accepts a dataset without encoding attributes (the parts of a CSR matrix).
     """
@@ -427,28 +361,7 @@ def read_array(
 ) -> np.ndarray:
     """Read an ``array`` element.
 
-    Parameters
-    ----------
-    group : h5py.Group
-        Open for reading.
-    name : str
-        Its key.
-    ndim, length : int or None
-        Required number of dimensions and of rows.
-    kind : str or None
-        Allowed numpy kinds, for example ``"f"`` or ``"iu"``; None: boolean, integer or real.
-    compressed : bool
-        Whether the format lets it take more memory than its file has bytes.
-
-    Returns
-    -------
-    ndarray, shape (n,) or (n, d)
-        C-contiguous, native byte order.
-
-    Raises
-    ------
-    FormatError
-        Absent, of another encoding, version, kind or shape, damaged.
+    Shapes: the result (n,) or (n, d).
     """
     item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
     if not compressed:
@@ -485,15 +398,7 @@ def open_csr(group: h5py.Group, name: str) -> CsrParts:
 def read_indptr(parts: CsrParts, start: int = 0, stop: int | None = None) -> np.ndarray:
     """Read and check row pointers: int64, never decreasing; all of them go from 0 to the entries.
 
-    Parameters
-    ----------
-    parts : CsrParts
-    start, stop : int
-        Rows; all by default.
-
-    Returns
-    -------
-    ndarray of shape (stop - start + 1,)
+    Shapes: the result (stop - start + 1,).
     """
     stop = parts.shape[0] if stop is None else stop
     indptr = read_block(parts.indptr, start, stop + 1).astype(np.int64, copy=False)
@@ -523,27 +428,7 @@ def check_rows(
 ) -> None:
     """Validate CSR rows: indices in range and strictly increasing within each row, values finite.
 
-    Parameters
-    ----------
-    data, indices : ndarray, shape (nnz,)
-        Values and column indices (from 0).
-    indptr : ndarray, shape (k + 1,)
-        Row pointers into them, ``indptr[0] == 0``, already checked.
-    n_columns : int
-        Number of columns.
-    file, key : str
-        For messages; rows and columns are counted from 1 there.
-    first_row : int
-        Row number (from 0) of the first row, for messages.
-    column_name : callable or None
-        Maps a column (from 0) to a feature name, for messages.
-
-    Raises
-    ------
-    FormatError
-        Wrong indices.
-    InputError
-        NaN or infinite values.
+    Shapes: data, indices (nnz,); indptr (k + 1,).
     """
 
     def row_of(position: int) -> int:
@@ -591,24 +476,7 @@ def not_finite(
 def read_csr(group: h5py.Group, name: str) -> csr_array:
     """Read and validate a ``csr_matrix`` element.
 
-    Parameters
-    ----------
-    group : h5py.Group
-        Where the element is.
-    name : str
-        Its key.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, shape (n, d)
-        Sorted, without duplicates, finite; indices int32 where they fit.
-
-    Raises
-    ------
-    FormatError
-        Absent, of another encoding or version, damaged, inconsistent.
-    InputError
-        NaN or infinite values.
+    Shapes: the result (n, d).
     """
     parts = open_csr(group, name)
     indptr = read_indptr(parts)
@@ -623,19 +491,7 @@ def read_csr(group: h5py.Group, name: str) -> csr_array:
 def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
     """Build a csr_array from validated parts, marked as sorted and free of duplicates.
 
-    Parameters
-    ----------
-    data, indices : ndarray, shape (nnz,)
-        Values and column numbers.
-    indptr : ndarray, shape (n + 1,)
-        Where each row begins.
-    shape : tuple of int
-        (n, d).
-
-    Returns
-    -------
-    scipy.sparse.csr_array, shape (n, d)
-        Shares its parts with the arguments.
+    Shapes: data, indices (nnz,); indptr (n + 1,); the result (n, d).
     """
     from scipy.sparse import csr_array
 
@@ -646,20 +502,7 @@ def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: t
 
 
 def read_strings(group: h5py.Group, name: str) -> list[str]:
-    """Read a ``string-array`` element as a list of str.
-
-    Parameters
-    ----------
-    group : h5py.Group
-        Where the element is.
-    name : str
-        Its key.
-
-    Raises
-    ------
-    FormatError
-        Absent, of another encoding or version, not one-dimensional text, not UTF-8, damaged.
-    """
+    """Read a ``string-array`` element as a list of str."""
     import h5py
 
     item = plain_dataset(group, name)
@@ -698,20 +541,7 @@ _READERS: dict[str, Callable[[h5py.Group, str], Any]] = {
 
 
 def read_element(group: h5py.Group, name: str) -> Any:
-    """Read an element by its own encoding type and version.
-
-    Parameters
-    ----------
-    group : h5py.Group
-        Where the element is.
-    name : str
-        Its key.
-
-    Raises
-    ------
-    FormatError
-        Unknown encoding type, newer version (upgrade), or damage.
-    """
+    """Read an element by its own encoding type and version."""
     item = _member(group, name)
     found = read_attribute(item, "encoding-type", str)
     if found not in _READERS:

@@ -47,47 +47,20 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class ColumnEncoding:
-    """One column of a table and the features that are made of it.
+    """One column of a table and the features that are made of it."""
 
-    Attributes
-    ----------
-    name : str
-        Column of the table.
-    levels : tuple of str or None
-        Categories, one feature each, 1 where the cell is that category; None for a column of numbers.
-    fill : float
-        Replaces a missing number.
-    fill_level : int
-        Number of the category that replaces a missing one; -1: none, all features are zero.
-    indicator : bool
-        Whether one more feature is 1 where the cell is missing.
-    low, high : float
-        Public bounds of a number: cells are clipped to them, and they become -1 and 1; both 0: none.
-    other : int
-        Number of the category for words that are none of the levels; -1: none.
-    reading : str
-        How cells are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text; ``""``:
-        plainly.
-    na : tuple of str
-        Words that mean "no value", besides the usual ones.
-    shown : str
-        What features are called in place of `name`, where several parties have a column of that name.
-    bins : Bins or None
-        Bins with weights of evidence: the column is one feature.
-    """
-
-    name: str
+    name: str  # column of the table
     levels: tuple[str, ...] | None = None
-    fill: float = 0.0
+    fill: float = 0.0  # replaces a missing number
     fill_level: int = -1
-    indicator: bool = False
+    indicator: bool = False  # whether one more feature is 1 where the cell is missing
     low: float = 0.0
     high: float = 0.0
-    other: int = -1
-    reading: str = ""
-    na: tuple[str, ...] = ()
+    other: int = -1  # number of the category for words that are none of the levels; -1: none
+    reading: str = ""  # how cells are read as numbers, a CellReading as text; ``""``: plainly
+    na: tuple[str, ...] = ()  # words that mean "no value", besides the usual ones
     shown: str = ""
-    bins: Bins | None = None
+    bins: Bins | None = None  # bins with weights of evidence: the column is one feature
 
     @property
     def one_hot(self) -> tuple[str, ...] | None:
@@ -100,14 +73,7 @@ class ColumnEncoding:
         return not (self.reading or self.na or self.shown)
 
     def constants(self, missing: str) -> tuple[Constants, ...]:
-        """Where each field comes from; see :mod:`fastadmm.privacy.origins`.
-
-        Parameters
-        ----------
-        missing : str
-            What the encoder does with missing values. "described": a public description gave categories,
-            bounds and fills; whatever else is in the column it did not give.
-        """
+        """Where each field comes from; see :mod:`fastadmm.privacy.origins`."""
         learned = "public" if missing == DESCRIBED else "private"
         levels = learned if self.levels is not None else "public"
         bounds = learned if self.low != self.high else "public"
@@ -127,13 +93,7 @@ class ColumnEncoding:
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Numbers as a feature: clipped to the bounds, if there are any, and scaled to [-1, 1].
 
-        Parameters
-        ----------
-        values : ndarray of shape (N,)
-
-        Returns
-        -------
-        ndarray of shape (N,)
+        Shapes: values, the result (N,).
         """
         if self.low == self.high:
             return values
@@ -149,22 +109,13 @@ class ColumnEncoding:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns a table of one party into features; fitted once, on the training table, or described in public.
-
-    Attributes
-    ----------
-    columns : tuple of ColumnEncoding
-        In the order of the features.
-    missing : {"refuse", "mean", "median", "most-frequent", "indicator", "described"}
-        What is done with missing values; their replacements are stored with the columns. "described":
-        categories, bounds and fill values come from a public description.
-    prefix : str
-        Put before every feature name.
+    """Turns a table of one party into features; fitted once, on the training table, or described in
+    public.
     """
 
-    columns: tuple[ColumnEncoding, ...]
+    columns: tuple[ColumnEncoding, ...]  # in the order of the features
     missing: str = "refuse"
-    prefix: str = ""
+    prefix: str = ""  # put before every feature name
 
     @property
     def feature_names(self) -> list[str]:
@@ -233,18 +184,7 @@ class Encoder:
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Encoder:
-        """Read an encoder that :meth:`to_group` wrote.
-
-        Parameters
-        ----------
-        h5group : h5py.Group
-            The group ``encoder`` of a party's file.
-
-        Raises
-        ------
-        FormatError
-            Incomplete, damaged (digest), of another kind or of a newer version.
-        """
+        """Read an encoder that :meth:`to_group` wrote."""
         key = h5group.name.strip("/")
         place = f"{shown(h5group.file.filename)}: key {key!r}"
         found = read_attribute(h5group, "encoding-type", str)
@@ -302,20 +242,7 @@ class Encoder:
 
     @classmethod
     def from_json(cls, document: Any, place: str) -> Encoder:
-        """Read what :meth:`to_json` gave.
-
-        Parameters
-        ----------
-        document : dict
-            Parsed from JSON.
-        place : str
-            File and key, for messages.
-
-        Raises
-        ------
-        FormatError
-            Incomplete, or damaged (digest).
-        """
+        """Read what :meth:`to_json` gave."""
         try:
             columns = tuple(
                 ColumnEncoding(

@@ -42,24 +42,7 @@ def h5_errors(path: str | os.PathLike[str], key: str = "/") -> Iterator[None]:
 
 
 def check_version(path: str | os.PathLike[str], found: str, known: tuple[str, ...], what: str) -> None:
-    """Refuse an unknown format version.
-
-    Parameters
-    ----------
-    path : path
-        Named in the message.
-    found : str
-        ``"MAJOR.MINOR"`` or ``"MAJOR.MINOR.PATCH"`` as the file says.
-    known : tuple of str
-        Versions this release reads.
-    what : str
-        What carries the version, for the message.
-
-    Raises
-    ------
-    FormatError
-        `found` is not among `known`; says to upgrade where it is newer.
-    """
+    """Refuse an unknown format version."""
     if found in known:
         return
     try:

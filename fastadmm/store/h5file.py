@@ -45,13 +45,6 @@ class FileSink:
     process crashes at exit when it tries again. So HDF5 never sees the error; the
     caller asks :meth:`check` and removes the file. When HDF5 reads back parts of its own structures, it
     gets them as it wrote them; anything else would crash it.
-
-    Parameters
-    ----------
-    path : Path
-        The temporary file.
-    public_path : path
-        What error messages call it.
     """
 
     def __init__(self, path: Path, public_path: str | os.PathLike[str]) -> None:
@@ -179,29 +172,7 @@ def open_output(
 def create_h5(
     path: str | os.PathLike[str], encoding_type: str, version: str = "1.0", *, force: bool = True
 ) -> Iterator[h5py.File]:
-    """Create an HDF5 file atomically, with the root attributes of our files.
-
-    Parameters
-    ----------
-    path : path
-        Final name.
-    encoding_type : str
-        For example ``"fastadmm-party"``.
-    version : str
-        Format version, ``"MAJOR.MINOR"``.
-    force : bool
-        Whether an existing file may be replaced.
-
-    Yields
-    ------
-    h5py.File
-        Open for writing; renamed to `path` when the block succeeds, removed otherwise.
-
-    Raises
-    ------
-    StorageError
-        `path` exists and `force` is false; no permission; disk full.
-    """
+    """Create an HDF5 file atomically, with the root attributes of our files."""
     with open_output(path, encoding_type, version, force=force) as (file, _sink):
         yield file
 
@@ -213,32 +184,7 @@ def read_h5(
     versions: tuple[str, ...] = ("1.0",),
     cache_bytes: int | None = None,
 ) -> Iterator[h5py.File]:
-    """Open one of our HDF5 files for reading.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    encoding_type : str or None
-        The required kind, for example ``"fastadmm-party"``; None takes any and checks no version.
-    versions : tuple of str
-        Format versions that the caller reads.
-    cache_bytes : int or None
-        Size of each dataset's chunk cache; None leaves HDF5's own.
-
-    Yields
-    ------
-    h5py.File
-        Open for reading.
-
-    Raises
-    ------
-    StorageError
-        The file is absent or may not be read.
-    FormatError
-        Not HDF5, truncated, damaged, of another kind or of a newer version; so is every
-        h5py error inside the block.
-    """
+    """Open one of our HDF5 files for reading."""
     import h5py
 
     size = require_regular(path)

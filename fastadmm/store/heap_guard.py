@@ -34,25 +34,7 @@ _OBJECT = struct.Struct("<HH4xQ")  # index, references, size of the object
 
 
 def check_heaps(path: str | os.PathLike[str], file: h5py.File) -> int:
-    """Refuse an HDF5 file with an inconsistent global heap.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    file : h5py.File
-        The same, open for reading; no attribute and no text is read from it.
-
-    Returns
-    -------
-    int
-        Bytes of the longest text in it.
-
-    Raises
-    ------
-    FormatError
-        A block does not add up, or an attribute claims far more text than the file can hold.
-    """
+    """Refuse an HDF5 file with an inconsistent global heap."""
     status = os.stat(path)
     return _check_once(os.fspath(path), status.st_ino, status.st_size, status.st_mtime_ns, _Opened(file))
 

@@ -29,15 +29,7 @@ __all__ = ["IdWriter", "read_ids", "verified_digest"]
 
 
 class IdWriter:
-    """Writes row ids in pieces; without ids, the numbers 0..N-1.
-
-    Parameters
-    ----------
-    file : h5py.File
-        Open for writing; the group ``obs`` is created.
-    public_path : path
-        Named in messages.
-    """
+    """Writes row ids in pieces; without ids, the numbers 0..N-1."""
 
     def __init__(self, file: h5py.File, public_path: str | os.PathLike[str]) -> None:
         self._group = file.create_group("obs")
@@ -132,25 +124,7 @@ def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:
 
 
 def verified_digest(file: h5py.File, n_samples: int) -> str:
-    """Recompute the row digest from the ids and compare it with the attribute.
-
-    Parameters
-    ----------
-    file : h5py.File
-        A party or label file.
-    n_samples : int
-        Number of rows it must have.
-
-    Returns
-    -------
-    str
-        The digest.
-
-    Raises
-    ------
-    FormatError
-        They differ: the ids were edited or damaged.
-    """
+    """Recompute the row digest from the ids and compare it with the attribute."""
     digest = row_digest(read_ids(file, n_samples))
     if digest != read_attribute(file, "row-digest", str):
         raise FormatError(

@@ -24,23 +24,7 @@ __all__ = ["JoinedLabels", "JoinedParty"]
 
 
 class JoinedParty(PartyData):
-    """A party's block of all shards, one after another.
-
-    Parameters
-    ----------
-    path : Path
-        The directory of the shards.
-    parts : sequence of PartyData
-        Alike in all but their rows.
-    content_digest : str
-        Of the whole, as the shards state it.
-    row_digest : str, optional
-        The same; computed from the ids by default.
-
-    Attributes
-    ----------
-    parts : tuple of PartyData
-    """
+    """A party's block of all shards, one after another."""
 
     def __init__(
         self, path: Path, parts: Sequence[PartyData], content_digest: str, row_digest: str | None = None
@@ -177,28 +161,13 @@ class _JoinedReader(RowReader):
 
 @dataclass(frozen=True, eq=False)
 class JoinedLabels(LabelData):
-    """The labels of all shards, one after another.
-
-    Attributes
-    ----------
-    parts : tuple of LabelData
-    """
+    """The labels of all shards, one after another."""
 
     parts: tuple[LabelData, ...] = ()
 
     @classmethod
     def of(cls, path: Path, parts: Sequence[LabelData], row_digest: str) -> JoinedLabels:
-        """Put labels together, and refuse what the whole may not be.
-
-        Parameters
-        ----------
-        path : Path
-            The directory of the shards.
-        parts : sequence of LabelData
-            Alike in all but their rows.
-        row_digest : str
-            Of the whole.
-        """
+        """Put labels together, and refuse what the whole may not be."""
         first = parts[0]
 
         def joined(key: str) -> np.ndarray | None:

@@ -67,13 +67,7 @@ def _check_classes(counts: np.ndarray, path: str, names: tuple[str, ...], shard:
 
 
 def check_labels(labels: LabelData) -> None:
-    """Refuse labels of one class, and weights that are all zero.
-
-    Parameters
-    ----------
-    labels : LabelData
-        Put together of shards, each of which may be so.
-    """
+    """Refuse labels of one class, and weights that are all zero."""
     if labels.classes is not None:
         _check_classes(np.bincount(labels.y.astype(np.int64)), shown(labels.path), labels.classes)
     if labels.sample_weight is not None:
@@ -86,35 +80,7 @@ def _check_weights(total: float, path: str) -> None:
 
 
 class LabelWriter(Writer):
-    """Writes the label file piece by piece, in constant memory; a context manager.
-
-    Parameters
-    ----------
-    path : path
-        Final name of the file.
-    task : {"classification", "regression"}
-        What the labels are.
-    classes : sequence of str or None
-        Original labels of 0, 1 and so on; may be set later with :meth:`set_classes`.
-    force : bool
-        Whether an existing file may be replaced.
-    public_path : path or None
-        What messages name, where `path` lies in a temporary directory.
-    reading : str
-        How labels of a table are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text;
-        ``""``: plainly.
-    label_epsilon : float or None
-        Epsilon of the randomised response that the labels went through; None: they are the true ones.
-    shard : bool
-        Whether these are some rows of a whole, which may be of one class or all have weight zero.
-
-    Raises
-    ------
-    InputError
-        Unknown task, unusable classes.
-    StorageError
-        `path` exists and `force` is false; no permission; disk full.
-    """
+    """Writes the label file piece by piece, in constant memory; a context manager."""
 
     def __init__(
         self,
@@ -149,18 +115,7 @@ class LabelWriter(Writer):
         self._total_weight = 0.0
 
     def set_classes(self, classes: Sequence[str]) -> None:
-        """Set the original labels of class 0, class 1 and so on.
-
-        Parameters
-        ----------
-        classes : sequence of str
-            Different labels, two at least; of two the negative class first.
-
-        Raises
-        ------
-        InputError
-            Not different strings, fewer than two, or the task is regression.
-        """
+        """Set the original labels of class 0, class 1 and so on."""
         names = tuple(classes)
         if self.task != "classification":
             raise InputError(f"{self._shown}: attribute 'classes': regression has no classes")
@@ -176,23 +131,7 @@ class LabelWriter(Writer):
     def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
         """Add samples.
 
-        Parameters
-        ----------
-        y : array-like, shape (k,)
-            Classification: class numbers, 0, 1 and so on. Regression: finite targets.
-        sample_weight : array-like, shape (k,), or None
-            Weights, zero or positive; for all samples or for none.
-        offset : array-like, shape (k,), or None
-            Fixed part of the linear predictor; for all samples or for none.
-        ids : ndarray of integers or sequence of str, shape (k,), or None
-            As given to the parties.
-
-        Raises
-        ------
-        InputError
-            Wrong shape or values (names the row). The writer is unchanged.
-        StorageError
-            The disk is full.
+        Shapes: y, sample_weight, offset, ids (k,).
         """
         self._require_open()
         given = {"y": y, "sample_weight": sample_weight, "offset": offset}
@@ -274,37 +213,18 @@ class LabelWriter(Writer):
 class LabelData:
     """The labels, loaded and validated. Made by :func:`open_labels`.
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        The file.
-    n_samples : int
-        N.
-    task : {"classification", "regression"}
-        What `y` is.
-    y : ndarray, shape (N,), float64
-        0.0 and 1.0 (the positive class), a class number of more classes, or the target.
-    classes : tuple of str or None
-        Original labels of 0, 1 and so on; None for regression.
-    sample_weight, offset : ndarray, shape (N,), float64, or None
-        Where the file has them.
-    row_digest : str
-        Of the row ids, verified.
-    reading : str
-        How labels of a table are read as numbers; ``""``: plainly.
-    label_epsilon : float or None
-        Epsilon of the randomised response that the labels went through; None: they are the true ones.
+    Shapes: y, sample_weight, offset (N,).
     """
 
-    path: Path
-    n_samples: int
-    task: str
-    y: np.ndarray
-    classes: tuple[str, ...] | None
-    sample_weight: np.ndarray | None
-    offset: np.ndarray | None
-    row_digest: str
-    reading: str = ""
+    path: Path  # the file
+    n_samples: int  # N
+    task: str  # what `y` is
+    y: np.ndarray  # of shape (N,)
+    classes: tuple[str, ...] | None  # original labels of 0, 1 and so on; None for regression
+    sample_weight: np.ndarray | None  # of shape (N,): where the file has them
+    offset: np.ndarray | None  # of shape (N,): where the file has them
+    row_digest: str  # of the row ids, verified
+    reading: str = ""  # how labels of a table are read as numbers; ``""``: plainly
     label_epsilon: float | None = None
 
     def ids(self) -> np.ndarray:
@@ -325,22 +245,7 @@ def _read_classes(file: h5py.File, path: str | os.PathLike[str]) -> tuple[str, .
 
 
 def open_labels(path: str | os.PathLike[str]) -> LabelData:
-    """Read and validate a label file.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Raises
-    ------
-    StorageError
-        Absent or unreadable.
-    FormatError
-        Not a label file, damaged, of a newer version.
-    InputError
-        Labels that are no class numbers, one class only, NaN, negative weights.
-    """
+    """Read and validate a label file."""
     with read_h5(path, LABELS_TYPE, LABELS_VERSIONS) as file:
         for key in file:
             if key not in _KEYS:

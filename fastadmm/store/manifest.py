@@ -54,28 +54,14 @@ _RESTORE = "restore it; after an edit of your own, take out the line 'digest'"
 
 @dataclass(frozen=True)
 class Shard:
-    """Which rows of which whole a partition has.
+    """Which rows of which whole a partition has."""
 
-    Attributes
-    ----------
-    number, of : int
-        Number of the shard, from 1, and how many there are.
-    first_row : int
-        Of the whole, from 0.
-    all_rows : int
-        Rows of the whole.
-    row_digest : str
-        Of the whole's row ids.
-    content_digests : list of str
-        Of the whole's blocks, in the order of the parties.
-    """
-
-    number: int
-    of: int
-    first_row: int
-    all_rows: int
-    row_digest: str
-    content_digests: list[str]
+    number: int  # number of the shard, from 1, and how many there are
+    of: int  # number of the shard, from 1, and how many there are
+    first_row: int  # of the whole, from 0
+    all_rows: int  # rows of the whole
+    row_digest: str  # of the whole's row ids
+    content_digests: list[str]  # of the whole's blocks, in the order of the parties
 
     def same_whole(self, other: Shard) -> bool:
         """Whether both are shards of one whole, cut alike."""
@@ -89,18 +75,7 @@ def shard_name(number: int, of: int) -> str:
 
 
 def check_shards(shards: Sequence[tuple[str, Shard, int]]) -> None:
-    """Refuse shards that are not one whole.
-
-    Parameters
-    ----------
-    shards : sequence of (str, Shard, int)
-        Name, place and rows of each, in the order of their rows.
-
-    Raises
-    ------
-    InputError
-        They overlap, leave rows out, or belong to different wholes.
-    """
+    """Refuse shards that are not one whole."""
     row, before, first = 0, "", shards[0]
     for name, shard, rows in shards:
         if not shard.same_whole(first[1]):
@@ -132,23 +107,7 @@ def write_manifest(
     source: str | None,
     shard: Shard | None = None,
 ) -> None:
-    """Write ``partition.toml``.
-
-    Parameters
-    ----------
-    directory : Path
-    n_samples : int
-    digest : str
-        Of the row ids.
-    task : str
-    entries : list of dict
-        The tables ``party``.
-    has_labels : bool
-    source : str or None
-        Name of what it was converted from.
-    shard : Shard or None
-        Which rows of a whole these are.
-    """
+    """Write ``partition.toml``."""
     import tomli_w
 
     manifest: dict[str, Any] = {
@@ -173,15 +132,7 @@ def write_manifest(
 
 
 def write_shards(directory: Path, shard: Shard) -> None:
-    """Write ``shards.toml``.
-
-    Parameters
-    ----------
-    directory : Path
-        That holds the shards.
-    shard : Shard
-        Any of them.
-    """
+    """Write ``shards.toml``."""
     import tomli_w
 
     document: dict[str, Any] = {
@@ -204,25 +155,7 @@ def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read and check ``partition.toml`` without opening the files it names.
-
-    Parameters
-    ----------
-    path : path
-        The partition directory.
-
-    Returns
-    -------
-    dict
-        The parsed TOML document, with all required keys of the right types.
-
-    Raises
-    ------
-    StorageError
-        The directory is absent or unreadable.
-    FormatError
-        No manifest, broken TOML, missing or wrong keys, repeated names or files, a newer version.
-    """
+    """Read and check ``partition.toml`` without opening the files it names."""
     directory = Path(path)
     with storage_errors(path, "read"):
         if not directory.exists():
@@ -294,18 +227,7 @@ def _check_shard(table: dict[str, Any], manifest: dict[str, Any], place: str) ->
 
 
 def read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read and check ``shards.toml``.
-
-    Parameters
-    ----------
-    path : path
-        The directory that holds the shards.
-
-    Raises
-    ------
-    StorageError, FormatError
-        As from :func:`read_manifest`.
-    """
+    """Read and check ``shards.toml``."""
     file = Path(path) / SHARDS
     document, place = read_toml(file), shown(file)
     found = _get(document, "format", str, place)

@@ -65,31 +65,14 @@ COORDINATOR = "coordinator.h5"
 class PartyModel:
     """One party's part of a model.
 
-    Attributes
-    ----------
-    name : str
-    weights : ndarray of shape (d_m,) or (d_m, C)
-        x_m, for features after the transform; one column per class of a multinomial model.
-    feature_names : list of str
-    transform : Transform
-        What the training data went through; new raw data get the same.
-    clipped : bool
-        Whether rows were clipped to norm 1 after that, as private training does.
-    scale : float
-        Factor of this party's score in the joint predictor; kept by the coordinator, because it depends on
-        the label holder's data.
-    encoder : Encoder or None
-        How columns of a table became the features, before the transform; new tables get the same.
-    privacy : str or None
-        Privacy statement for these weights, in one line; None in a model older than statements. Only the
-        party that trained the weights writes it.
+    Shapes: weights (d_m,) or (d_m, C).
     """
 
     name: str
-    weights: np.ndarray
+    weights: np.ndarray  # of shape (d_m,) or (d_m, C)
     feature_names: list[str]
-    transform: Transform
-    clipped: bool = False
+    transform: Transform  # what the training data went through; new raw data get the same
+    clipped: bool = False  # whether rows were clipped to norm 1 after that, as private training does
     scale: float = 1.0
     encoder: Encoder | None = None
     privacy: str | None = None
@@ -97,20 +80,7 @@ class PartyModel:
     def contribution(self, party: PartyData) -> np.ndarray:
         """This party's summand of the linear predictor, read row block by row block.
 
-        Parameters
-        ----------
-        party : PartyData
-            Features of the same party, raw or already transformed like the training data.
-
-        Returns
-        -------
-        ndarray of shape (N,) or (N, C)
-            ``D_m x_m``.
-
-        Raises
-        ------
-        InputError
-            If columns or transform are not those of training.
+        Shapes: the result (N,) or (N, C).
         """
         from scipy.sparse import issparse
 
@@ -149,13 +119,7 @@ class PartyModel:
     def contribution_of(self, X: np.ndarray) -> np.ndarray:
         """The summand of rows in memory, before the transform.
 
-        Parameters
-        ----------
-        X : ndarray of shape (N, d_m)
-
-        Returns
-        -------
-        ndarray of shape (N,) or (N, C)
+        Shapes: X (N, d_m); the result (N,) or (N, C).
         """
         from fastadmm.privacy.rows import clip_rows
 
@@ -172,42 +136,20 @@ class PartyModel:
 class Model:
     """A trained joint model.
 
-    Attributes
-    ----------
-    loss : str
-        Its name, with ``:value`` where :attr:`fastadmm.problem.loss.Loss.in_model` says so.
-    task : {"classification", "regression"}
-    lam : float
-        Regularisation per mean loss.
-    intercept : float or ndarray of shape (C,)
-    classes : tuple of str or None
-        Original labels of class 0, class 1 and so on; also of a regression on them (squared loss).
-    parties : list of PartyModel
-    certificate : dict
-        ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
-        non-convex problem ``stationarity`` in place of the gaps.
-    penalty : dict
-        :data:`fastadmm.settings.keys.PENALTY`, where known; for reading only.
-    privacy : PrivacyStatement or None
-        What training guaranteed; None for a model older than statements.
-    means : ndarray of shape (M,) or (M, C), or None
-        Mean of each party's contribution over the training rows, for ``combine --fallback mean``;
-        None if it is not known, or if it would reveal what privacy hides.
-    model_id : str
-        The id in all files of the model, see :mod:`fastadmm.store.model_id`.
+    Shapes: intercept (C,); means (M,) or (M, C).
     """
 
-    loss: str
+    loss: str  # its name, with ``:value`` where in_model says so
     task: str
-    lam: float
-    intercept: Any
+    lam: float  # regularisation per mean loss
+    intercept: Any  # of shape (C,)
     classes: tuple[str, ...] | None
     parties: list[PartyModel]
     certificate: dict[str, Any]
-    penalty: dict[str, Any] = field(default_factory=dict)
+    penalty: dict[str, Any] = field(default_factory=dict)  # PENALTY, where known; for reading only
     privacy: PrivacyStatement | None = None
-    means: np.ndarray | None = None
-    model_id: str = field(default_factory=new_model_id)
+    means: np.ndarray | None = None  # of shape (M,) or (M, C)
+    model_id: str = field(default_factory=new_model_id)  # the id in all files of the model, see model_id
 
     @property
     def shared(self) -> SharedPart:
@@ -232,11 +174,6 @@ class Model:
         """Scores z: offset, intercept and every party's contribution.
 
         Of shape (N,), or (N, C) of a multinomial model.
-
-        Raises
-        ------
-        InputError
-            If the partition's parties are not the model's.
         """
         have = [p.name for p in partition.parties]
         want = [p.name for p in self.parties]
@@ -252,33 +189,21 @@ class Model:
 
 @dataclass(frozen=True)
 class SharedPart:
-    """The coordinator's part of a model: everything except the parties' weights.
+    """The coordinator's part of a model: everything except the parties' weights."""
 
-    Attributes
-    ----------
-    loss, task, lam, intercept, classes, certificate, penalty, privacy, means, model_id
-        As in :class:`Model`.
-    names : list of str
-        The parties, in order.
-    n_features : list of int
-        Columns of each.
-    scales : list of float
-        Factor of each party's score.
-    """
-
-    loss: str
-    task: str
-    lam: float
-    intercept: Any
-    classes: tuple[str, ...] | None
-    names: list[str]
-    n_features: list[int]
-    scales: list[float]
-    certificate: dict[str, Any]
-    penalty: dict[str, Any] = field(default_factory=dict)
-    privacy: PrivacyStatement | None = None
-    means: np.ndarray | None = None
-    model_id: str = field(default_factory=new_model_id)
+    loss: str  # as in Model
+    task: str  # as in Model
+    lam: float  # as in Model
+    intercept: Any  # as in Model
+    classes: tuple[str, ...] | None  # as in Model
+    names: list[str]  # the parties, in order
+    n_features: list[int]  # columns of each
+    scales: list[float]  # factor of each party's score
+    certificate: dict[str, Any]  # as in Model
+    penalty: dict[str, Any] = field(default_factory=dict)  # as in Model
+    privacy: PrivacyStatement | None = None  # as in Model
+    means: np.ndarray | None = None  # as in Model
+    model_id: str = field(default_factory=new_model_id)  # as in Model
 
     def manifest(self) -> dict[str, Any]:
         """Content of ``model.toml``."""
@@ -302,15 +227,7 @@ class SharedPart:
     def combine(self, contributions: list[np.ndarray], offset: np.ndarray | None) -> np.ndarray:
         """Scores z: intercept, offset and every party's contribution, added in the parties' order.
 
-        Parameters
-        ----------
-        contributions : list of ndarray of shape (N,) or (N, C)
-            ``D_m x_m`` of each party.
-        offset : ndarray of shape (N,) or None
-
-        Returns
-        -------
-        ndarray of shape (N,) or (N, C)
+        Shapes: each of contributions, the result (N,) or (N, C); offset (N,).
         """
         z = np.full((len(contributions[0]), *np.shape(self.intercept)), self.intercept)
         if offset is not None:
@@ -323,25 +240,7 @@ class SharedPart:
 
 
 def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = False) -> Path:
-    """Write a model directory, completely or not at all.
-
-    Parameters
-    ----------
-    path : path
-        Directory to create.
-    model : Model
-    force : bool
-        Whether an older model there may be replaced.
-
-    Returns
-    -------
-    pathlib.Path
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written, or exists and ``force`` is false.
-    """
+    """Write a model directory, completely or not at all."""
     shared = model.shared
     with atomic_directory(path, force=force, marker=MANIFEST) as directory:
         for party in model.parties:
@@ -357,17 +256,7 @@ def write_party_model(
     model_id: str,
     version: str = VERSION,
 ) -> None:
-    """Write one party's file of a model, over an existing one too.
-
-    Parameters
-    ----------
-    path : path
-    party : PartyModel
-    model_id : str
-        Of the whole model.
-    version : str
-        An older version only when an exported file of an older model is imported.
-    """
+    """Write one party's file of a model, over an existing one too."""
     with create_h5(path, PARTY_MODEL, version, force=True) as file:
         file.attrs["name"] = party.name
         file.attrs["model-id"] = model_id
@@ -409,20 +298,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
-    """Open a model directory, or the model of a run directory.
-
-    Parameters
-    ----------
-    path : path
-        A model directory, or a run directory with a ``model`` folder.
-
-    Raises
-    ------
-    StorageError
-        If there is no model.
-    FormatError
-        If a file is damaged, or of another kind or version; names file and key.
-    """
+    """Open a model directory, or the model of a run directory."""
     shared, directory = open_shared_part(path)
     vector = parse_loss(shared.loss).vector
     parties = [
@@ -446,26 +322,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
 
 
 def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
-    """Open a model's manifest and ``coordinator.h5``; no party's file needs to be there.
-
-    Parameters
-    ----------
-    path : path
-        A model directory, or a run directory with a ``model`` folder.
-
-    Returns
-    -------
-    shared : SharedPart
-    directory : Path
-        Of the model itself.
-
-    Raises
-    ------
-    StorageError
-        If there is no model.
-    FormatError
-        If a file is damaged, or of another kind or version; names file and key.
-    """
+    """Open a model's manifest and ``coordinator.h5``; no party's file needs to be there."""
     directory = Path(path)
     with storage_errors(path, "read"):
         if not (directory / MANIFEST).exists() and (directory / "model" / MANIFEST).exists():
@@ -656,25 +513,7 @@ def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int,
 
 
 def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | None]:
-    """Open one party's file of a model.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    party : PartyModel
-    model_id : str or None
-        Of the model that it belongs to; None in a file older than ids.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be read.
-    FormatError
-        If it is damaged, or of another kind or version.
-    """
+    """Open one party's file of a model."""
     with read_h5(path, PARTY_MODEL, VERSIONS) as file:
         name = check_party_name(
             read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
@@ -701,19 +540,7 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
 
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:
-    """Refuse a test partition whose parties, columns or transforms differ from training.
-
-    Parameters
-    ----------
-    parties, reference : sequence of PartyData
-        Of the test and of the training partition.
-    place : str
-        What the error message calls the test partition.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a test partition whose parties, columns or transforms differ from training."""
     if [p.name for p in parties] != [p.name for p in reference]:
         raise InputError(f"{place}: parties differ from training; convert with --like the training partition")
     for a, b in zip(parties, reference):

@@ -24,15 +24,7 @@ def new_model_id() -> str:
 
 
 def model_id_of(run_id: str, rounds: int) -> str:
-    """The id of a run's model after some rounds: the same when the run is resumed.
-
-    Parameters
-    ----------
-    run_id : str
-        The random identifier of the run.
-    rounds : int
-        A run that continues beyond its limit makes a new model.
-    """
+    """The id of a run's model after some rounds: the same when the run is resumed."""
     return f"{run_id}-{rounds}"
 
 
@@ -45,14 +37,7 @@ def shared_digest(
 ) -> str:
     """``sha256:<hex>`` of everything in ``model.toml`` but itself, and of what ``coordinator.h5`` holds.
 
-    Parameters
-    ----------
-    manifest : dict
-        Content of ``model.toml``, as it is read.
-    intercept : float or ndarray of shape (C,)
-    classes : sequence of str or None
-    scales : sequence of float
-    means : ndarray or None
+    Shapes: intercept (C,).
     """
     document = {
         "manifest": {key: value for key, value in manifest.items() if key != "digest"},
@@ -74,14 +59,7 @@ def content_id(
 ) -> str:
     """The id of models of format 1.0 and 1.1, which was a digest of their exact numbers.
 
-    Parameters
-    ----------
-    manifest : dict
-        Content of ``model.toml``, its keys checked.
-    intercept : float or ndarray of shape (C,)
-    classes : sequence of str or None
-    scales : sequence of float
-    certificate : dict
+    Shapes: intercept (C,).
     """
     document = {
         "loss": manifest["loss"],

@@ -63,33 +63,7 @@ class _Discard(Exception):
 
 
 class OwnerWriter:
-    """Writes an owner's rows piece by piece, in constant memory; a context manager.
-
-    Parameters
-    ----------
-    path : path
-        Final name of the file.
-    name : str
-        Name of the owner.
-    n_features : int
-        Number of columns d.
-    kind : {"dense", "csr"}
-        How rows are stored.
-    task : {"classification", "regression"}
-        What the targets are.
-    feature_names : sequence of str
-        d names.
-    classes : (str, str) or None
-        Original labels of -1 and 1.
-    dtype : str
-        float64 or float32.
-    recipe : dict of str to ndarray, optional
-        What the rows have gone through: ``center``, ``scale``, ``components``; recorded only.
-    source_names : sequence of str
-        Names of the features before components were taken.
-    public_path : path, optional
-        What messages name.
-    """
+    """Writes an owner's rows piece by piece, in constant memory; a context manager."""
 
     def __init__(
         self,
@@ -132,12 +106,7 @@ class OwnerWriter:
     def append(self, X: np.ndarray | csr_array, y: np.ndarray) -> None:
         """Add rows.
 
-        Parameters
-        ----------
-        X : ndarray or csr_array, shape (k, d)
-            Of the writer's kind; finite, sorted.
-        y : ndarray, shape (k,)
-            -1 and 1, or real targets.
+        Shapes: X (k, d); y (k,).
         """
         if isinstance(X, np.ndarray):
             block = np.ascontiguousarray(X, dtype=self.dtype)
@@ -157,15 +126,7 @@ class OwnerWriter:
         self._sink.check()
 
     def close(self) -> None:
-        """Complete the file and give it its name.
-
-        Raises
-        ------
-        InputError
-            No rows.
-        StorageError
-            The disk is full.
-        """
+        """Complete the file and give it its name."""
         if self.n_samples == 0:
             raise InputError(f"{self._shown}: owner {self.name!r} has no rows; an owner needs at least one")
         encode(self._y.close(), "array")
@@ -218,24 +179,7 @@ class OwnerWriter:
 
 
 class OwnerFile:
-    """An owner's file, checked but not loaded. Made by :func:`open_owner`.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-    name : str
-    n_samples, n_features : int
-    kind : {"dense", "csr"}
-    task : {"classification", "regression"}
-    classes : (str, str) or None
-    feature_names : list of str
-    content_digest : str
-    recipe : dict of str to ndarray
-    source_names : list of str
-        Names of the features before components were taken.
-    nbytes : int
-        What the rows take in memory.
-    """
+    """An owner's file, checked but not loaded. Made by :func:`open_owner`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -281,13 +225,7 @@ class OwnerFile:
                 self.classes = (first, second)
 
     def targets(self) -> np.ndarray:
-        """Read the targets, shape (n,).
-
-        Raises
-        ------
-        InputError
-            Not finite, or other than -1 and 1 for two classes.
-        """
+        """Read the targets, shape (n,)."""
         with read_h5(self.path, OWNER_TYPE, OWNER_VERSIONS) as file:
             y = read_array(file, "y", ndim=1, length=self.n_samples, kind="f").astype(np.float64, copy=False)
         bad = ~np.isfinite(y)
@@ -302,24 +240,7 @@ class OwnerFile:
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         """Read rows in consecutive pieces.
 
-        Parameters
-        ----------
-        rows : int or None
-            Rows per piece; None: about 8 MB.
-
-        Yields
-        ------
-        start : int
-            Number (from 0) of the first row.
-        block : ndarray or csr_array, shape (k, d)
-            Finite.
-
-        Raises
-        ------
-        InputError
-            NaN or infinite values; names row and column.
-        FormatError
-            Damaged.
+        Shapes: block (k, d).
         """
         if rows is None:
             rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
@@ -369,17 +290,5 @@ def _block(file: h5py.File) -> h5py.Dataset | CsrParts:
 
 
 def open_owner(path: str | os.PathLike[str]) -> OwnerFile:
-    """Open an owner's file: checks its structure, does not load the rows.
-
-    Parameters
-    ----------
-    path : path
-
-    Raises
-    ------
-    StorageError
-        Absent or unreadable.
-    FormatError
-        Not an owner's file, damaged, of a newer version.
-    """
+    """Open an owner's file: checks its structure, does not load the rows."""
     return OwnerFile(path)

@@ -34,38 +34,16 @@ __all__ = ["Partition", "PartitionWriter", "create_partition", "merge_partitions
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A checked partition. Made by :func:`open_partition`.
+    """A checked partition. Made by :func:`open_partition`."""
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        The directory.
-    n_samples : int
-        N, equal in all files.
-    parties : list of PartyData
-        In the order of ``partition.toml``.
-    labels : LabelData or None
-        None where the partition has none.
-    row_digest : str
-        Equal in all files.
-    task : {"classification", "regression"}
-        What the labels are (or would be).
-    source : str or None
-        Name of the file that it was converted from.
-    shard : Shard or None
-        Which rows of a whole these are.
-    shards : tuple of Partition
-        Where the rows are, if they are cut; the parties then read them one after another.
-    """
-
-    path: Path
-    n_samples: int
-    parties: list[PartyData]
-    labels: LabelData | None
-    row_digest: str
-    task: str
-    source: str | None
-    shard: Shard | None = None
+    path: Path  # the directory
+    n_samples: int  # N, equal in all files
+    parties: list[PartyData]  # in the order of ``partition.toml``
+    labels: LabelData | None  # none where the partition has none
+    row_digest: str  # equal in all files
+    task: str  # what the labels are (or would be)
+    source: str | None  # name of the file that it was converted from
+    shard: Shard | None = None  # which rows of a whole these are
     shards: tuple[Partition, ...] = ()
 
 
@@ -73,20 +51,7 @@ class Partition:
 
 
 class PartitionWriter:
-    """Fills a new partition directory. Made by :func:`create_partition`.
-
-    Parameters
-    ----------
-    directory : Path
-        Where files are made.
-    public_path : path
-        Where they will be, for messages.
-    task : {"classification", "regression"}
-    source : str or None
-        Name of what it is converted from.
-    shard : bool
-        Whether these are some rows of a whole, which may be of one class.
-    """
+    """Fills a new partition directory. Made by :func:`create_partition`."""
 
     def __init__(
         self,
@@ -116,25 +81,7 @@ class PartitionWriter:
         compression: str = "none",
         encoder: Encoder | None = None,
     ) -> PartyWriter:
-        """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters.
-
-        Parameters
-        ----------
-        name : str or None
-            Default ``party-<k>``, k = 1, 2, … in the order of the calls.
-        n_features, kind, dtype, feature_names, transform, compression, encoder
-            As in :class:`PartyWriter`.
-
-        Returns
-        -------
-        PartyWriter
-            Completed at the latest when the partition is.
-
-        Raises
-        ------
-        InputError
-            A name that cannot be a file name, or is taken.
-        """
+        """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters."""
         name = f"party-{len(self._parties) + 1}" if name is None else name
         check_party_name(name, shown(self._public))
         if name.casefold() in {party.name.casefold() for party in self._parties}:
@@ -155,20 +102,7 @@ class PartitionWriter:
         return writer
 
     def labels(self, *, classes: Sequence[str] | None = None, reading: str = "") -> LabelWriter:
-        """Begin the label file; see :class:`LabelWriter`.
-
-        Parameters
-        ----------
-        classes : sequence of str, optional
-            Original labels of class 0, class 1 and so on; may be set later.
-        reading : str
-            How labels of a table are read as numbers.
-
-        Raises
-        ------
-        InputError
-            It was begun already.
-        """
+        """Begin the label file; see :class:`LabelWriter`."""
         if self._labels is not None:
             raise InputError(f"{shown(self._public)}: a partition has one label file only")
         self._labels = LabelWriter(
@@ -185,13 +119,7 @@ class PartitionWriter:
         return [*self._parties, *([self._labels] if self._labels is not None else [])]
 
     def finish(self, shard: Shard | None = None) -> None:
-        """Complete all files and write the manifest.
-
-        Parameters
-        ----------
-        shard : Shard or None
-            Which rows of a whole these are.
-        """
+        """Complete all files and write the manifest."""
         if not self._parties:
             raise InputError(f"{shown(self._public)}: a partition needs at least one party")
         for writer in self._writers():
@@ -233,41 +161,7 @@ def create_partition(
     source: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> Iterator[PartitionWriter]:
-    """Build a partition directory; it appears under its name only when the block succeeds.
-
-    Parameters
-    ----------
-    path : path
-        The directory to make; its parent must exist.
-    task : {"classification", "regression"}
-        What the labels are.
-    source : path or None
-        What it is converted from; only the last component is recorded.
-    force : bool
-        Whether an existing partition may be replaced. Nothing else ever is.
-
-    Yields
-    ------
-    PartitionWriter
-        Its ``party()`` and ``labels()`` make the files.
-
-    Raises
-    ------
-    InputError
-        Files with different rows, two parties with the same content, no party.
-    StorageError
-        The target exists; no permission; disk full. No temporary file remains.
-
-    Examples
-    --------
-    >>> with create_partition("a9a.parts", task="classification") as partition:  # doctest: +SKIP
-    ...     bank, shop = partition.party(n_features=66), partition.party(n_features=57)
-    ...     labels = partition.labels(classes=("-1", "1"))
-    ...     for X, y in chunks:
-    ...         bank.append(X[:, :66])
-    ...         shop.append(X[:, 66:])
-    ...         labels.append(y)
-    """
+    """Build a partition directory; it appears under its name only when the block succeeds."""
     if task not in TASKS:
         raise InputError(f"{shown(path)}: task {task!r} is not one of {', '.join(TASKS)}")
     name = None if source is None else Path(source).name
@@ -284,29 +178,7 @@ def create_partition(
 def merge_partitions(
     sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str], *, force: bool = False
 ) -> Partition:
-    """Put the parties of several partitions of the same rows into one.
-
-    Parameters
-    ----------
-    sources : sequence of path
-        Partitions, in the order of their parties; one at most has labels.
-    path : path
-        The directory to make.
-    force : bool
-        Whether an existing partition may be replaced.
-
-    Returns
-    -------
-    Partition
-        The new partition, opened; files are copied byte for byte.
-
-    Raises
-    ------
-    InputError
-        Other rows or another order, a name twice, a party twice, two label files, different tasks.
-    FormatError, StorageError
-        As :func:`open_partition`, and where `path` cannot be written.
-    """
+    """Put the parties of several partitions of the same rows into one."""
     parts = [open_partition(source, require_labels=False) for source in sources]
     if not parts:
         raise InputError(f"{shown(path)}: no partition to merge")

@@ -73,41 +73,6 @@ class PartyWriter(Writer):
 
     The file appears under its name only when the writer is closed; when the ``with``
     block raises, nothing remains.
-
-    Parameters
-    ----------
-    path : path
-        Final name of the file.
-    name : str
-        Name of the party.
-    n_features : int or None
-        Number of columns d. None: dense blocks take it from the first rows; CSR blocks
-        from the largest column seen.
-    kind : {"csr", "dense"}
-        How the block is stored.
-    dtype : {"float64", "float32"}
-        Type of the stored values.
-    feature_names : iterable of str or None
-        d different names; default ``f1`` .. ``f<d>``.
-    transform : Transform or None
-        How the rows were transformed *before* they were given to :meth:`append`; recorded only.
-    force : bool
-        Whether an existing file may be replaced.
-    public_path : path or None
-        What messages name, where `path` lies in a temporary directory.
-    compression : str
-        One of :data:`fastadmm.store.compression.COMPRESSIONS`.
-    encoder : Encoder or None
-        How columns of a table became these features, before the transform; recorded only.
-
-    Raises
-    ------
-    InputError
-        Unusable name, width, kind or dtype.
-    ConfigError
-        Unknown compression, or its package is missing.
-    StorageError
-        `path` exists and `force` is false; no permission; disk full.
     """
 
     def __init__(
@@ -179,18 +144,7 @@ class PartyWriter(Writer):
         return self._n_features
 
     def set_feature_names(self, feature_names: Iterable[str]) -> None:
-        """Set the names of the columns; their number is compared with the columns at the end.
-
-        Parameters
-        ----------
-        feature_names : iterable of str
-            Distinct names, in the order of the columns.
-
-        Raises
-        ------
-        InputError
-            Not text, or repeated.
-        """
+        """Set the names of the columns; their number is compared with the columns at the end."""
         names = list(feature_names)
         seen: dict[str, int] = {}
         for i, text in enumerate(names):
@@ -204,18 +158,7 @@ class PartyWriter(Writer):
         self._names = names
 
     def set_transform(self, transform: Transform) -> None:
-        """Record the transform that the rows have gone through.
-
-        Parameters
-        ----------
-        transform : Transform
-            Recorded only: rows are appended already transformed.
-
-        Raises
-        ------
-        InputError
-            A centre for a CSR block.
-        """
+        """Record the transform that the rows have gone through."""
         if self.kind == "csr" and transform.center is not None:
             raise InputError(f"{self._shown}: key 'transform': a sparse block cannot be centred")
         self._transform = transform
@@ -223,20 +166,7 @@ class PartyWriter(Writer):
     def append(self, X: Any, ids: Any = None) -> None:
         """Add rows, already transformed.
 
-        Parameters
-        ----------
-        X : ndarray or scipy.sparse array, shape (k, d)
-            Finite numbers of any real type; converted to the writer's kind and dtype.
-        ids : ndarray of integers or sequence of str, shape (k,), or None
-            Row ids; for all rows or for none (then 0..N-1).
-
-        Raises
-        ------
-        InputError
-            Wrong shape or type; NaN or infinite (names row and column); ids of another kind.
-            The writer is unchanged.
-        StorageError
-            The disk is full.
+        Shapes: X (k, d); ids (k,).
         """
         from scipy.sparse import csr_array, issparse
 
@@ -354,33 +284,7 @@ class PartyWriter(Writer):
 
 
 class PartyData:
-    """A party's file, checked but not loaded. Made by :func:`open_party`.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The file.
-    name : str
-        The party.
-    n_samples, n_features : int
-        Shape (N, d) of the block.
-    kind : {"dense", "csr"}
-        How the block is stored.
-    dtype : numpy.dtype
-        float64 or float32.
-    nnz : int or None
-        Stored entries of a CSR block; None for dense.
-    transform : Transform
-        What the stored rows have gone through.
-    encoder : Encoder or None
-        How columns of a table became the features, before the transform; None: they are the columns.
-    row_digest, content_digest : str
-        Of the row ids (verified when opened) and of the block with its names (see :meth:`verify`).
-    first_row : int
-        Row of the file that is row 0 here: see :meth:`of_rows`.
-    first_entry : int
-        The same for entries of a CSR block.
-    """
+    """A party's file, checked but not loaded. Made by :func:`open_party`."""
 
     first_row = first_entry = 0
 
@@ -435,13 +339,7 @@ class PartyData:
         self._file_rows = self.n_samples
 
     def of_rows(self, start: int, stop: int) -> PartyData:
-        """Some rows of the file as if it held no others.
-
-        Parameters
-        ----------
-        start, stop : int
-            Range of rows.
-        """
+        """Some rows of the file as if it held no others."""
         own = copy(self)
         own.first_row, own.n_samples = self.first_row + start, stop - start
         if self.nnz is not None:
@@ -462,13 +360,7 @@ class PartyData:
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """The d names of the columns (read on first use).
-
-        Raises
-        ------
-        FormatError
-            Damaged, or a name occurs twice.
-        """
+        """The d names of the columns (read on first use)."""
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
             names = read_strings(require_group(file, "var"), "names")
         if len(set(names)) != len(names):
@@ -501,19 +393,7 @@ class PartyData:
     def load(self) -> np.ndarray | csr_array:
         """Read and validate the whole block.
 
-        Returns
-        -------
-        ndarray (C-contiguous) or scipy.sparse.csr_array, shape (N, d)
-            float64 or float32, finite; CSR rows sorted, without duplicates.
-
-        Raises
-        ------
-        FormatError
-            Damaged or inconsistent; names file, key, row and column.
-        InputError
-            NaN or infinite values.
-        StorageError
-            The file is gone, or there is not enough memory.
+        Shapes: the result (N, d).
         """
         ((_, block),) = self._read(self.n_samples)
         return block
@@ -526,17 +406,7 @@ class PartyData:
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         """Read the block in consecutive pieces, in constant memory.
 
-        Parameters
-        ----------
-        rows : int or None
-            Rows per piece; None: about 8 MB.
-
-        Yields
-        ------
-        start : int
-            Number (from 0) of the first row of the piece.
-        block : ndarray or scipy.sparse.csr_array, shape (k, d)
-            As from :meth:`load`, with the same errors.
+        Shapes: block (k, d).
         """
         if rows is None:
             rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
@@ -600,13 +470,7 @@ class PartyData:
             return "?"
 
     def verify(self) -> None:
-        """Read everything and compare it with the content digest.
-
-        Raises
-        ------
-        FormatError
-            The block or its names are not what was written; also all errors of :meth:`load`.
-        """
+        """Read everything and compare it with the content digest."""
         digest = ContentDigest(self.kind, self.dtype.name)
         for _, block in self.iter_rows():
             if isinstance(block, np.ndarray):
@@ -657,20 +521,5 @@ def _block(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
 
 
 def open_party(path: str | os.PathLike[str], check_ids: bool = True) -> PartyData:
-    """Open a party's file: checks its structure and its row digest, does not load the block.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    check_ids : bool
-        Whether row ids are read and compared with their digest.
-
-    Raises
-    ------
-    StorageError
-        Absent or unreadable.
-    FormatError
-        Not a party's file, damaged, of a newer version, or with labels in it.
-    """
+    """Open a party's file: checks its structure and its row digest, does not load the block."""
     return PartyData(path, check_ids)

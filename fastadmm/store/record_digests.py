@@ -20,16 +20,7 @@ _SHARED = 0.1
 def record_digests(X: Any, labels: Sequence[str] | None = None) -> list[bytes]:
     """A digest of every record, however it is stored.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (N, d)
-        Features. They count as float32; those that are not zero do, with their columns, in order.
-    labels : sequence of str, optional
-        Of the records, in canonical form; without them features alone are compared.
-
-    Returns
-    -------
-    list of bytes
+    Shapes: X (N, d).
     """
     from scipy.sparse import csr_array
 
@@ -53,20 +44,7 @@ def record_digests(X: Any, labels: Sequence[str] | None = None) -> list[bytes]:
 
 
 def shared_rows(public: list[bytes], owned: list[bytes]) -> tuple[float, str]:
-    """How many rows a file that is said to be public and the owners have in common.
-
-    Parameters
-    ----------
-    public, owned : list of bytes
-        Digests of their features.
-
-    Returns
-    -------
-    share : float
-        Of the public rows, or of the owners' if that is more.
-    reason : str
-        Why the file is not public; empty if it may be.
-    """
+    """How many rows a file that is said to be public and the owners have in common."""
     largest, reason = 0.0, ""
     for these, those, said in (
         (public, owned, "of its rows have the features of an owner's row"),

@@ -33,29 +33,7 @@ _HARMLESS_FILTERS = frozenset({3})  # fletcher32
 
 
 class RowReader:
-    """Open datasets of one HDF5 file, read by ranges of rows.
-
-    Parameters
-    ----------
-    path : path
-        The file; it is kept open.
-    keys : sequence of str
-        Datasets of one or two dimensions.
-    encoding_type, versions
-        As in :func:`fastadmm.store.h5file.read_h5`.
-
-    Attributes
-    ----------
-    direct : bool
-        Whether all of them are read past the HDF5 library.
-    descriptor : int
-        Of the open file.
-
-    Raises
-    ------
-    StorageError, FormatError
-        Absent, unreadable, not such a file.
-    """
+    """Open datasets of one HDF5 file, read by ranges of rows."""
 
     def __init__(
         self,
@@ -96,42 +74,13 @@ class RowReader:
             raise InputError(f"{shown(self.path)}: changed while it was in use; restore it and resume")
 
     def place(self, key: str) -> tuple[np.ndarray, int]:
-        """Where each chunk of a dataset begins in the file, and its rows; only if :attr:`direct`.
-
-        Parameters
-        ----------
-        key : str
-
-        Returns
-        -------
-        offsets : ndarray of int64
-        chunk_rows : int
-        """
+        """Where each chunk of a dataset begins in the file, and its rows; only if :attr:`direct`."""
         places = self._places[key]
         assert places is not None  # that is what direct says
         return places
 
     def read_into(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
-        """Read the rows ``start:stop`` of a dataset.
-
-        Parameters
-        ----------
-        key : str
-            One of those given.
-        start, stop : int
-            Range of rows.
-        out : ndarray
-            C-contiguous, of the dataset's type and the rows' shape; written.
-
-        Raises
-        ------
-        FormatError
-            The file is truncated or damaged.
-        InputError
-            It was changed.
-        StorageError
-            The system could not read it.
-        """
+        """Read the rows ``start:stop`` of a dataset."""
         if start == stop:
             return
         places = self._places[key]
@@ -154,14 +103,7 @@ class RowReader:
                 done, row = done + length, until
 
     def advise(self, key: str, start: int, stop: int) -> None:
-        """Tell the system which rows will be read next, so that it fetches them; only if :attr:`direct`.
-
-        Parameters
-        ----------
-        key : str
-        start, stop : int
-            Range of rows.
-        """
+        """Tell the system which rows will be read next, so that it fetches them; only if :attr:`direct`."""
         places = self._places[key]
         if start == stop or places is None or not hasattr(os, "posix_fadvise"):
             return

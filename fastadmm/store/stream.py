@@ -32,13 +32,7 @@ BATCH_TILES = 16
 
 
 class BufferPool:
-    """Buffers for streaming; there are as many as were ever in use at once.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of all buffers.
-    """
+    """Buffers for streaming; there are as many as were ever in use at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,16 +72,7 @@ class Place:
 
 
 class Stream:
-    """What all kinds of block share: an open file, and reading it ahead.
-
-    Parameters
-    ----------
-    party : PartyData
-    keys : tuple of str
-        Datasets of its file.
-    pool : BufferPool, optional
-        Where buffers come from; one of the process by default.
-    """
+    """What all kinds of block share: an open file, and reading it ahead."""
 
     def __init__(self, party: PartyData, keys: tuple[str, ...], pool: BufferPool | None = None) -> None:
         self.reader = party.reader(keys)
@@ -98,17 +83,7 @@ class Stream:
         self._owner = 0
 
     def read(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
-        """Read rows into a buffer, in one call where the file is read past HDF5.
-
-        Parameters
-        ----------
-        key : str
-            Of the dataset.
-        start, stop : int
-            Rows or entries, as the file counts them.
-        out : ndarray
-            Of as many, of the stored type.
-        """
+        """Read rows into a buffer, in one call where the file is read past HDF5."""
         if self.direct:
             from fastadmm.kernels.file_rows import read_range
 
@@ -141,25 +116,7 @@ class Stream:
         read: Callable[[Rows, np.ndarray], _Tile],
         advise: Callable[[Rows], None],
     ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Read ranges in turn.
-
-        Parameters
-        ----------
-        ranges : iterable of (int, int)
-            Consecutive.
-        size : int
-            Bytes of a buffer.
-        read : callable
-            Reads a range into a buffer and returns the tile in it.
-        advise : callable
-            Tells the system that a range will be read.
-
-        Yields
-        ------
-        rows : (int, int)
-        tile
-            Valid until the next one is asked for.
-        """
+        """Read ranges in turn."""
         self.reader.check_unchanged()
         return self._by_caller(ranges, size, read, advise) if self.direct else self._ahead(ranges, size, read)
 
@@ -218,21 +175,6 @@ class Stream:
         """Let a kernel read and compute batch after batch.
 
         Between two of them the interpreter has its turn: an interrupt is noticed.
-
-        Parameters
-        ----------
-        batches : sequence of (int, int)
-            Consecutive ranges of rows.
-        place : Place
-        kernel : callable
-            Takes the place's arguments and a range, and returns the first row that it could not read.
-        advise : callable
-            As in :meth:`tiles`.
-
-        Raises
-        ------
-        FormatError, InputError, StorageError
-            As in :meth:`RowReader.read_into`.
         """
         self.reader.check_unchanged()
         for k, rows in enumerate(batches):

@@ -51,20 +51,11 @@ _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 class StreamedDense(DenseBlock):
     """A dense block that is read from its party's file in every pass.
 
-    Parameters
-    ----------
-    party : PartyData
-        Of kind "dense", already validated (:func:`read_party`).
-    pool : BufferPool, optional
-
-    Attributes
-    ----------
-    entries : ndarray of int64, shape (N + 1,), or None
-        Entries before each row that are not zero, until it is known whether most of them are.
+    Shapes: entries (N + 1,).
     """
 
     in_memory = False
-    entries: np.ndarray | None = None
+    entries: np.ndarray | None = None  # of shape (N + 1,)
     #: Subtracted from the columns as they are read.
     centre: np.ndarray | None = None
 
@@ -193,13 +184,7 @@ class StreamedDense(DenseBlock):
 class StreamedCSR(CSRBlock):
     """A sparse block whose entries are read from its party's file in every pass; row pointers stay in memory.
 
-    Parameters
-    ----------
-    party : PartyData
-        Of kind "csr", already validated (:func:`read_party`).
-    indptr : ndarray of int64, shape (N + 1,)
-        Checked row pointers, as the file counts entries.
-    pool : BufferPool, optional
+    Shapes: indptr (N + 1,).
     """
 
     in_memory = False
@@ -344,15 +329,7 @@ class StreamedCSR(CSRBlock):
 class CompressedRows(CSRBlock):
     """A dense block most of whose entries are zero: compressed, as it would be in memory, while it is read.
 
-    Parameters
-    ----------
-    dense : StreamedDense of shape (N, d)
-    indptr : ndarray of int64, shape (N + 1,)
-        Entries before each row that are not zero.
-    factor : float
-        What every entry is multiplied by.
-    entries : int
-        That are not zero, of the rows of all workers.
+    Shapes: dense (N, d); indptr (N + 1,).
     """
 
     in_memory = False
@@ -440,22 +417,7 @@ def buffer_bytes(party: PartyData, n_threads: int) -> int:
 
 
 def read_party(party: PartyData, streamed: bool, pool: BufferPool | None = None) -> Any:
-    """What :func:`block_of` makes a block of: a party's matrix, or its file, validated and open.
-
-    Parameters
-    ----------
-    party : PartyData
-    streamed : bool
-        Whether the block stays on disk.
-    pool : BufferPool, optional
-        Where buffers come from; one of the process by default.
-
-    Raises
-    ------
-    FormatError, InputError, StorageError
-        As from :meth:`PartyData.load`: checksums, row pointers, order of the
-        columns and finite values are all checked, in one pass.
-    """
+    """What :func:`block_of` makes a block of: a party's matrix, or its file, validated and open."""
     if not streamed:
         return party.load()
     if party.nnz is not None:
@@ -473,37 +435,19 @@ def read_party(party: PartyData, streamed: bool, pool: BufferPool | None = None)
 
 
 def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlock:
-    """A party's block that stays on disk; ``party`` and ``pool`` as of :func:`read_party`."""
+    """A party's block that stays on disk."""
     return block_of(read_party(party, True, pool), party.name)
 
 
 def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) -> FeatureBlock:
-    """The feature block of a party, in memory or streamed.
-
-    Parameters
-    ----------
-    party : PartyData
-    streamed : bool
-        Whether it stays on disk.
-    factor : float
-        Factor of every column, applied after conversion to float64; positive.
-    """
+    """The feature block of a party, in memory or streamed."""
     return block_of(read_party(party, streamed), party.name, factor)
 
 
 def block_of(matrix: Any, name: str, factor: float = 1.0, engine: Engine | None = None) -> FeatureBlock:
     """The block of what a party's file holds.
 
-    Parameters
-    ----------
-    matrix : ndarray, scipy.sparse.csr_array or open file, of shape (N, d)
-        From :func:`read_party`.
-    name : str
-        Of the party.
-    factor : float
-        As in :func:`load_block`.
-    engine : Engine, optional
-        As in :func:`fastadmm.blocks.block.as_block`.
+    Shapes: matrix (N, d).
     """
     if isinstance(matrix, StreamedDense | StreamedCSR):
         return _open_block(matrix, factor, engine)

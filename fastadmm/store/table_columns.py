@@ -23,30 +23,15 @@ _BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a party's table.
+    """A column of a party's table."""
 
-    Attributes
-    ----------
-    name : str
-        Of the table's column, or of the feature where the file does not know its table.
-    features : range
-        Numbers of the features that it became.
-    levels : tuple of str or None
-        Categories; None for a column of numbers.
-    """
-
-    name: str
-    features: range
-    levels: tuple[str, ...] | None = None
+    name: str  # of the table's column, or of the feature where the file does not know its table
+    features: range  # numbers of the features that it became
+    levels: tuple[str, ...] | None = None  # categories; None for a column of numbers
 
 
 def table_columns(party: PartyData) -> list[TableColumn]:
-    """The columns of a party's table; what marks missing cells is a column of its own.
-
-    Parameters
-    ----------
-    party : PartyData
-    """
+    """The columns of a party's table; what marks missing cells is a column of its own."""
     if party.encoder is None:
         return [TableColumn(name, range(j, j + 1)) for j, name in enumerate(party.feature_names)]
     found, at = [], 0
@@ -64,17 +49,7 @@ def table_columns(party: PartyData) -> list[TableColumn]:
 
 
 def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
-    """What brings a party's rows to the scale of a reference; None where they have it.
-
-    Parameters
-    ----------
-    party, reference : PartyData
-
-    Raises
-    ------
-    InputError
-        If columns differ, or the rows were scaled with other parameters.
-    """
+    """What brings a party's rows to the scale of a reference; None where they have it."""
     place = shown(party.path)
     if party.name != reference.name:
         raise InputError(f"{place}: the party is {party.name}, but the reference is {reference.name}")
@@ -92,18 +67,7 @@ def column_values(
 ) -> Iterator[tuple[TableColumn, Array]]:
     """Read columns, as many at a time as memory allows.
 
-    Parameters
-    ----------
-    party : PartyData
-    columns : list of TableColumn
-    like : Transform, optional
-        From :func:`transform_for`.
-
-    Yields
-    ------
-    column : TableColumn
-    values : ndarray of shape (N,)
-        Numbers after the transform; of categories the number of the level, and of none the number of levels.
+    Shapes: values (N,).
     """
     transform = party.transform if like is None else like
     room = max(1, _BYTES // (8 * max(party.n_samples, 1)))

@@ -27,19 +27,7 @@ _NORMALIZE = ("none", "l2")
 class Transform:
     """Centre, then scale, then normalise the rows of one party's block.
 
-    Parameters
-    ----------
-    normalize : {"none", "l2"}
-        ``"l2"`` divides each row of the block by its Euclidean norm, last; zero rows stay zero.
-    center : ndarray, shape (d,), or None
-        Subtracted first; dense blocks only, because it would fill a sparse one.
-    scale : ndarray, shape (d,), or None
-        Divides second; finite and positive.
-
-    Raises
-    ------
-    InputError
-        Unknown `normalize`, wrong shapes, values not finite, scale not positive.
+    Shapes: center, scale (d,).
     """
 
     normalize: str = "none"
@@ -97,20 +85,7 @@ class Transform:
     def apply(self, X: Any) -> Any:
         """Return a transformed copy of a block.
 
-        Parameters
-        ----------
-        X : ndarray or scipy.sparse array, shape (n, d)
-            Dense or sparse; float32 stays float32, other types become float64.
-
-        Returns
-        -------
-        ndarray or scipy.sparse.csr_array, shape (n, d)
-            A copy of the same kind.
-
-        Raises
-        ------
-        InputError
-            Wrong number of columns; centring a sparse block.
+        Shapes: X, the result (n, d).
         """
         from scipy.sparse import csr_array, issparse
 
@@ -173,18 +148,7 @@ class Transform:
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Transform:
-        """Read a transform that :meth:`to_group` wrote.
-
-        Parameters
-        ----------
-        h5group : h5py.Group
-            The group ``transform`` of a party or model file.
-
-        Raises
-        ------
-        FormatError
-            Incomplete, damaged (digest), of another kind or of a newer version.
-        """
+        """Read a transform that :meth:`to_group` wrote."""
         place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
         found = read_attribute(h5group, "encoding-type", str)
         if found != _TYPE:

@@ -17,13 +17,7 @@ class _Abort(Exception):
 
 
 class Writer(ABC):
-    """Base of writers that are context managers; when the ``with`` block raises, nothing remains.
-
-    Attributes
-    ----------
-    state : {"open", "closed", "aborted"}
-        Closed: the file is complete; aborted: there is none.
-    """
+    """Base of writers that are context managers; when the ``with`` block raises, nothing remains."""
 
     #: The file, as messages name it.
     _shown: str
@@ -41,15 +35,7 @@ class Writer(ABC):
             raise InputError(f"{self._shown}: the writer is {self.state} already")
 
     def close(self) -> None:
-        """Complete the file and give it its name.
-
-        Raises
-        ------
-        InputError
-            What was written is no complete file of its kind: the message says what is missing.
-        StorageError
-            The disk is full.
-        """
+        """Complete the file and give it its name."""
         self._require_open()
         try:
             self._finish()

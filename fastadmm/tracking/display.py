@@ -33,31 +33,7 @@ _TENSORBOARD = "tensorboard"
 
 @contextmanager
 def tracked(run: str | Path, targets: Sequence[str | Target] = (), display: Any = None) -> Iterator[Tracking]:
-    """Log a run that is started or resumed inside the block.
-
-    Parameters
-    ----------
-    run : path
-        Run directory; it need not exist yet.
-    targets : sequence of str or Target
-        As :func:`parse_target` reads them. A resumed run goes on with the logs it has
-        (``tracking.json``) without being told; targets given then are added.
-    display : Display, optional
-        What the user sees.
-
-    Yields
-    ------
-    Tracking
-        To be passed as ``display``; call its ``finish`` with the run's result.
-
-    Raises
-    ------
-    ConfigError
-        A target is unknown or its library is not installed.
-    StorageError
-        A tracking server does not answer. Once rounds have begun, a log that fails is given up
-        with a note, and training goes on.
-    """
+    """Log a run that is started or resumed inside the block."""
     tracking = Tracking(
         Path(run), [t if isinstance(t, Target) else parse_target(t) for t in targets], display
     )
@@ -68,14 +44,7 @@ def tracked(run: str | Path, targets: Sequence[str | Target] = (), display: Any 
 
 
 class Tracking:
-    """Display and log of one run; made by :func:`tracked`.
-
-    Parameters
-    ----------
-    run : Path
-    targets : list of Target
-    display : Display or None
-    """
+    """Display and log of one run; made by :func:`tracked`."""
 
     def __init__(self, run: Path, targets: list[Target], display: Any = None) -> None:
         from fastadmm.runs.display import Silent
@@ -132,18 +101,7 @@ class Tracking:
         self.display.stop()
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Log the result and close the logs.
-
-        Parameters
-        ----------
-        result : dict
-            What :func:`fastadmm.runs.train.start_run` or ``resume_run`` returned.
-
-        Returns
-        -------
-        dict
-            The same.
-        """
+        """Log the result and close the logs."""
         numbers = result_numbers(result, private=self.private)
         texts = result_texts(result, private=self.private)
         self._each(lambda tracker: tracker.end(texts["status"], numbers, texts))

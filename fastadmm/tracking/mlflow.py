@@ -32,25 +32,7 @@ _PARAMETERS = 100
 
 
 class MlflowTracker:
-    """Metrics per round, settings as parameters, statement and result as tags.
-
-    Parameters
-    ----------
-    uri : str
-        Tracking URI; empty for MLflow's own choice (``MLFLOW_TRACKING_URI``, else a database in
-        the current directory).
-    name : str
-        Of the run.
-    run_id : str, optional
-        Run to go on with.
-
-    Raises
-    ------
-    ConfigError
-        MLflow is not installed.
-    StorageError
-        The tracking server does not answer, or refuses.
-    """
+    """Metrics per round, settings as parameters, statement and result as tags."""
 
     kind = "mlflow"
 
@@ -89,15 +71,7 @@ class MlflowTracker:
             raise StorageError(f"log-to: mlflow: {reason[:400]}") from error
 
     def begin(self, settings: dict[str, Any], privacy: dict[str, Any], first_round: int) -> None:
-        """Create the run, or go on with it after the last round that it has.
-
-        Parameters
-        ----------
-        settings, privacy : dict
-            Parameters, and tags of the statement.
-        first_round : int
-            The next round; the run itself knows which it has.
-        """
+        """Create the run, or go on with it after the last round that it has."""
         tags = {"fastadmm.version": __version__}
         tags |= {f"fastadmm.privacy.{key}": str(value) for key, value in privacy.items()}
         with self._errors():
@@ -138,15 +112,7 @@ class MlflowTracker:
         self._sent = time.monotonic()
 
     def end(self, status: str, values: dict[str, float], texts: dict[str, str]) -> None:
-        """Send final metrics and words, and close the run with the status that MLflow has for it.
-
-        Parameters
-        ----------
-        status : str
-            Of :class:`fastadmm.solver.history.Status`, or ``"failed"``.
-        values : dict of str to float
-        texts : dict of str to str
-        """
+        """Send final metrics and words, and close the run with the status that MLflow has for it."""
         now = int(1000 * time.time())
         self._buffer += [self._metric(_key(name), value, now, 0) for name, value in values.items()]
         self.flush()

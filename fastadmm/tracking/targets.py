@@ -16,17 +16,10 @@ KINDS = ("mlflow", "tensorboard")
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run is logged.
-
-    Attributes
-    ----------
-    kind : {"mlflow", "tensorboard"}
-    place : str
-        Tracking URI or directory; empty for the default of the kind.
-    """
+    """Where a run is logged."""
 
     kind: str
-    place: str = ""
+    place: str = ""  # tracking URI or directory; empty for the default of the kind
 
 
 class Tracker(Protocol):
@@ -42,33 +35,14 @@ class Tracker(Protocol):
         """Hand over what is buffered."""
 
     def end(self, status: str, values: dict[str, float], texts: dict[str, str]) -> None:
-        """Final numbers and words; the log is closed.
-
-        Parameters
-        ----------
-        status : str
-            Of :class:`fastadmm.solver.history.Status`, or ``"failed"``.
-        values : dict of str to float
-        texts : dict of str to str
-        """
+        """Final numbers and words; the log is closed."""
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to go on with the same log."""
 
 
 def parse_target(text: str) -> Target:
-    """Read ``KIND`` or ``KIND=PLACE``.
-
-    Parameters
-    ----------
-    text : str
-        For example ``"tensorboard=logs"`` or ``"mlflow=http://127.0.0.1:5000"``.
-
-    Raises
-    ------
-    ConfigError
-        Another kind, an empty place, or a password in a URI.
-    """
+    """Read ``KIND`` or ``KIND=PLACE``."""
     kind, given, place = text.partition("=")
     if kind not in KINDS:
         raise ConfigError(
@@ -86,12 +60,5 @@ def parse_target(text: str) -> Target:
 
 
 def missing(kind: str, what: str) -> ConfigError:
-    """The error for a library that is not installed.
-
-    Parameters
-    ----------
-    kind : str
-    what : str
-        Name of the library.
-    """
+    """The error for a library that is not installed."""
     return ConfigError(f'log-to: {kind} needs {what}: pip install "fastadmm[{kind}]"')

@@ -15,18 +15,7 @@ __all__ = ["TensorBoardTracker"]
 
 
 class TensorBoardTracker:
-    """Scalars per round, settings and statement as text.
-
-    Parameters
-    ----------
-    directory : Path
-        Event files are added to it.
-
-    Raises
-    ------
-    ConfigError
-        tensorboardX is not installed.
-    """
+    """Scalars per round, settings and statement as text."""
 
     kind = "tensorboard"
 
@@ -64,15 +53,7 @@ class TensorBoardTracker:
             self._writer.flush()
 
     def end(self, status: str, values: dict[str, float], texts: dict[str, str]) -> None:
-        """Write the final scalars and words at the last round, and close the file.
-
-        Parameters
-        ----------
-        status : str
-            Of :class:`fastadmm.solver.history.Status`, or ``"failed"``.
-        values : dict of str to float
-        texts : dict of str to str
-        """
+        """Write the final scalars and words at the last round, and close the file."""
         with storage_errors(self.directory):
             for name, value in values.items():
                 self._writer.add_scalar(name, value, self._last)

@@ -64,29 +64,14 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Coalition:
-    """The model that some of the parties train together.
+    """The model that some of the parties train together."""
 
-    Attributes
-    ----------
-    members : tuple of int
-        Numbers of the parties, ascending.
-    metrics : dict of str to (float or None)
-        On the test set; None where undefined (the AUC of one class).
-    objective : float
-        F at the model, per mean loss.
-    gap : float or None
-        Certified relative gap; None where the problem has none.
-    rounds : int
-    status : str
-        Why training stopped.
-    """
-
-    members: tuple[int, ...]
-    metrics: dict[str, float | None]
-    objective: float
-    gap: float | None
+    members: tuple[int, ...]  # numbers of the parties, ascending
+    metrics: dict[str, float | None]  # on the test set; None where undefined (the AUC of one class)
+    objective: float  # f at the model, per mean loss
+    gap: float | None  # certified relative gap; None where the problem has none
     rounds: int
-    status: str
+    status: str  # why training stopped
 
     @property
     def mask(self) -> int:
@@ -106,29 +91,13 @@ class Coalition:
 
 @dataclass(frozen=True)
 class Worth:
-    """What each party's columns add to the test metric.
+    """What each party's columns add to the test metric."""
 
-    Attributes
-    ----------
-    parties : list of str
-        Their names.
-    metric : str
-        The one that :meth:`table` is about; every other one of the coalitions' can be asked for.
-    label_party : int
-        Number of the party that holds the labels, and can always train alone.
-    coalitions : dict of int to Coalition
-        By :attr:`Coalition.mask`.
-    reason : str
-        Why there are no Shapley values; empty where there are.
-    pooled : dict or None
-        What one scikit-learn model on all columns reaches, see :func:`fastadmm.worth.pooled.fit_pooled`.
-    """
-
-    parties: list[str]
-    metric: str
-    label_party: int
-    coalitions: dict[int, Coalition]
-    reason: str = ""
+    parties: list[str]  # their names
+    metric: str  # the one that table is about; every other one of the coalitions' can be asked for
+    label_party: int  # number of the party that holds the labels, and can always train alone
+    coalitions: dict[int, Coalition]  # by mask
+    reason: str = ""  # why there are no Shapley values; empty where there are
     pooled: dict[str, Any] | None = field(default=None)
 
     @property
@@ -143,15 +112,7 @@ class Worth:
         return [name for name in known[0].metrics if all(c.metrics[name] is not None for c in known)]
 
     def of(self, mask: int, metric: str | None = None) -> float:
-        """The metric of one coalition.
-
-        Parameters
-        ----------
-        mask : int
-            0 is nobody, :attr:`everyone` all.
-        metric : str, optional
-            Default :attr:`metric`.
-        """
+        """The metric of one coalition."""
         value = self.coalitions[mask].metrics[metric or self.metric]
         assert value is not None  # :attr:`metrics` lists what is defined
         return value
@@ -162,17 +123,7 @@ class Worth:
         return difference if HIGHER_IS_BETTER[metric or self.metric] else -difference
 
     def shapley(self, metric: str | None = None) -> list[float] | None:
-        """Shapley value of every party: its share of what all are better than nobody.
-
-        Parameters
-        ----------
-        metric : str, optional
-
-        Returns
-        -------
-        list of float or None
-            None where not every coalition was trained: see :attr:`reason`.
-        """
+        """Shapley value of every party: its share of what all are better than nobody."""
         if len(self.coalitions) != 1 << len(self.parties):
             return None
         sign = 1.0 if HIGHER_IS_BETTER[metric or self.metric] else -1.0
@@ -184,15 +135,7 @@ class Worth:
         ]
 
     def table(self, metric: str | None = None) -> list[dict[str, Any]]:
-        """One row per party.
-
-        Returns
-        -------
-        list of dict
-            ``name``, ``alone`` and ``without`` (the metric itself), ``adds_alone`` (alone against
-            nobody), ``adds_last`` (all against all others), ``shapley`` (None where unknown): the last
-            three are positive where the party helps.
-        """
+        """One row per party."""
         shares = self.shapley(metric)
         rows = []
         for m, name in enumerate(self.parties):
@@ -248,19 +191,7 @@ Monitor = Callable[[Coalition, StartingPoint, int, int], None]
 
 
 def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
-    """Which coalitions to train, in order: those that say most come first.
-
-    Parameters
-    ----------
-    n_parties : int
-    exact : bool
-        All of them, as Shapley values need; else nobody, all, each alone and all but each.
-
-    Returns
-    -------
-    list of tuple of int
-        Nobody, all, each alone, all but each, then the others by size.
-    """
+    """Which coalitions to train, in order: those that say most come first."""
     everyone = tuple(range(n_parties))
     plan: dict[tuple[int, ...], None] = dict.fromkeys([(), everyone, *((m,) for m in everyone)])
     plan.update(dict.fromkeys(tuple(k for k in everyone if k != m) for m in everyone))
@@ -285,45 +216,7 @@ def measure_worth(
 ) -> Worth | None:
     """Train the coalitions of a problem's parties and measure each on the test set.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a test set. Never one of private data: every coalition's model would be a release.
-    options : SolverOptions, optional
-        How each coalition is trained.
-    metric : str, optional
-        A name of :data:`HIGHER_IS_BETTER`; by default ``"auc"`` for classification, ``"r2"`` for
-        regression, or the first that is defined on the test set.
-    label_party : int
-        Number of the party that holds the labels.
-    exact : bool, optional
-        Train all 2**M coalitions, as Shapley values need; default for at most
-        :data:`MOST_PARTIES` parties. False trains 2 M + 2.
-    pooled : bool
-        Also fit scikit-learn on all columns side by side, where it has the same objective.
-    known : mapping of int to Coalition, optional
-        Results of an earlier call with the same arguments, by mask; not trained again.
-    known_models : mapping of int to StartingPoint, optional
-        Their models, where the others begin: what an interrupted call needs to end in the same numbers.
-    monitor : callable, optional
-        Called with each new coalition, its model, and how many are done of how many.
-    should_stop : callable, optional
-        Asked after each round; True ends the call.
-
-    Returns
-    -------
-    Worth or None
-        None where ``should_stop`` ended it; what was done is known to ``monitor``.
-
-    Raises
-    ------
-    InputError
-        The problem has no test set.
-    ConfigError
-        The metric is unknown or undefined here, ``label_party`` is no party, or all coalitions of more than
-        :data:`MOST_PARTIES` parties were asked for.
-    DivergenceError
-        A scheme without a guarantee diverges.
+    Returns: None where ``should_stop`` ended it; what was done is known to ``monitor``.
     """
     options, n_parties = options or SolverOptions(), problem.n_parties
     test = problem.test
@@ -378,18 +271,7 @@ def _check_choices(problem: Problem, metric: str | None, label_party: int, exact
 
 
 def nobody(problem: Problem, options: SolverOptions) -> Coalition:
-    """The coalition of nobody, whose model is an intercept.
-
-    Parameters
-    ----------
-    problem : Problem
-        With a test set; its blocks may be elsewhere.
-    options : SolverOptions
-
-    Returns
-    -------
-    Coalition
-    """
+    """The coalition of nobody, whose model is an intercept."""
     assert problem.test is not None
     engine = Engine(options.n_threads)
     try:
@@ -401,18 +283,7 @@ def nobody(problem: Problem, options: SolverOptions) -> Coalition:
 
 
 def reason_for_none(n_parties: int, exact: bool) -> str:
-    """Why there are no Shapley values; empty where there are.
-
-    Parameters
-    ----------
-    n_parties : int
-    exact : bool
-        Whether all coalitions are trained.
-
-    Returns
-    -------
-    str
-    """
+    """Why there are no Shapley values; empty where there are."""
     if exact:
         return ""
     if n_parties <= MOST_PARTIES:
@@ -424,24 +295,7 @@ def reason_for_none(n_parties: int, exact: bool) -> str:
 
 
 def chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
-    """The metric that is shown.
-
-    Parameters
-    ----------
-    worth : Worth
-    loss : Loss
-    metric : str or None
-        As it was asked for.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ConfigError
-        It is undefined on the test rows.
-    """
+    """The metric that is shown."""
     defined = worth.metrics
     if metric is not None:
         if metric not in defined:

@@ -70,34 +70,7 @@ def federate_worth(
     exact: bool | None = None,
     say: Callable[[str], None] = print,
 ) -> Worth:
-    """Train every coalition of parties elsewhere, and measure each on test rows.
-
-    Parameters
-    ----------
-    config : Path
-        As of ``fastadmm federate train``, without privacy.
-    test : Path
-        Label file of the test rows.
-    out : Path
-        Directory for a run per coalition and ``worth.json``; an existing one goes on.
-    metric : str, optional
-        As in :func:`fastadmm.worth.measure_worth`.
-    label_party : str, optional
-        Name of the party that belongs to the label holder; default the first.
-    exact : bool, optional
-        As in :func:`fastadmm.worth.measure_worth`.
-    say : callable
-        Given lines on what happens.
-
-    Returns
-    -------
-    Worth
-
-    Raises
-    ------
-    FastadmmError
-        A party refused, or was lost and did not come back; the same call goes on.
-    """
+    """Train every coalition of parties elsewhere, and measure each on test rows."""
     setup = read_setup(config)
     own = {key: value for key, value in setup.values.items() if key not in _WITHOUT}
     if "data" not in own:

@@ -16,19 +16,7 @@ __all__ = ["fit_pooled"]
 
 
 def fit_pooled(problem: Problem, test: TestSet) -> dict[str, Any]:
-    """Fit scikit-learn on all parties' columns, where it minimises the same objective.
-
-    Parameters
-    ----------
-    problem : Problem
-    test : TestSet
-        The pooled model is measured on it.
-
-    Returns
-    -------
-    dict
-        ``estimator`` (with its parameters) and ``metrics``; or ``reason`` where there is no such model.
-    """
+    """Fit scikit-learn on all parties' columns, where it minimises the same objective."""
     try:
         model = _estimator(problem)
         X, X_test = _joined(problem.blocks), _joined(test.blocks)

@@ -65,39 +65,7 @@ def worth_of_run(
     The run directory gets ``worth.json``. An interrupted call leaves the finished coalitions in
     ``worth.partial``, and the next one goes on from there; a finished one is not computed again.
 
-    Parameters
-    ----------
-    run : Path
-        Run directory written by ``fastadmm train``, without privacy.
-    test : Path, optional
-        Labelled partition to measure on; default the run's own test partition.
-    metric : str, optional
-        As in :func:`fastadmm.worth.measure_worth`.
-    label_party : str, optional
-        Name of the party that holds the labels; default the first.
-    exact : bool, optional
-        As in :func:`fastadmm.worth.measure_worth`.
-    pooled : bool
-        Also fit scikit-learn on all columns side by side.
-    threads : int, optional
-        The result does not depend on it.
-    display : WorthDisplay, optional
-
-    Returns
-    -------
-    Worth or None
-        None where Ctrl-C or SIGTERM ended it.
-
-    Raises
-    ------
-    ConfigError
-        The run is private, has no test partition, or an argument does not fit it.
-    InputError
-        The data are no longer those of the run.
-    StorageError
-        There is no run, or its directory cannot be written.
-    FormatError
-        A file is damaged.
+    Returns: None where Ctrl-C or SIGTERM ended it.
     """
     folder = RunFolder(run)
     path = folder.configuration
@@ -168,19 +136,7 @@ def _measure(
 def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
     """Read ``worth.json``.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    tuple of Worth and dict, or None
-        With the whole document; None where the file is absent.
-
-    Raises
-    ------
-    FormatError
-        It is damaged.
+    Returns: with the whole document; None where the file is absent.
     """
     with storage_errors(path, "read"):
         try:

@@ -19,24 +19,7 @@ __all__ = ["shapley_values"]
 
 
 def shapley_values(values: Sequence[float]) -> list[Fraction]:
-    """Shapley value of every player.
-
-    Parameters
-    ----------
-    values : sequence of float, length 2**M
-        v(S) at the place whose binary digits say who is in S: v(none) first, v(all) last. Finite.
-
-    Returns
-    -------
-    list of Fraction, length M
-        Exact for the floating point numbers given: they sum to ``values[-1] - values[0]``
-        without any rounding.
-
-    Raises
-    ------
-    ValueError
-        The length is no power of two, or a value is not finite.
-    """
+    """Shapley value of every player."""
     n_players = len(values).bit_length() - 1
     if len(values) != 1 << n_players:
         raise ValueError(f"values: {len(values)} coalitions; a game has a power of two of them")

@@ -35,23 +35,7 @@ __all__ = ["AdmmMethod"]
 class AdmmMethod(Method):
     """Sharing, Jacobi or Gauss-Seidel ADMM.
 
-    Parameters
-    ----------
-    problem : Problem
-    order : Order
-    penalty : float
-        r, summed scaling.
-    memory : int
-        Anderson memory; 0 without acceleration.
-    x_update : str
-        See :func:`fastadmm.parties.xupdate.choose.choose_x_update`.
-    engine : Engine
-    adaptive : bool
-        Whether the penalty is adapted from round to round.
-    reweighting : bool
-        Whether it becomes one per sample, after the loss's curvature.
-    relaxation : float
-        Over-relaxation, in (0, 2); 1 is none.
+    Scaling: penalty summed scaling.
     """
 
     family = "admm"

@@ -26,21 +26,7 @@ _MAX_WEIGHT = 1e4
 class Anderson:
     """Memory of differences, and the extrapolation from it.
 
-    Parameters
-    ----------
-    size : int
-        Length of the state.
-    sections : list of (slice, float or ndarray)
-        Parts of the state with the weight of each in the squared norm; an array weighs each entry.
-    memory : int
-        Number of differences kept.
-    rows : StackedRows
-        Adds up over the rows of the state.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (count,)
-        Of the images' differences in the last extrapolation.
+    Shapes: weights (count,).
     """
 
     def __init__(
@@ -80,18 +66,7 @@ class Anderson:
     def extrapolate(self, image: np.ndarray, residual: np.ndarray) -> np.ndarray | None:
         """Take in one evaluation of the map; return the extrapolated state.
 
-        Parameters
-        ----------
-        image : ndarray of shape (size,)
-            T(v).
-        residual : ndarray of shape (size,)
-            T(v) - v.
-
-        Returns
-        -------
-        ndarray of shape (size,) or None
-            None while there are fewer than two differences, or where the
-            small problem is too ill-conditioned to be trusted.
+        Shapes: image, residual, the result (size,).
         """
         from fastadmm.kernels.stacked import less_combination, replace_last
         from fastadmm.kernels.vectors import copy

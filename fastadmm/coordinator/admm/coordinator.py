@@ -34,13 +34,7 @@ _MOST_DIFFERENCES, _HISTORY_BUDGET = 10, 2 * 2**30
 
 
 def acceleration_memory(n_parties: int, n_samples: int) -> int:
-    """Number of Anderson differences that fit the memory budget; 0 where fewer than 3 do.
-
-    Parameters
-    ----------
-    n_parties, n_samples : int
-        M and N.
-    """
+    """Number of Anderson differences that fit the memory budget; 0 where fewer than 3 do."""
     each = 16 * (n_parties + 2) * n_samples
     memory = min(_MOST_DIFFERENCES, _HISTORY_BUDGET // each)
     return int(memory) if memory >= 3 else 0
@@ -50,90 +44,38 @@ def acceleration_memory(n_parties: int, n_samples: int) -> int:
 class Stepped:
     """What all x-updates of a round gave.
 
-    Attributes
-    ----------
-    total : ndarray of shape (N,)
-        Sum of the new messages.
-    regulariser : float
-        R(x) at the new weights, summed scaling.
-    norms : list of float
-        Of each party's new weights.
-    answers : ndarray of shape (M, N)
-        The new messages.
-    relaxed : ndarray of shape (N,)
-        Sum of the new state's messages.
+    Shapes: total, relaxed (N,); answers (M, N).
     """
 
-    total: np.ndarray
-    regulariser: float
-    norms: list[float]
-    answers: np.ndarray
-    relaxed: np.ndarray
+    total: np.ndarray  # of shape (N,): sum of the new messages
+    regulariser: float  # R(x) at the new weights, summed scaling
+    norms: list[float]  # of each party's new weights
+    answers: np.ndarray  # of shape (M, N): the new messages
+    relaxed: np.ndarray  # of shape (N,): sum of the new state's messages
 
 
 @dataclass(frozen=True)
 class RoundOutcome:
     """What a round did.
 
-    Attributes
-    ----------
-    total : ndarray of shape (N,)
-        Sum of the new messages.
-    pull : ndarray of shape (N,)
-        ``u + r (S - z)`` at the new state: what V^t needs from the parties.
-    primal_residual, dual_residual : float
-        As in :class:`fastadmm.solver.history.RoundRecord`.
-    lagrangian_terms : tuple of float
-        ``<u, S - z>``, ``r |S - z|^2``, ``|r (S - z)|^2`` and ``|S - z|^2``.
-    accelerated : bool
-        Whether the round started from an extrapolated state.
-    regulariser : float
-        R(x) at the new weights, summed scaling.
-    norms : list of float
-        Of each party's new weights.
+    Shapes: total, pull (N,).
     """
 
-    total: np.ndarray
-    pull: np.ndarray
-    primal_residual: float
-    dual_residual: float
+    total: np.ndarray  # of shape (N,): sum of the new messages
+    pull: np.ndarray  # of shape (N,): ``u + r (S - z)`` at the new state: what V^t needs from the parties
+    primal_residual: float  # as in RoundRecord
+    dual_residual: float  # as in RoundRecord
     lagrangian_terms: tuple[float, float, float, float]
-    accelerated: bool
-    regulariser: float
-    norms: list[float]
+    accelerated: bool  # whether the round started from an extrapolated state
+    regulariser: float  # R(x) at the new weights, summed scaling
+    norms: list[float]  # of each party's new weights
 
 
 class Coordinator:
     """Holds the shared state and runs rounds.
 
-    Parameters
-    ----------
-    problem : Problem
-    order : Order
-    penalty : float
-        r, summed scaling.
-    engine : Engine
-    memory : int
-        Anderson memory; 0 switches acceleration off.
-    adaptive : bool
-        Whether the penalty is adapted, see :mod:`fastadmm.coordinator.admm.penalty_rule`.
-    reweighting : bool
-        Whether it follows the loss's curvature, see :mod:`fastadmm.coordinator.admm.curvature_rule`.
-    relaxation : float
-        alpha in (0, 2): over-relaxation of Eckstein and Bertsekas (1992), for tau = M; 1 is none.
-
-    Attributes
-    ----------
-    state : SharedState
-        Where the next round starts (extrapolated, where acceleration is on).
-    last : SharedState
-        The result of the last round itself.
-    reached : SharedState
-        The last result that the safeguard accepted: where to go back to.
-    intercept : float
-        b of the last z-update.
-    metric : ndarray of shape (N,) or None
-        omega, where every sample has a penalty of its own, ``r omega_i``.
+    Shapes: metric (N,).
+    Scaling: penalty summed scaling.
     """
 
     def __init__(

@@ -35,15 +35,9 @@ _SHARE = 0.3
 
 @dataclass
 class CurvatureRule:
-    """State of the rule.
+    """State of the rule."""
 
-    Attributes
-    ----------
-    n_rounds : int
-        Rounds so far.
-    """
-
-    n_rounds: int = 0
+    n_rounds: int = 0  # rounds so far
 
     def due(self) -> bool:
         """Count a round; whether the penalty is to be changed after it."""
@@ -54,17 +48,8 @@ class CurvatureRule:
     def metric(curvature: Array, engine: Engine) -> tuple[Array, float] | None:
         """Shape and size of the penalty for given curvatures.
 
-        Parameters
-        ----------
-        curvature : ndarray of shape (N,)
-            Second derivatives of the samples' weighted losses, not negative.
-        engine : Engine
-
-        Returns
-        -------
-        tuple of ndarray of shape (N,) and float, or None
-            omega, positive, with mean 1, and r in the summed scaling; None where
-            the curvature is the same everywhere, or says nothing.
+        Shapes: curvature, each of the result (N,).
+        Scaling: the result summed scaling.
         """
         mean = engine.mean(curvature)
         if not 0.0 < mean < np.inf:

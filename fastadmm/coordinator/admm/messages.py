@@ -36,19 +36,8 @@ def correction(
 ) -> np.ndarray:
     """What every party's target differs by from its own message in a round that starts at a state.
 
-    Parameters
-    ----------
-    order : Order
-    state : SharedState
-    penalty : float
-        r, summed scaling.
-    engine : Engine
-    metric : ndarray of shape (N,), optional
-        omega, where every sample has a penalty of its own, ``r omega_i``.
-
-    Returns
-    -------
-    ndarray of shape (N,)
+    Shapes: metric, the result (N,).
+    Scaling: penalty summed scaling.
     """
     from fastadmm.kernels.sharing import shift_of_targets
 
@@ -75,22 +64,7 @@ def relax(
     sharing ADMM, and :math:`\hat a_m^t` and :math:`S^t`, their sum, are relaxed
     ones as well (Boyd et al. 2011, sections 3.4.3 and 7.3).
 
-    Parameters
-    ----------
-    old : SharedState
-        Where the round started.
-    messages : ndarray of shape (M, N)
-        :math:`D_m x_m^+`.
-    relaxation : float
-        alpha.
-    out : ndarray of shape (M, N)
-        :math:`\hat a_m`; with alpha = 1 the messages themselves.
-    engine : Engine
-
-    Returns
-    -------
-    tuple of ndarray of shape (N,)
-        Sums over parties of the messages and of the relaxed ones.
+    Shapes: messages, out (M, N); each of the result (N,).
     """
     from fastadmm.kernels.sharing import relax_messages
 
@@ -111,25 +85,8 @@ def collect_messages(
 ) -> Talk[Answers]:
     """One x-update of every party.
 
-    Parameters
-    ----------
-    order : Order
-    state : SharedState
-        The state that the targets are computed from; not changed.
-    penalty : float
-        r, summed scaling.
-    out : ndarray of shape (M, N)
-        New messages.
-    engine : Engine
-    metric : ndarray of shape (N,), optional
-        omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
-    known : ndarray of shape (N,), optional
-        :func:`correction`, where the targets are those that parties of this process have looked ahead to.
-
-    Returns
-    -------
-    list of dict
-        Every party's answer to ``step``.
+    Shapes: out (M, N); metric, known (N,).
+    Scaling: penalty summed scaling.
     """
     m_parties = len(out)
     common = correction(order, state, penalty, engine, metric) if known is None else known

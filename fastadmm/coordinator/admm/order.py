@@ -9,27 +9,12 @@ __all__ = ["GAUSS_SEIDEL", "JACOBI", "SHARING", "Order"]
 
 @dataclass(frozen=True)
 class Order:
-    """What the ADMM schemes differ in; see :mod:`fastadmm.coordinator.admm.messages`.
+    """What the ADMM schemes differ in; see :mod:`fastadmm.coordinator.admm.messages`."""
 
-    Attributes
-    ----------
-    name : str
-        Of the scheme.
-    parallel : bool
-        Whether parties answer at the same time.
-    majorised : bool
-        Whether tau is the number of parties (else 1).
-    convergent : bool
-        Whether convergence on every convex problem is a theorem.
-    accelerated : bool
-        Whether Anderson acceleration is used by default; the paper's own
-        schemes are left as printed.
-    """
-
-    name: str
-    parallel: bool
-    majorised: bool
-    convergent: bool
+    name: str  # of the scheme
+    parallel: bool  # whether parties answer at the same time
+    majorised: bool  # whether tau is the number of parties (else 1)
+    convergent: bool  # whether convergence on every convex problem is a theorem
     accelerated: bool
 
     def tau(self, n_parties: int) -> float:

@@ -32,37 +32,17 @@ _MIN_FACTOR = 1.5
 
 @dataclass
 class PenaltyRule:
-    """State of the rule.
+    """State of the rule."""
 
-    Attributes
-    ----------
-    n_rounds, n_decisions : int
-        Rounds and decisions so far.
-    log_ratio : float
-        Sum of the logarithms of the residuals' ratio since the last decision ...
-    n_ratios : int
-        ... over so many rounds.
-    scheduled : bool
-        Whether there are decisions by the number of rounds, not only where a run stalls.
-    n_stalls : int
-        Decisions because of that.
-    """
-
-    n_rounds: int = 0
-    n_decisions: int = 0
-    log_ratio: float = 0.0
-    n_ratios: int = 0
-    scheduled: bool = True
-    n_stalls: int = 0
+    n_rounds: int = 0  # rounds and decisions so far
+    n_decisions: int = 0  # rounds and decisions so far
+    log_ratio: float = 0.0  # sum of the logarithms of the residuals' ratio since the last decision
+    n_ratios: int = 0  # ... over so many rounds
+    scheduled: bool = True  # whether there are decisions by the number of rounds, not only where a run stalls
+    n_stalls: int = 0  # decisions because of that
 
     def factor(self, primal: float, dual: float) -> float:
-        """Take in one round; return what to multiply the penalty by, mostly 1.
-
-        Parameters
-        ----------
-        primal, dual : float
-            Residuals relative to the size of S and u; NaN and infinity are passed over.
-        """
+        """Take in one round; return what to multiply the penalty by, mostly 1."""
         self.n_rounds += 1
         if 0.0 < primal < math.inf and 0.0 < dual < math.inf:
             self.log_ratio += math.log(primal / dual)

@@ -32,14 +32,7 @@ _WORK, _ACCELERATED_WORK = 12, 9
 
 
 class AdmmScheme(Scheme):
-    """ADMM in one order of the parties.
-
-    Parameters
-    ----------
-    order : Order
-    rounds, remarks : str
-        As in :class:`fastadmm.coordinator.scheme.Scheme`.
-    """
+    """ADMM in one order of the parties."""
 
     options = ("penalty", "acceleration", "x_update")
     kept = "rounds of acceleration history"

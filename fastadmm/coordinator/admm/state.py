@@ -12,21 +12,7 @@ class SharedState:
 
     One flat vector lets an acceleration step treat the whole state as a point.
 
-    Parameters
-    ----------
-    n_parties, n_samples : int
-        M and N.
-    vector : ndarray of shape ((M + 2) N,), optional
-        Existing values; zero by default, the paper's initialisation.
-
-    Attributes
-    ----------
-    messages : ndarray of shape (M, N)
-        Row m is the last message D_m x_m.
-    z : ndarray of shape (N,)
-        Consensus variable for ``sum_m D_m x_m`` (offset and intercept excluded).
-    u : ndarray of shape (N,)
-        Dual variable, equal to the loss gradient after each z-update.
+    Shapes: messages (M, N); z, u (N,).
     """
 
     def __init__(self, n_parties: int, n_samples: int, vector: np.ndarray | None = None) -> None:

@@ -57,18 +57,7 @@ _LONGER = 4.0
 class SummedState:
     """What the coordinator knows of where a round starts.
 
-    Parameters
-    ----------
-    vector : ndarray of shape (4 N,)
-
-    Attributes
-    ----------
-    images : ndarray of shape (N,)
-        V, the sum of :math:`D_m v_m`.
-    messages : ndarray of shape (N,)
-        S, the sum of the messages.
-    z, u : ndarray of shape (N,)
-        As in :class:`fastadmm.coordinator.admm.state.SharedState`.
+    Shapes: vector (4 N,); images, messages, z, u (N,).
     """
 
     def __init__(self, vector: Array) -> None:
@@ -88,39 +77,24 @@ class SummedState:
 class Stepped:
     """Sums of what the x-updates of a round gave.
 
-    Attributes
-    ----------
-    total : ndarray of shape (N,)
-        Of the new messages.
-    regulariser : float
-        R(x) at the new weights, summed scaling.
-    norms : list of float
-        Not known of single parties.
-    square, pressed : float
-        Squared norms of :math:`D_m p_m`, in the metric and in its square.
-    relaxed : ndarray of shape (N,)
-        Of the new state's messages.
+    Shapes: total, relaxed (N,).
     """
 
-    total: Array
-    regulariser: float
-    norms: list[float]
-    square: float
-    pressed: float
-    relaxed: Array
+    total: Array  # of shape (N,): of the new messages
+    regulariser: float  # R(x) at the new weights, summed scaling
+    norms: list[float]  # not known of single parties
+    square: float  # squared norms of :math:`D_m p_m`, in the metric and in its square
+    pressed: float  # squared norms of :math:`D_m p_m`, in the metric and in its square
+    relaxed: Array  # of shape (N,): of the new state's messages
 
 
 class SummedAnderson(Anderson):
     """Acceleration that is told the parties' part of inner products.
 
-    Attributes
-    ----------
-    told : tuple of float, ndarray of shape (count,) and ndarray of shape (count,)
-        Of the present residual: squared norm, and inner products with the kept differences, the newest among
-        them; then those of the newest.
+    Shapes: each of told (count,).
     """
 
-    told: tuple[float, Array, Array] = 0.0, np.empty(0), np.empty(0)
+    told: tuple[float, Array, Array] = 0.0, np.empty(0), np.empty(0)  # of shape (count,)
 
     @property
     def following(self) -> tuple[int, int]:
@@ -138,18 +112,9 @@ class SummedAnderson(Anderson):
 
 
 class SummedCoordinator(Coordinator):
-    """Holds sums over all parties and runs rounds; parameters as of the class it is derived from.
+    """Holds sums over all parties and runs rounds.
 
-    Attributes
-    ----------
-    sums : Sums
-    reach : float
-        Norm of all features.
-    sizes : ndarray of shape (3,)
-        Norms over all parties: of :math:`D_m v_m` where the next round starts, of the last messages, and of
-        the last weights.
-    spread : float
-        Bound on the error of the last sum of messages, the same for all rows.
+    Shapes: sizes (3,).
     """
 
     state: Any
@@ -247,7 +212,7 @@ class SummedCoordinator(Coordinator):
 
 
 class SummedAdmmMethod(AdmmMethod):
-    """ADMM sharing, sums only; parameters as of the class it is derived from."""
+    """ADMM sharing, sums only."""
 
     family = "admm_sums"
     watched = False

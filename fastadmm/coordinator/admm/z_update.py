@@ -38,31 +38,8 @@ def update_z_u(
     same block of variables as z: its optimality condition is that the new u
     sums to zero. In a non-convex problem b moves first, exactly, and then z.
 
-    Parameters
-    ----------
-    problem : Problem
-    total : ndarray of shape (N,)
-        S, the sum of the messages.
-    u_before : ndarray of shape (N,)
-        Dual variable u.
-    penalty : float
-        r, summed scaling.
-    z : ndarray of shape (N,)
-        In: warm start. Out: :math:`z^+`.
-    u : ndarray of shape (N,)
-        Out: :math:`u^+`.
-    intercept : float
-        Warm start for b; returned unchanged where none is fitted. Of a
-        multinomial model of shape (C,); see :func:`update_class_z_u`.
-    engine : Engine
-    metric : ndarray of shape (N,), optional
-        omega, where every sample has a penalty of its own, :math:`r \omega_i`; of convex
-        problems with one predictor per sample.
-
-    Returns
-    -------
-    float
-        :math:`b^+`.
+    Shapes: total, u_before, z, u, metric (N,).
+    Scaling: penalty summed scaling.
     """
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)

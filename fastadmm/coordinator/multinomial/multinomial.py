@@ -57,19 +57,7 @@ _SHARE_OF_WANTED = 0.01
 
 
 def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -> int:
-    """How many messages, of up to C directions each, a party keeps the directions of.
-
-    Parameters
-    ----------
-    n_parties, n_samples, n_classes : int
-        M, N and C.
-
-    Returns
-    -------
-    int
-        At most 64, and so many that all messages fit 1 GB and are 1024 directions, but 8 at least
-        where 4 GB hold them, and 3 always.
-    """
+    """How many messages, of up to C directions each, a party keeps the directions of."""
     directions = n_parties * n_classes
     each = 8 * n_samples * directions
     wanted = min(directions_per_party(n_parties), max(8, _MOST_DIRECTIONS // directions))
@@ -79,32 +67,7 @@ def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -
 class MultinomialCoordinator:
     """Messages of all parties, and the minimiser over their span.
 
-    Parameters
-    ----------
-    problem : Problem
-        With the multinomial loss.
-    engine : Engine
-    directions : int, optional
-        How many messages' directions a party keeps; :func:`class_directions_per_party` by default.
-
-    Attributes
-    ----------
-    messages : ndarray of shape (K, N)
-        V: images of the directions of all parties, those of each in their order.
-    owner : ndarray of int, shape (K,)
-        Whose direction it is.
-    point : ClassSpanPoint
-        Current coefficients, intercepts and sum of messages.
-    primal : PrimalValue or None
-        Loss and gradient at the current point, intercepts minimised out.
-    metric : ndarray of shape (N,) or None
-        Mean curvature over the classes that the parties have factorised.
-    hessian : ClassSpanHessian
-        In that metric.
-    moves : Moves
-        Of the coefficients, C rows for each of the last rounds.
-    wanted : float
-        Relative gap at which the run ends; 0 for as small as it gets.
+    Shapes: messages (K, N); owner (K,); metric (N,).
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -164,13 +127,7 @@ class MultinomialCoordinator:
         return 0.5 * self.problem.regularization * float(np.sum(c * c))
 
     def round(self) -> Talk[list[float]]:
-        r"""One exchange with every party, then the minimisation over the span.
-
-        Returns
-        -------
-        list of float
-            :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
-        """
+        r"""One exchange with every party, then the minimisation over the span."""
         primal, n_parties = self.primal if self.primal is not None else self.start(), self.problem.n_parties
         before = primal.loss + self.regulariser()
         if not self.watch.may_wait(before) and self.metric_is_stale(before) and self._somebody_factorises():
@@ -287,15 +244,7 @@ class MultinomialCoordinator:
 
 
 class MultinomialMethod(Method):
-    """Subspace Newton sharing for the multinomial loss as a method.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    directions : int, optional
-        As of :class:`MultinomialCoordinator`.
-    """
+    """Subspace Newton sharing for the multinomial loss as a method."""
 
     name = "subspace"
     convergent = True

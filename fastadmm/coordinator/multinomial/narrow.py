@@ -40,15 +40,6 @@ def all_columns_pay(n_samples: int, widths: Sequence[int], n_classes: int) -> bo
     """Whether all columns are less work than directions, and no more memory or little.
 
     Directions of C classes soon span all columns, so what decides is the Hessian's price.
-
-    Parameters
-    ----------
-    n_samples : int
-        N, of all workers.
-    widths : sequence of int
-        Columns of each party.
-    n_classes : int
-        C.
     """
     columns = sum(widths)
     kept = n_classes * class_directions_per_party(len(widths), n_samples, n_classes)
@@ -62,15 +53,7 @@ def _hessian_in_passes(n_samples: int, n_columns: int, n_classes: int) -> float:
 
 
 class NarrowMultinomialMethod(MultinomialMethod):
-    """Rounds with all columns.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    wanted : float
-        Relative gap that ends the run; 0 for none.
-    """
+    """Rounds with all columns."""
 
     def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine)

@@ -44,23 +44,14 @@ _SHORTEST = 1e-8
 class ClassSpanPoint:
     """A point of the span.
 
-    Attributes
-    ----------
-    coefficients : ndarray of shape (C, K)
-    intercept : ndarray of shape (C,)
-    total : ndarray of shape (C N,)
-        Sum of all parties' messages, class-major.
-    loss : float
-        Summed loss at the point; NaN while unknown.
-    gradient : ndarray of shape (C N,) or None
-        Summed-scaling gradient of the loss at the point; None while unknown.
+    Shapes: coefficients (C, K); intercept (C,); total, gradient (C N,).
     """
 
-    coefficients: Array
-    intercept: Array
-    total: Array
-    loss: float = math.nan
-    gradient: Array | None = None
+    coefficients: Array  # of shape (C, K)
+    intercept: Array  # of shape (C,)
+    total: Array  # of shape (C N,): sum of all parties' messages, class-major
+    loss: float = math.nan  # summed loss at the point; NaN while unknown
+    gradient: Array | None = None  # of shape (C N,)
 
 
 @dataclass
@@ -82,20 +73,8 @@ def minimise_over_class_span(
 ) -> ClassSpanPoint:
     """Descend from a point; never returns a worse one.
 
-    Parameters
-    ----------
-    problem : Problem
-        With the multinomial loss.
-    messages : ndarray of shape (K, N)
-        V.
-    point : ClassSpanPoint
-        Start, with loss and gradient; its ``total`` must belong to its coefficients.
-    tolerance : float
-        Stop when the span's own share of the duality gap, ``|slope|^2 / (2 lambda W)``, is at most this.
-        Summed scaling.
-    engine : Engine
-    hessian : ClassSpanHessian
-        Of these messages.
+    Shapes: messages (K, N).
+    Scaling: tolerance summed scaling.
     """
     if len(messages) == 0:
         return point
@@ -113,18 +92,9 @@ def minimise_over_all_columns(
     hessian: ClassSpanHessian,
     move: Callable[[ClassSpanPoint, float], bool],
 ) -> ClassHere:
-    """The same where messages are all columns: what there is to gain is gained here, or in no later round.
+    """Descend over the weights of all columns: what there is to gain is gained here, or in no later round.
 
-    Parameters
-    ----------
-    problem, messages, point, engine, hessian
-        As of :func:`minimise_over_class_span`.
-    slope : ndarray of shape (C, K)
-        Of the objective in the coefficients.
-    least : callable
-        Of an objective: the gap that ends the search, as ``tolerance`` there.
-    move : callable
-        Of a point and the objective there: takes the Hessian there if it has gone astray; whether it did.
+    Shapes: slope (C, K).
     """
     span = ClassSpan(problem, messages, engine)
     here = span.known(point, slope)
@@ -140,7 +110,7 @@ def _descend(
     most: int,
     move: Callable[[ClassSpanPoint, float], bool] | None = None,
 ) -> ClassHere:
-    """At most so many quasi-Newton steps; ``least`` and ``move`` as of :func:`minimise_over_all_columns`."""
+    """At most so many quasi-Newton steps."""
     problem = span.problem
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
     best = Best(span, here, _MAX_STEPS)
@@ -179,15 +149,7 @@ def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Arr
 
 
 class ClassSpan:
-    """Passes over the messages of one problem.
-
-    Parameters
-    ----------
-    problem, messages, engine
-        As of :func:`minimise_over_class_span`.
-    ridge : bool
-        Whether the regulariser is squared l2, and part of slopes and values.
-    """
+    """Passes over the messages of one problem."""
 
     def __init__(self, problem: Problem, messages: Array, engine: Engine, ridge: bool = True) -> None:
         self.problem, self.messages, self.engine = problem, messages, engine

@@ -28,16 +28,7 @@ _LEAST_SHARE = 0.1
 class ClassSpanHessian:
     """Kronecker product in place of the summed loss's Hessian.
 
-    Parameters
-    ----------
-    intercept : bool
-
-    Attributes
-    ----------
-    span : SpanHessian
-        Of intercept (first, if there is one) and messages, in the mean curvature of the classes.
-    classes : ndarray of shape (C, C)
-        T, with mean 1 on the diagonal before the constants, on which the loss does not depend, are raised.
+    Shapes: classes (C, C).
     """
 
     def __init__(self, intercept: bool) -> None:
@@ -47,14 +38,7 @@ class ClassSpanHessian:
     def refresh(self, messages: Array, curvature: Array, sums: Array, engine: Engine) -> None:
         """Move to another point.
 
-        Parameters
-        ----------
-        messages : ndarray of shape (K, N)
-        curvature : ndarray of shape (N,)
-            h, kept by reference.
-        sums : ndarray of shape (C, C)
-            Of ``s (diag(p) - p p')`` over the samples.
-        engine : Engine
+        Shapes: messages (K, N); curvature (N,); sums (C, C).
         """
         n, trace = len(sums), float(np.trace(sums))
         scaled = sums * (n / trace) if trace > 0.0 else np.eye(n)
@@ -69,20 +53,7 @@ class ClassSpanHessian:
             self.span.extend(messages, reference, engine)
 
     def solver(self, ridge: float, total_weight: float) -> Callable[[Array], Array]:
-        """Solver of the system with a regulariser.
-
-        Parameters
-        ----------
-        ridge : float
-            ``lambda W``.
-        total_weight : float
-            W.
-
-        Returns
-        -------
-        callable
-            Of a slope in intercepts and coefficients, class after class, of shape (C (K + 1),) or (C K,).
-        """
+        """Solver of the system with a regulariser."""
         shares, turn = np.linalg.eigh(self.classes)
         lead, rows = self.span.lead, len(self.span.matrix)
         diagonal = np.full(rows, ridge)

@@ -29,13 +29,7 @@ _ENTRIES_OF_ROUND = 1e9
 
 
 class StackedMultinomialMethod(NarrowMultinomialMethod):
-    """Rounds over all weights, until one gains nothing; then rounds by directions.
-
-    Parameters
-    ----------
-    problem, engine, wanted
-        As of the base class.
-    """
+    """Rounds over all weights, until one gains nothing; then rounds by directions."""
 
     def make_parties(self) -> list[Any]:
         parties = MultinomialMethod.make_parties(self)

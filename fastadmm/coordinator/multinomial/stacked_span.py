@@ -34,18 +34,12 @@ class HessianOfClasses(NamedTuple):
     Intercepts are those of centred columns. So weights hardly move the rows on average, and conjugate
     gradients need few products, however far from zero the columns are.
 
-    Attributes
-    ----------
-    span : StackedClassSpan
-    likely : ndarray of shape (C, N)
-        Probabilities of the classes.
-    sizes : ndarray of shape (lead + C d,)
-        Approximate diagonal.
+    Shapes: likely (C, N); sizes (lead + C d,).
     """
 
     span: StackedClassSpan
-    likely: Array
-    sizes: Array
+    likely: Array  # of shape (C, N): probabilities of the classes
+    sizes: Array  # of shape (lead + C d,): approximate diagonal
 
     def product(self, v: Array) -> Array:
         """The Hessian-vector product with v, of shape (lead + C d,)."""
@@ -82,21 +76,7 @@ class HessianOfClasses(NamedTuple):
 
 
 class StackedClassSpan:
-    """Passes over the blocks of all parties, as they are.
-
-    Parameters
-    ----------
-    problem : Problem
-        With the multinomial loss.
-    engine : Engine
-
-    Attributes
-    ----------
-    lead : int
-        Number of intercepts.
-    scale : float
-        The regulariser's.
-    """
+    """Passes over the blocks of all parties, as they are."""
 
     def __init__(self, problem: Problem, engine: Engine) -> None:
         self.problem, self.engine, self.scale = problem, engine, problem.regularization

@@ -33,17 +33,7 @@ _STEADIER = 1.5
 def products_pay(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], n_classes: int, at_once: bool
 ) -> bool:
-    """Whether truncated Newton on the columns as they are stored is least work. Never if all are dense.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As of :func:`fastadmm.coordinator.subspace.work_of_ways.of_all_rows`.
-    n_classes : int
-        C.
-    at_once : bool
-        Whether the alternative is to send all columns at once; otherwise it is rounds by directions.
-    """
+    """Whether truncated Newton on the columns as they are stored is least work. Never if all are dense."""
     if min(densities) == 1.0:
         return False
     columns, dense = sum(widths), sum(w for w, d in zip(widths, densities) if d == 1.0)

@@ -39,18 +39,7 @@ _STEPS = 30
 
 
 class LossBarrier:
-    """The loss of all rows.
-
-    Parameters
-    ----------
-    problem : Problem
-        With a convex loss and one predictor per sample.
-    engine : Engine
-
-    Attributes
-    ----------
-    n_logarithms : int
-    """
+    """The loss of all rows."""
 
     def __init__(self, problem: Problem, engine: Engine) -> None:
         self.problem, self.engine = problem, engine
@@ -131,16 +120,7 @@ def _positive_root(soft: Array, lead: Array, mu: float) -> Array:
 class PenaltyBarrier:
     """Penalties and sets of all parties, over all weights side by side.
 
-    Parameters
-    ----------
-    penalties : sequence of PartyPenalty
-    widths : sequence of int
-    size : ndarray of shape (d,)
-        Of columns.
-
-    Attributes
-    ----------
-    n_logarithms : int
+    Shapes: size (d,).
     """
 
     def __init__(self, penalties: Sequence[PartyPenalty], widths: Sequence[int], size: Array) -> None:

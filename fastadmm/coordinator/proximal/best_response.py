@@ -20,55 +20,29 @@ Array = np.ndarray
 class SegmentNorms:
     r"""The regulariser along a segment that starts at the model, as far as it stays in the set.
 
-    Attributes
-    ----------
-    positions : ndarray of shape (n,)
-        Increasing, the model at 0 and the end of the segment at 1: the kinks of
-        :math:`\Omega`, or some of them.
-    norms : ndarray of shape (n,)
-        :math:`\Omega` there. Between positions it is at most linear, by convexity.
+    Shapes: positions, norms (n,).
     """
 
-    positions: Array
-    norms: Array
+    positions: Array  # of shape (n,)
+    norms: Array  # of shape (n,): :math:`\Omega` there. Between positions it is at most linear, by convexity
 
 
 @dataclass(frozen=True)
 class BestResponse:
     r"""A party's answer to a loss gradient.
 
-    Attributes
-    ----------
-    message : ndarray of shape (N,) or None
-        Of the new direction; None where the answer is a combination of old ones.
-    products : ndarray of shape (K,)
-        Inner products of the new direction with all, its own square last; empty where there is none.
-    coefficients : ndarray of shape (K,)
-        Of the answer.
-    norms : tuple of float
-        :math:`\Omega` of the model and of the answer.
-    to_proposal : SegmentNorms or None
-        From the model; None where the proposal is the model.
-    to_answer : SegmentNorms
-        From the model.
-    face : Face
-    dual : DualShare
-    excess : float or None
-        Of a party whose weights no square and no set bounds: what the gradient still gains over the norm with
-        weights with which no column contributes more than 1.
-    squared : float
-        Squared prox-gradient map at the proposal: how far it is from this party's optimality.
+    Shapes: message (N,); products, coefficients (K,).
     """
 
-    message: Array | None
-    products: Array
-    coefficients: Array
-    norms: tuple[float, float]
-    to_proposal: SegmentNorms | None
-    to_answer: SegmentNorms
+    message: Array | None  # of shape (N,)
+    products: Array  # of shape (K,)
+    coefficients: Array  # of shape (K,): of the answer
+    norms: tuple[float, float]  # :math:`\Omega` of the model and of the answer
+    to_proposal: SegmentNorms | None  # from the model; None where the proposal is the model
+    to_answer: SegmentNorms  # from the model
     face: Face
     dual: DualShare
-    squared: float
+    squared: float  # squared prox-gradient map at the proposal: how far it is from this party's optimality
     excess: float | None = None
 
     @classmethod

@@ -22,12 +22,7 @@ _FEW_PARTIES = 64
 
 
 class Candidates:
-    """Points of every party, and its earlier answers.
-
-    Parameters
-    ----------
-    n_parties : int
-    """
+    """Points of every party, and its earlier answers."""
 
     def __init__(self, n_parties: int) -> None:
         self._older: list[list[tuple[Array, float]]] = [[] for _ in range(n_parties)]
@@ -40,16 +35,7 @@ class Candidates:
     ) -> list[tuple[Array, float]]:
         """Party m's points and their norms, where the line search ended first; the answer is remembered.
 
-        Parameters
-        ----------
-        m : int
-        model, proposal : ndarray of shape (K,)
-            Coefficients.
-        norm : float
-            Of the model.
-        best : float
-            Position from the model to the proposal where the line search ended.
-        answer : BestResponse
+        Shapes: model, proposal (K,).
         """
         goal = answer.coefficients
         points = [(model, norm), (goal, answer.norms[1])]

@@ -64,24 +64,14 @@ _LAST = 1e-18
 class PathEnd:
     """What was found.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (d,), or (C, d)
-        Of all parties, side by side.
-    intercept : float or ndarray of shape (C,)
-    gradient : ndarray of shape (N,), or (C N,)
-        The one with the best bound so far; empty if none proved anything.
-    value, lower : float
-        The objective, and what the gradient proves; summed scaling.
-    within : float
-        The same among models of bounded size, where nothing else bounds some weights; else minus infinity.
+    Shapes: weights (d,) or (C, d); intercept (C,); gradient (N,) or (C N,).
     """
 
-    weights: Array
-    intercept: Any
-    gradient: Array
-    value: float
-    lower: float
+    weights: Array  # of shape (d,) or (C, d): of all parties, side by side
+    intercept: Any  # of shape (C,)
+    gradient: Array  # of shape (N,) or (C N,)
+    value: float  # the objective, and what the gradient proves; summed scaling
+    lower: float  # the objective, and what the gradient proves; summed scaling
     within: float = -math.inf
 
 
@@ -97,26 +87,9 @@ def follow_central_path(
 ) -> PathEnd | None:
     """Minimise over all weights.
 
-    Parameters
-    ----------
-    problem : Problem
-        Convex.
-    penalties : sequence of PartyPenalty
-        One of each party.
-    values : ndarray of shape (N, d)
-        The columns of all parties.
-    widths : sequence of int
-        How many columns are whose.
-    wanted : float
-        Relative gap to end at.
-    smallest, least : float
-        Gap that is rounding, and what the objective is at least; summed scaling.
-    engine : Engine
-
-    Returns
-    -------
-    PathEnd or None
-        None where a set has no inside.
+    Returns: None where a set has no inside.
+    Shapes: values (N, d).
+    Scaling: smallest, least summed scaling.
     """
     path = _Path(problem, penalties, values, widths, engine)
     if not path.penalty.has_inside:

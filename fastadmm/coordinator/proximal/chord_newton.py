@@ -62,52 +62,30 @@ _LEFT, _LAST_LEFT, _SHARPER = 1e-3, 1e-5, 1e-6
 class SharedFace:
     """What is minimised: the loss at ``anchor + basis @ w``, and the model of the regularisers.
 
-    Attributes
-    ----------
-    anchor : ndarray of shape (K,)
-        Coefficients of messages.
-    basis : ndarray of shape (K, K')
-    linear : ndarray of shape (K',)
-    square : ndarray of shape (K', K')
-        Positive semidefinite.
-    value : float
-        At the model, which searches are to gain on.
-    last : bool
-        Whether the search passes no kink, and goes to the end.
+    Shapes: anchor (K,).
     """
 
-    anchor: Array
+    anchor: Array  # of shape (K,): coefficients of messages
     basis: Array
     linear: Array
-    square: Array
-    value: float = -math.inf
-    last: bool = False
+    square: Array  # positive semidefinite
+    value: float = -math.inf  # at the model, which searches are to gain on
+    last: bool = False  # whether the search passes no kink, and goes to the end
 
 
 @dataclass
 class Place:
     """A combination of messages with the loss there.
 
-    Attributes
-    ----------
-    intercept : float or ndarray of shape (C,)
-    loss : float
-    products : ndarray of shape (K,)
-        Of messages and gradient.
-    rises : ndarray of shape (1,), (C,) or (0,)
-        Slope of the loss in the intercept, if there is one.
-    total, gradient : ndarray of shape (N,), or of shape (0,)
-        Sum of messages; gradient of the loss. Of a place that the Hessian leads to they are not known.
-    sums : tuple of float
-        Of the gradient and of its absolute values; with classes of the gradient of each, with intercepts.
+    Shapes: intercept (C,); products (K,); rises (1,) or (C,) or (0,); total, gradient (N,) or (0,).
     """
 
-    intercept: Any
+    intercept: Any  # of shape (C,)
     loss: float
-    products: Array
-    rises: Array
-    total: Array = field(default_factory=lambda: np.empty(0))
-    gradient: Array = field(default_factory=lambda: np.empty(0))
+    products: Array  # of shape (K,): of messages and gradient
+    rises: Array  # of shape (1,) or (C,) or (0,): slope of the loss in the intercept, if there is one
+    total: Array = field(default_factory=lambda: np.empty(0))  # of shape (N,) or (0,)
+    gradient: Array = field(default_factory=lambda: np.empty(0))  # of shape (N,) or (0,)
     sums: Any = (math.nan, math.nan)
 
     @property
@@ -117,16 +95,7 @@ class Place:
 
 
 class Passes:
-    """Passes over all messages, and the Hessian that they share; of squared loss that says all.
-
-    Parameters
-    ----------
-    problem : Problem
-        With one predictor per sample, whose loss is used.
-    shared : SharedDirections
-        Its Hessian is changed.
-    engine : Engine
-    """
+    """Passes over all messages, and the Hessian that they share; of squared loss that says all."""
 
     def __init__(self, problem: Problem, shared: SharedDirections, engine: Engine) -> None:
         self.problem, self.shared, self.engine = problem, shared, engine
@@ -254,13 +223,7 @@ class Passes:
         return abs(there.loss - guess.loss) <= max(_RIGHT * bent, _ROUNDING * abs(here.loss))
 
     def system(self, basis: Array, last: bool = False) -> Array:
-        """The Hessian in combinations of messages and the intercept, which comes first or last.
-
-        Parameters
-        ----------
-        basis : ndarray of shape (K, K')
-        last : bool
-        """
+        """The Hessian in combinations of messages and the intercept, which comes first or last."""
         lead, whole = self.lead, self.shared.hessian.matrix
         size = basis.shape[1]
         own = slice(0, size) if last else slice(lead, lead + size)
@@ -277,15 +240,7 @@ class Passes:
         return system
 
     def best_length(self, here: Place, there: Place, linear: float, square: float) -> float:
-        """Length between 0 and 1 of least value.
-
-        Parameters
-        ----------
-        here, there : Place
-            At lengths 0 and 1.
-        linear, square : float
-            Slope of the regulariser at 0, and what it rises by.
-        """
+        """Length between 0 and 1 of least value."""
         if self.quadratic:
             return 1.0
         start = self.engine.plus(self.problem.offset, here.total, here.intercept)
@@ -306,25 +261,8 @@ def minimise_on_shared_face(
 ) -> tuple[Array, Place]:
     """Newton's method from a known point of the face, from where the Hessian leads, or from the best start.
 
-    Parameters
-    ----------
-    passes : Passes
-    face : SharedFace
-    starts : list of ndarray of shape (K',)
-    near : sequence of tuple of ndarray of shape (K,) and Place
-        Coefficients of places that are known, on the face or beside it; the last is the nearest.
-    tolerance : float
-        Stop when no more than a share of this is left to gain, as far as the Hessian knows. Summed
-        scaling.
-    reach : float
-        Longest step, for a loss with flat pieces does not bound it.
-
-    Returns
-    -------
-    ndarray of shape (K',)
-        w
-    Place
-        There.
+    Shapes: each of near (K,).
+    Scaling: tolerance summed scaling.
     """
     search = _Search(passes, face, reach)
     here, fresh = search.start(starts, near)
@@ -370,23 +308,7 @@ def draft_on_shared_face(
 ) -> tuple[Array, Place]:
     """Where the Hessian says that the least value on a face is; no pass is made.
 
-    Parameters
-    ----------
-    passes : Passes
-    face : SharedFace
-    known : HullPoint
-        Whose place the Hessian is extended at.
-    near : tuple of ndarray of shape (K,) and Place
-        Coefficients of the nearest place, which may be a draft's itself.
-    reach : float
-        Longest step.
-
-    Returns
-    -------
-    ndarray of shape (K',)
-        w
-    Place
-        There, as far as the Hessian knows.
+    Shapes: each of near (K,).
     """
     passes.prepare(passes.at(known))
     return _Search(passes, face, reach).draft(*near)

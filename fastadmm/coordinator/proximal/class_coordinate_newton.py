@@ -30,7 +30,7 @@ _UNLIKELY = 1e-300
 
 
 class ClassCoordinateNewton(CoordinateSteps):
-    """The steps for the multinomial loss; parameters as of the class that this extends."""
+    """The steps for the multinomial loss."""
 
     def at(self, c: Array, intercept: Array) -> ClassHere:
         problem, columns = self.whole, self.columns

@@ -23,15 +23,7 @@ Array = np.ndarray
 class ClassHessian(SpanHessian):
     """Hessian of the summed loss in C intercepts (first, if there are any) and coefficients.
 
-    Parameters
-    ----------
-    lifts : int
-        C with intercepts, else 0.
-
-    Attributes
-    ----------
-    reference : ndarray of shape (C N,) or None
-        Probabilities.
+    Shapes: reference (C N,).
     """
 
     def __init__(self, lifts: int) -> None:
@@ -44,21 +36,13 @@ class ClassHessian(SpanHessian):
     ) -> None:
         """To another point: computes the whole matrix.
 
-        Parameters
-        ----------
-        messages : ndarray of shape (R, N)
-        rows, classes : ndarray of int, shape (K,)
-            Message and class of each coefficient.
-        likely : ndarray of shape (C, N)
-            p, kept by reference.
-        weight : ndarray of shape (N,)
-        engine : Engine
+        Shapes: messages (R, N); rows, classes (K,); likely (C, N); weight (N,).
         """
         self.reference, self.matrix = likely.ravel(), np.zeros((0, 0))
         self.grow(messages, rows, classes, weight, engine)
 
     def grow(self, messages: Array, rows: Array, classes: Array, weight: Array, engine: Engine) -> None:
-        """Take in the coefficients behind the first ``n_messages``; arguments as of :meth:`move`."""
+        """Take in the coefficients behind the first ``n_messages``."""
         assert self.reference is not None
         likely, known = self.reference.reshape(-1, messages.shape[1]), len(self.matrix)
         of_class = np.append(np.arange(self.lead), classes)

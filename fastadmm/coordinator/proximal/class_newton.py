@@ -31,23 +31,8 @@ def class_newton_system(
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the loss in the coefficients and, last, the C intercepts if there are any.
 
-    Parameters
-    ----------
-    problem : Problem
-        With the multinomial loss.
-    messages : ndarray of shape (K, N)
-    classes : ndarray of int, shape (K,)
-        Class of each message.
-    base : ndarray of int, shape (K,), or None
-        Messages, of the same class, that are taken from them first.
-    gradient, z : ndarray of shape (C N,)
-        Of the loss, and where.
-    engine : Engine
-
-    Returns
-    -------
-    slope : ndarray of shape (K + C,) or (K,)
-    hessian : ndarray of shape (K + C, K + C) or (K, K)
+    Shapes: messages (K, N); classes, base (K,); gradient, z (C N,); slope (K + C,) or (K,); hessian (K + C, K
+        + C) or (K, K).
     """
     k, n_classes, weight = len(messages), problem.n_outputs, problem.weight
     likely = multinomial_of(problem).probabilities(z, problem.y, weight, engine)
@@ -99,23 +84,8 @@ def class_products(
 ) -> Array:
     """Columns of the Hessian in intercepts, if there are any, and coefficients.
 
-    Parameters
-    ----------
-    messages : ndarray of shape (R, N)
-    rows : ndarray of int, shape (K,)
-        Message of each coefficient.
-    of_class : ndarray of int, shape (lead + K,)
-        Class of each intercept and each coefficient.
-    known : int
-        Columns at the front that are not asked for.
-    likely : ndarray of shape (C, N)
-        Probabilities p.
-    weight : ndarray of shape (N,)
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (lead + K, lead + K - known)
+    Shapes: messages (R, N); rows (K,); of_class (lead + K,); likely (C, N); weight (N,); the result (lead +
+        K, lead + K - known).
     """
     size, n_classes, lead = len(of_class), len(likely), len(of_class) - len(rows)
     old = [np.flatnonzero(of_class == c) for c in range(n_classes)]

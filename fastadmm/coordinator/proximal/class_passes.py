@@ -23,27 +23,12 @@ Array = np.ndarray
 
 
 def passes_over(problem: Problem, shared: SharedDirections, engine: Engine) -> Passes:
-    """Passes over messages, for one predictor per sample or several.
-
-    Parameters
-    ----------
-    problem : Problem
-    shared : SharedDirections
-    engine : Engine
-    """
+    """Passes over messages, for one predictor per sample or several."""
     return (ClassPasses if problem.loss.vector else Passes)(problem, shared, engine)
 
 
 class ClassPasses(Passes):
-    """As :class:`fastadmm.coordinator.proximal.chord_newton.Passes`; places' intercepts are of shape (C,).
-
-    Parameters
-    ----------
-    problem : Problem
-        With several predictors per sample.
-    shared : SharedDirections
-    engine : Engine
-    """
+    """As :class:`fastadmm.coordinator.proximal.chord_newton.Passes`; places' intercepts are of shape (C,)."""
 
     def __init__(self, problem: Problem, shared: SharedDirections, engine: Engine) -> None:
         super().__init__(problem, shared, engine)

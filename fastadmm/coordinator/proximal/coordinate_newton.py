@@ -62,16 +62,7 @@ _OF_GAP, _FINEST, _COARSEST = 0.01, 1e-12, 1e-3
 
 
 class CoordinateSteps(ABC):
-    """Proximal Newton steps over the columns of all parties of this process.
-
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth convex loss.
-    penalty : PartyPenalty
-        Of every party: a sum over weights.
-    engine : Engine
-    """
+    """Proximal Newton steps over the columns of all parties of this process."""
 
     def __init__(self, problem: Problem, penalty: PartyPenalty, engine: Engine) -> None:
         self.whole, self.party, self.engine, self.lead = problem, penalty, engine, int(problem.fit_intercept)
@@ -92,19 +83,7 @@ class CoordinateSteps(ABC):
     def least(self, here: Any, chosen: Array, gap: float) -> tuple[Array, Array]:
         """About where parabola and penalty of some columns are least: weights, and the intercepts' change.
 
-        Parameters
-        ----------
-        here : Here
-            With weights of shape (..., d).
-        chosen : ndarray of int64, shape (c,)
-            Ascending.
-        gap : float
-            There, as a share of the objective.
-
-        Returns
-        -------
-        x : ndarray of shape (..., d)
-        rise : ndarray of shape (..., lead)
+        Shapes: chosen (c,).
         """
 
     def penalty(self, x: Array) -> float:
@@ -122,17 +101,8 @@ class CoordinateSteps(ABC):
     def minimise(self, c: Array, intercept: Any, goal: float) -> Any:
         """Steps from a point; never returns a worse one.
 
-        Parameters
-        ----------
-        c : ndarray of shape (..., d)
-            Weights of all parties in the set.
-        intercept : float or ndarray of shape (C,)
-        goal : float
-            A gap that is small enough. Summed scaling.
-
-        Returns
-        -------
-        SpanPoint or ClassSpanPoint
+        Shapes: intercept (C,).
+        Scaling: goal summed scaling.
         """
         self.forget()  # a resumed run knows nothing of earlier steps either
         here, (l1, l2) = self.at(c, intercept), self.terms[:2]
@@ -189,23 +159,7 @@ class CoordinateSteps(ABC):
     ) -> bool:
         """Passes over some columns until moves are a tenth of the first ones, extrapolated.
 
-        Parameters
-        ----------
-        descend : callable
-            A pass over columns in their order, of these, a width, x, image and moved, as of
-            :func:`fastadmm.kernels.coordinate_descent.descend_columns`.
-        value : callable
-            What is minimised, of weights of the columns, of shape (..., c), image and ``moved[2:]``.
-        chosen : ndarray of int64, shape (c,)
-        x, image, moved : ndarray
-            As of ``descend``.
-        price : float
-            Passes that cost as much as a Gram matrix and its minimiser.
-
-        Returns
-        -------
-        bool
-            Whether these are next: passes have cost as much since the last time, and moves are still large.
+        Shapes: chosen (c,).
         """
         from fastadmm.kernels.coordinate_descent import shuffle_columns
 
@@ -233,11 +187,7 @@ class CoordinateSteps(ABC):
     def price(self, chosen: Array, known: bool = False) -> float:
         """Of the Gram matrix of some columns and what is done with it, in passes over them.
 
-        Parameters
-        ----------
-        chosen : ndarray of int64, shape (c,)
-        known : bool
-            Whether there is one already.
+        Shapes: chosen (c,).
         """
         n, k, columns = self.columns.shape[0], len(chosen), self.columns
         classes, pairs = self.classes, max(1.0, 0.5 * self.classes * (self.classes - 1))
@@ -254,18 +204,7 @@ class CoordinateSteps(ABC):
     ) -> Array:
         """Weights where parabola and penalty are least.
 
-        Parameters
-        ----------
-        gram : ndarray of shape (k, k)
-            Overwritten.
-        slope, c : ndarray of shape (k,)
-            Of the loss, and where.
-        x : ndarray of shape (k,)
-            Warm start.
-        lift : tuple of ndarray
-            Of the intercepts: inverse Hessian, slope, and products with the columns, of shape (k, lead).
-        gap : float
-            As of :meth:`least`.
+        Shapes: gram (k, k); slope, c, x (k,); each of lift (k, lead).
         """
         inverse, first, cross = lift
         shared = cross @ inverse

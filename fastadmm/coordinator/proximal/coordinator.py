@@ -100,49 +100,7 @@ _LEAST_DIRECTIONS = 4
 class ProximalCoordinator:
     r"""Directions, model and proposal, and the rounds between them.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth loss; may be replaced by one with another loss between rounds. With C classes what is
-        said of parties below is said of parts: see :mod:`fastadmm.coordinator.proximal.parts`.
-    engine : Engine
-    directions : int, optional
-        Most directions a party keeps; :func:`directions_for_faces` by default.
-
-    Attributes
-    ----------
-    n_parts : int
-        M, or M C.
-    shared : SharedDirections
-    model : HullPoint
-        The current model: coefficients of directions.
-    proposal : HullPoint
-        Where the next round's gradient is taken; the model itself in a plain round.
-    primal : PrimalValue
-        Loss and gradient at the proposal, intercept minimised out.
-    gap : float
-        Certified gap, summed scaling, as far as known.
-    steps : DualSteps or None
-        Of a run that has stalled.
-    stepping : bool
-        Whether the next round is one of them.
-    limit, most : int
-        Directions that a party keeps, and will keep at most where the gap hardly falls.
-    patient : bool
-        Whether the gap hardly falls: searches may ask parties more than once.
-    has_bounds : bool
-        Whether any party's weights have bounds of their own, not a ball's.
-    sent : ndarray of shape (N,)
-        The gradient that the last round began with.
-    repaired : ndarray of shape (N,) or None
-        The gradient at the model, where the objective tells nothing any more: see
-        :meth:`fastadmm.coordinator.proximal.face_search.FaceSearch.repaired`.
-    reach : float
-        How far the last round moved predictors, root mean square.
-    penalties, lengths : ndarray of shape (M,)
-        :math:`\lambda W R_m` and the Euclidean norm of each party's part of the model.
-    heaviest : float
-        The most that a column contributes to the model, of parties whose weights nothing bounds.
+    Shapes: sent, repaired (N,); penalties, lengths (M,).
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -291,13 +249,7 @@ class ProximalCoordinator:
         return loss_at(problem, point, np.empty_like(point.total), self.engine)
 
     def round(self) -> Talk[list[BestResponse]]:
-        """Exchange vectors with every party, and choose the new model.
-
-        Returns
-        -------
-        list of BestResponse
-            What the parties said of the gradient that the round *started* with.
-        """
+        """Exchange vectors with every party, and choose the new model."""
         primal = self.primal if self.primal is not None else self.evaluate()
         if self._metric_is_stale():
             assert self.metric is not None

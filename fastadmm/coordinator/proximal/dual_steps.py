@@ -49,28 +49,7 @@ _MAX_GROWTH = 2.0
 class DualSteps:
     """The iteration's state.
 
-    Parameters
-    ----------
-    problem : Problem
-        With the loss itself, not a smoothed one.
-    point : HullPoint
-        Where to begin.
-    u : ndarray of shape (N,)
-        Loss gradient there.
-    engine : Engine
-    most_directions : int
-        Of all parties.
-
-    Attributes
-    ----------
-    point, u : HullPoint, ndarray of shape (N,)
-        Where the next step starts: answers and dual vector, or a state extrapolated from them.
-    n_waiting, wait : int
-        Steps before the next search, and after the next proposal that does not keep its promise.
-    reached, reached_u : HullPoint, ndarray of shape (N,)
-        The last result that was not taken back.
-    penalty : float
-        r, summed scaling.
+    Shapes: u, point, reached, reached_u (N,).
     """
 
     #: What of :meth:`export` has numbers for each row.

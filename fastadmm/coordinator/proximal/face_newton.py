@@ -47,44 +47,27 @@ _CLOSING_IN = 0.3
 class FacePoint:
     """A point of the face.
 
-    Attributes
-    ----------
-    w : ndarray of shape (K',)
-    intercept : float or ndarray of shape (C,)
-    total : ndarray of shape (N,) or (C N,)
-        Sum of messages.
-    value : float
-        Of the model.
+    Shapes: intercept (C,); total (N,) or (C N,).
     """
 
     w: Array
-    intercept: Any
-    total: Array
-    value: float = math.nan
+    intercept: Any  # of shape (C,)
+    total: Array  # of shape (N,) or (C N,): sum of messages
+    value: float = math.nan  # of the model
 
 
 @dataclass(frozen=True)
 class FaceModel:
     """What is minimised.
 
-    Attributes
-    ----------
-    messages : ndarray of shape (K', N)
-        U.
-    linear : ndarray of shape (K',)
-    square : ndarray of shape (K', K')
-        Positive semidefinite.
-    total : ndarray of shape (N,)
-        Sum of the answers' messages, where w is 0.
-    classes : ndarray of int, shape (K',), or None
-        Of each message, where there are several.
+    Shapes: total (N,).
     """
 
-    messages: Array
+    messages: Array  # U
     linear: Array
-    square: Array
-    total: Array
-    classes: Array | None = None
+    square: Array  # positive semidefinite
+    total: Array  # of shape (N,): sum of the answers' messages, where w is 0
+    classes: Array | None = None  # of each message, where there are several
 
     def penalty(self, w: Array) -> float:
         """The model of the regularisers, 0 at the answers."""
@@ -108,17 +91,7 @@ def minimise_on_face(
 ) -> FacePoint:
     """Newton's method from the best of some points.
 
-    Parameters
-    ----------
-    problem : Problem
-        Whose loss is used.
-    model : FaceModel
-    starts : list of FacePoint
-    tolerance : float
-        Stop when a step promises less than this. Summed scaling.
-    reach : float
-        Longest step, for a loss with flat pieces does not bound it.
-    engine : Engine
+    Scaling: tolerance summed scaling.
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     k, n = len(model.linear), problem.n_samples

@@ -61,49 +61,19 @@ _MOST_ENDS = 3
 
 @dataclass(frozen=True)
 class Found:
-    """A proposal.
+    """A proposal."""
 
-    Attributes
-    ----------
-    point : HullPoint
-        Coefficients of directions.
-    promised : float
-        How much lower than at the model the objective is to be there; 0 where that is lost in rounding,
-        and the slope on the face has fallen instead.
-    exact : bool
-        Whether the parties have seen that no weight passes a kink or bound: then the promise is exact but
-        for a bent norm.
-    place : Place or None
-        The point's, where the loss was taken there.
-    """
-
-    point: HullPoint
+    point: HullPoint  # coefficients of directions
     promised: float
     exact: bool
-    place: Place | None = None
+    place: Place | None = None  # the point's, where the loss was taken there
 
 
 class FaceSearch:
     """Searches from one set of faces.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth loss.
-    shared : SharedDirections
-    faces : sequence of Face
-        One of each party.
-    shares : ndarray of shape (M, 2)
-        Factors of the norm and of half the square of each party's regulariser.
-    model : HullPoint
-        The current model.
-    value : float
-        The objective there.
-    stiffness : float
-        Share of the faces' stiffness that is added.
-    tolerance : float
-        Of Newton's method, summed scaling.
-    engine : Engine
+    Shapes: shares (M, 2).
+    Scaling: tolerance summed scaling.
     """
 
     def __init__(
@@ -154,12 +124,7 @@ class FaceSearch:
     def advance(self, *starts: Array, draft: bool = False) -> bool:
         """Newton's method over the current faces, to ``reached``; False without any freedom.
 
-        Parameters
-        ----------
-        *starts : ndarray of shape (K,)
-            Coefficients on the faces, beside the anchors.
-        draft : bool
-            Whether it will do to go where the Hessian leads, for parties to say what is met on the way.
+        Shapes: starts (K,).
         """
         q = self._whole_basis()
         if q.shape[1] == 0:
@@ -259,20 +224,7 @@ class FaceSearch:
         return self.reached[self.numbers[m]]
 
     def hold(self, held: Sequence[Mapping[str, Any]], face: str) -> bool:
-        """Go on with what the end reached has crossed held there, if it can be.
-
-        Parameters
-        ----------
-        held : sequence of dict
-            The parties' answers.
-        face : {"answer", "model"}
-            Whose faces these are.
-
-        Returns
-        -------
-        bool
-            Whether anything is held, and the end is another one.
-        """
+        """Go on with what the end reached has crossed held there, if it can be."""
         self.exact = not any(answer[f"{face}_crosses"] for answer in held)
         if self.exact:
             self._sharpen()
@@ -296,17 +248,7 @@ class FaceSearch:
     def end_on_model(self, met: Sequence[Mapping[str, Any]], most: int) -> Talk[Found | None]:
         """Go on from the model's faces: with all that is crossed held, or, if that is no better, one by one.
 
-        Parameters
-        ----------
-        met : sequence of dict
-            The parties' answers to ``hold_crossed``.
-        most : int
-            Exchanges at most, in each of which what is met first is held.
-
-        Returns
-        -------
-        Found or None
-            None where it would not be better than the model.
+        Returns: None where it would not be better than the model.
         """
         if any("model_anchor" in answer for answer in met):
             bold = copy.copy(self)
@@ -377,16 +319,8 @@ class FaceSearch:
 
         See :mod:`fastadmm.coordinator.repaired_gradient`.
 
-        Parameters
-        ----------
-        point : HullPoint
-        gradient : ndarray of shape (N,)
-            At the point.
-
-        Returns
-        -------
-        ndarray of shape (N,) or None
-            None where a step still gains something, or there is no freedom.
+        Returns: None where a step still gains something, or there is no freedom.
+        Shapes: gradient, the result (N,).
         """
         problem, shared = self.problem, self.shared
         q = self._whole_basis()
@@ -407,18 +341,7 @@ class FaceSearch:
 
 
 def common_subspace(basis: Array, other: Array) -> Array:
-    """What two subspaces have in common.
-
-    Parameters
-    ----------
-    basis, other : ndarray of shape (K, K') and (K, K'')
-        Orthonormal columns.
-
-    Returns
-    -------
-    ndarray
-        Orthonormal columns.
-    """
+    """What two subspaces have in common."""
     if basis.shape[1] == 0 or other.shape[1] == 0:
         return basis[:, :0]
     _, sines, right = singular(basis - other @ (other.T @ basis), whole=True)

@@ -43,17 +43,12 @@ RIDGES = (1e-13, 1e-9)
 class HullPoint:
     """A combination of points.
 
-    Attributes
-    ----------
-    coefficients : ndarray of shape (K,)
-    intercept : float or ndarray of shape (C,)
-    total : ndarray of shape (N,) or (C N,)
-        ``coefficients @ messages``, class by class.
+    Shapes: coefficients (K,); intercept (C,); total (N,) or (C N,).
     """
 
-    coefficients: Array
-    intercept: Any
-    total: Array
+    coefficients: Array  # of shape (K,)
+    intercept: Any  # of shape (C,)
+    total: Array  # of shape (N,) or (C N,): ``coefficients @ messages``, class by class
 
 
 def bases_of(c: Array, owner: Array) -> Array:
@@ -62,10 +57,7 @@ def bases_of(c: Array, owner: Array) -> Array:
     Weights of a party sum to one, so that only differences of points count. They are taken before
     products are, because those of points that lie close together differ in their last digits only.
 
-    Parameters
-    ----------
-    c : ndarray of shape (K,)
-    owner : ndarray of int, shape (K,)
+    Shapes: c, owner (K,).
     """
     base = np.empty(len(owner), dtype=np.int64)
     for m in np.unique(owner):
@@ -96,15 +88,7 @@ def loss_system(
 ) -> tuple[Array, Array]:
     """The loss's part of Newton's system at z, in coefficients and intercepts.
 
-    Parameters
-    ----------
-    problem : Problem
-    messages, base, gradient
-        As of :func:`newton_system`.
-    classes : ndarray of int, shape (K,), or None
-        Of each message, where there are several.
-    z : ndarray of shape (N,) or (C N,)
-    engine : Engine
+    Shapes: classes (K,); z (N,) or (C N,).
     """
     if classes is not None:
         return class_newton_system(problem, messages, classes, base, gradient, z, engine)
@@ -118,21 +102,8 @@ def newton_system(
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the loss in the coefficients of messages (and, last, the intercept).
 
-    Parameters
-    ----------
-    messages : ndarray of shape (K, N)
-    base : ndarray of int, shape (K,), or None
-        Messages that are taken from them first.
-    gradient, curvature : ndarray of shape (N,)
-        Of the loss.
-    extra : int
-        1 with an intercept, else 0.
-    engine : Engine
-
-    Returns
-    -------
-    slope : ndarray of shape (K + extra,)
-    hessian : ndarray of shape (K + extra, K + extra)
+    Shapes: messages (K, N); base (K,); gradient, curvature (N,); slope (K + extra,); hessian (K + extra, K +
+        extra).
     """
     k = len(messages)
 

@@ -53,36 +53,20 @@ _PRODUCTS = 1 << 30
 class Saddle:
     """What was found.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (d,)
-    intercept : float
-    gradient : ndarray of shape (N,)
-        u: in the domain of the conjugate loss, and with an intercept its sum is zero.
-    value, lower : float
-        The objective, and what the gradient proves for these columns; summed scaling.
+    Shapes: weights (d,); gradient (N,).
     """
 
-    weights: Array
+    weights: Array  # of shape (d,)
     intercept: float
-    gradient: Array
-    value: float
-    lower: float
+    gradient: Array  # of shape (N,)
+    value: float  # the objective, and what the gradient proves for these columns; summed scaling
+    lower: float  # the objective, and what the gradient proves for these columns; summed scaling
 
 
 class _Box:
     """Numbers p between two ends, each with its multiplier, where :math:`e - c p` plus these is to vanish.
 
-    Parameters
-    ----------
-    place, low, high : ndarray of shape (n,)
-        p, strictly inside; the ends may be infinite.
-    soft : ndarray of shape (n,) or float
-        c.
-    size : ndarray of shape (n,) or float
-        Of the multipliers at first.
-    balance : ndarray of shape (n,) or float
-        e - c p, which the multipliers answer at first.
+    Shapes: place, low, high, soft, size, balance (n,).
     """
 
     def __init__(self, place: Array, low: Array, high: Array, soft: Any, size: Any, balance: Any) -> None:
@@ -347,23 +331,8 @@ def find_saddle(
 ) -> Saddle | None:
     """Minimise over the weights of some columns.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a convex loss whose slopes jump between two ends, at one kink.
-    penalty : PartyPenalty
-        Of every column: a sum over weights, with an inside.
-    rows : FeatureBlock, Beside or Mixed, of shape (N, d)
-    wanted : float
-        Relative gap to end at, among models of these columns.
-    engine : Engine
-    check : callable
-        Called every second or so: what it raises ends the search.
-
-    Returns
-    -------
-    Saddle or None
-        None where nothing finite was found.
+    Returns: None where nothing finite was found.
+    Shapes: rows (N, d).
     """
     program, more, idle = _Program(problem, penalty, rows, engine, check), 0, 0
     best: Saddle | None = None

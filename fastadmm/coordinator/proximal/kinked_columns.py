@@ -63,20 +63,7 @@ def goes_by_interior_points(problem: Problem, engine: Engine) -> bool:
 
 
 class KinkedColumnsMethod(AllColumnsMethod):
-    """Rounds with all columns, by an interior point method.
-
-    Parameters
-    ----------
-    problem : Problem
-        For which :func:`goes_by_interior_points`.
-    engine, wanted
-        As for the base class.
-
-    Attributes
-    ----------
-    numbers : ndarray of int
-        Columns in use, of all parties, increasing; none before the first round.
-    """
+    """Rounds with all columns, by an interior point method."""
 
     how = "read side by side"
 

@@ -46,18 +46,7 @@ def columns_at_first(columns: int, held: bool) -> int:
 
 
 def columns_pay(n_samples: int, widths: Sequence[int], densities: Sequence[float], columns: int) -> bool:
-    """Whether columns at once are less work than directions, and no more memory than messages, or little.
-
-    Parameters
-    ----------
-    n_samples : int
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    columns : int
-        That are in use.
-    """
+    """Whether columns at once are less work than directions, and no more memory than messages, or little."""
     if not columns_fit(n_samples, widths, densities, columns):
         return False
     entries = entries_of_row(widths, densities)
@@ -68,25 +57,13 @@ def columns_pay(n_samples: int, widths: Sequence[int], densities: Sequence[float
 
 
 def columns_fit(n_samples: int, widths: Sequence[int], densities: Sequence[float], columns: int) -> bool:
-    """Whether columns at once take no more memory than messages, or little.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, columns
-        As of :func:`columns_pay`.
-    """
+    """Whether columns at once take no more memory than messages, or little."""
     held = max(_bytes_of_copy(n_samples, widths, densities, columns), 8.0 * columns**2)
     return held <= _allowed(n_samples, widths)
 
 
 def work_of_saddle(n_samples: int, widths: Sequence[int], densities: Sequence[float], columns: int) -> float:
-    """Nanoseconds that :func:`fastadmm.coordinator.proximal.interior_point.find_saddle` takes, about.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, columns
-        As of :func:`columns_pay`.
-    """
+    """Nanoseconds that :func:`fastadmm.coordinator.proximal.interior_point.find_saddle` takes, about."""
     share = entries_of_row(widths, densities) / sum(widths)
     entries = share * columns
     if share > MOSTLY:
@@ -100,15 +77,7 @@ def work_of_saddle(n_samples: int, widths: Sequence[int], densities: Sequence[fl
 def bytes_of_columns(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], held: bool
 ) -> int | None:
-    """What the columns in use and their system take at most; None where none are taken.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As of :func:`columns_pay`.
-    held : bool
-        As of :func:`columns_at_first`.
-    """
+    """What the columns in use and their system take at most; None where none are taken."""
     columns = sum(widths)
     if not columns_pay(n_samples, widths, densities, columns_at_first(columns, held)):
         return None

@@ -91,13 +91,7 @@ def goes_by_all_columns(problem: Problem, engine: Engine) -> bool:
 def all_columns_pay(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], quadratic: bool = True
 ) -> bool:
-    """Whether all columns are less work than directions, and no more memory or little.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, quadratic
-        As of :func:`fastadmm.coordinator.subspace.whole_span.whole_span_pays`.
-    """
+    """Whether all columns are less work than directions, and no more memory or little."""
     return whole_span_pays(n_samples, widths, densities, most_columns(n_samples, widths), quadratic, FACES)
 
 
@@ -108,15 +102,7 @@ def most_columns(n_samples: int, widths: Sequence[int]) -> int:
 
 
 class AllColumnsMethod(ProximalMethod):
-    """Rounds with all columns, then by best responses.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    wanted : float
-        Relative gap that ends the run; 0 for none.
-    """
+    """Rounds with all columns, then by best responses."""
 
     #: How all columns are used, for the reasons that parties state.
     how: str
@@ -153,15 +139,7 @@ class AllColumnsMethod(ProximalMethod):
 
 
 class NarrowProximalMethod(AllColumnsMethod):
-    """Rounds with all columns as directions: Newton's method over their weights.
-
-    Parameters
-    ----------
-    problem : Problem
-        For which :func:`goes_by_all_columns`.
-    engine, wanted
-        As for the base class.
-    """
+    """Rounds with all columns as directions: Newton's method over their weights."""
 
     how = "sent at once"
 

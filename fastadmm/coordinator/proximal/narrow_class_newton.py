@@ -54,23 +54,8 @@ def minimise_over_all_classes(
 ) -> ClassSpanPoint:
     """Proximal quasi-Newton steps from a point; never returns a worse one.
 
-    Parameters
-    ----------
-    problem : Problem
-        With the multinomial loss.
-    penalty : PartyPenalty
-        Of every party: a sum over columns and classes.
-    messages : ndarray of shape (d, N)
-        V, the columns of all parties.
-    point : ClassSpanPoint
-        Weights in the set, with loss and gradient.
-    goal : float
-        A step that promises no more than this is the last. Summed scaling.
-    engine : Engine
-
-    Returns
-    -------
-    ClassSpanPoint
+    Shapes: messages (d, N).
+    Scaling: goal summed scaling.
     """
     span = ClassSpan(problem, messages, engine, ridge=False)
     model = _Model(problem, penalty, span)

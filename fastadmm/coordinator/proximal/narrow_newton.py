@@ -67,24 +67,7 @@ def minimise_over_all_columns(
 ) -> SpanPoint:
     """Proximal Newton steps from a point; never returns a worse one.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth convex loss and one predictor per sample.
-    penalty : PartyPenalty
-        Of every party: a sum over columns.
-    span : Span
-        Of :func:`loss_alone`, over the columns of all parties.
-    point : SpanPoint
-        Weights of all parties in the set, with loss and gradient.
-    goal : float
-        What is left to gain, by the last step or, if the gap may be linear in slopes, less. Summed scaling.
-    hessian : SpanHessian
-        Kept from call to call; changed.
-
-    Returns
-    -------
-    SpanPoint
+    Scaling: goal summed scaling.
     """
     lead, scale = span.lead, (*penalty.coefficients, *penalty.constraint.bounds)
     l1, l2 = scale[:2]

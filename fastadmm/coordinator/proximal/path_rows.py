@@ -28,24 +28,10 @@ _BENT = 1e-300
 class PredictorRows:
     """Rows with one predictor.
 
-    Parameters
-    ----------
-    problem : Problem
-    values : ndarray of shape (N, d)
-        The columns of all parties.
-    engine : Engine
-
-    Attributes
-    ----------
-    lead : int
-        Intercepts that a step has.
-    none : float or ndarray of shape (C,)
-        An intercept of zero.
-    n_logarithms : int
-        Of the loss.
+    Shapes: values (N, d); none (C,).
     """
 
-    none: Any = 0.0
+    none: Any = 0.0  # of shape (C,): an intercept of zero
 
     def __init__(self, problem: Problem, values: Array, engine: Engine) -> None:
         self.problem, self.values, self.engine = problem, values, engine
@@ -106,11 +92,6 @@ class ClassRows(PredictorRows):
     """Rows with a predictor for each of C classes.
 
     Curvatures are probabilities, of shape (C, N). Intercepts may all move alike: the last one's stays.
-
-    Parameters
-    ----------
-    problem, values, engine
-        As of :class:`PredictorRows`.
     """
 
     def __init__(self, problem: Problem, values: Array, engine: Engine) -> None:

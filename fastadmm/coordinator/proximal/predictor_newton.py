@@ -71,21 +71,13 @@ _ROUNDING = 1e-14
 class Columns:
     """Some columns of a party, and its weights.
 
-    Attributes
-    ----------
-    penalty : PartyPenalty
-        Of the whole party, in whose set zero lies.
-    numbers : ndarray of int, shape (k,)
-        Which columns, increasing.
-    values : ndarray of shape (N, k)
-    weights : ndarray of shape (d,)
-        Zero in all other columns.
+    Shapes: numbers (k,); values (N, k); weights (d,).
     """
 
-    penalty: PartyPenalty
-    numbers: Array
-    values: Array
-    weights: Array
+    penalty: PartyPenalty  # of the whole party, in whose set zero lies
+    numbers: Array  # of shape (k,): which columns, increasing
+    values: Array  # of shape (N, k)
+    weights: Array  # of shape (d,): zero in all other columns
 
     def whole(self, v: Array) -> Array:
         """v of shape (k,) among all columns."""
@@ -123,21 +115,13 @@ class Columns:
 class Optimum:
     """What was found besides the weights.
 
-    Attributes
-    ----------
-    intercept : float
-    gradient : ndarray of shape (N,)
-        Of the loss, or the smoothed one: what proves most for these columns; empty where no step succeeded.
-    length : float
-        Of the last proximal step.
-    solved : bool
-        Whether the goal was reached.
+    Shapes: gradient (N,).
     """
 
     intercept: float
-    gradient: Array
-    length: float
-    solved: bool
+    gradient: Array  # of shape (N,)
+    length: float  # of the last proximal step
+    solved: bool  # whether the goal was reached
 
 
 @dataclass
@@ -183,7 +167,7 @@ class _Joined:
         return found
 
     def face(self, x: Array) -> tuple[Array, Array]:
-        """As of :meth:`Columns.face`, with the intercept."""
+        """The face that a point lies on, with the intercept as one more free weight."""
         places, bends = [], []
         for party, cut in zip(self.parties, self.cuts):
             free, bend = party.face(x[cut])
@@ -233,25 +217,7 @@ def minimise_over_columns(
 ) -> Optimum:
     """Move the weights of all parties to the best ones in their columns.
 
-    Parameters
-    ----------
-    problem : Problem
-        With one predictor per sample.
-    smoothing : Smoothing or None
-        Of a loss with kinks; goes on as far as its own share of the gap asks for.
-    parties : sequence of Columns
-        Whose ``weights`` are replaced.
-    intercept : float
-        Where to begin.
-    goal : float
-        Gap among models of these columns to end at, summed scaling.
-    length : float
-        Of the last proximal step; 0 before the first.
-    engine : Engine
-
-    Returns
-    -------
-    Optimum
+    Scaling: goal summed scaling.
     """
     whole = _Joined(problem if smoothing is None else smoothing.smoothed(), parties, engine)
     k, relative = whole.last, whole.steps()

@@ -54,16 +54,7 @@ _NARROWER, _NARROWEST = 0.3, 0.1
 
 
 class ProximalMethod(Method):
-    """Proximal Newton sharing as a method.
-
-    Parameters
-    ----------
-    problem : Problem
-        A loss with kinks is smoothed ever anew: see :mod:`fastadmm.coordinator.smoothing`.
-    engine : Engine
-    directions : int, optional
-        Most directions a party keeps, at least 4; :func:`directions_for_faces` by default.
-    """
+    """Proximal Newton sharing as a method."""
 
     name = "proximal"
     convergent = True

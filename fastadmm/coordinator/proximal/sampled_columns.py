@@ -33,19 +33,7 @@ _USUAL_SHARE, _LARGEST_SHARE = 0.4, 0.8
 def begins_with_samples(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], quadratic: bool
 ) -> bool:
-    """Whether there are so many rows, and so few columns, that samples save most of the work.
-
-    Parameters
-    ----------
-    n_samples : int
-        N, of all workers.
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored; 1 for dense blocks.
-    quadratic : bool
-        Whether the loss is.
-    """
+    """Whether there are so many rows, and so few columns, that samples save most of the work."""
     columns, kinds = sum(widths), len({density == 1.0 for density in densities})
     fewest = _FEWEST_OF_BOTH_KINDS if kinds > 1 else 1
     return fewest <= columns <= _MOST_COLUMNS and bool(strides(n_samples, columns, quadratic))
@@ -54,15 +42,7 @@ def begins_with_samples(
 def bytes_of_sets(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], quadratic: bool, usual: bool
 ) -> int:
-    """Bytes of a working set's dense columns, where the steps go by sets.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, quadratic
-        As of :func:`begins_with_samples`.
-    usual : bool
-        Of a set as most runs have it, not of the largest that is not all columns.
-    """
+    """Bytes of a working set's dense columns, where the steps go by sets."""
     if begins_with_samples(n_samples, widths, densities, quadratic):
         return 0
     dense = sum(width for width, density in zip(widths, densities) if density == 1.0)
@@ -72,19 +52,7 @@ def bytes_of_sets(
 def sampled_columns(
     problem: Problem, penalty: PartyPenalty, span: StackedSpan, intercept: float, hessian: SpanHessian
 ) -> SpanPoint:
-    """The minimiser for the largest sample, from zero, as a point of all rows.
-
-    Parameters
-    ----------
-    problem, penalty
-        As for :func:`minimise_over_all_columns`.
-    span : StackedSpan
-        Of all rows.
-    intercept : float
-        To begin with.
-    hessian : SpanHessian
-        Becomes that of the sample.
-    """
+    """The minimiser for the largest sample, from zero, as a point of all rows."""
     (n, d), engine = span.rows.shape, span.engine
     c = np.zeros(d)
     samples = samples_of(loss_alone(problem), span.rows, engine)

@@ -161,7 +161,7 @@ class Proximal(Scheme):
         return None if taken is None else taken + 8 * (shape.n_parties + _WORK) * n
 
     def _class_columns_bytes(self, shape: Shape) -> int | None:
-        """The same of several classes."""
+        """Bytes of the columns that several classes need."""
         from fastadmm.coordinator.subspace.memory_of_ways import bytes_of_columns
         from fastadmm.coordinator.subspace.whole_span import classes_pay_one_by_one
 

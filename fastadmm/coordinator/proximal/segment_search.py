@@ -38,21 +38,14 @@ _MAX_STEPS = 80
 class SegmentPenalty:
     """One party's regulariser along the segment.
 
-    Attributes
-    ----------
-    positions, norms : ndarray of shape (n_kinks + 1,)
-        Kinks, from 0, and the norm there.
-    square : tuple of float
-        Squared norm of the weights as a polynomial: constant, linear, quadratic coefficient.
-    first, second : float
-        Factors of the norm and of half the square.
+    Shapes: positions, norms (n_kinks + 1,).
     """
 
-    positions: Array
-    norms: Array
+    positions: Array  # of shape (n_kinks + 1,): kinks, from 0, and the norm there
+    norms: Array  # of shape (n_kinks + 1,): kinks, from 0, and the norm there
     square: tuple[float, float, float]
-    first: float
-    second: float
+    first: float  # factors of the norm and of half the square
+    second: float  # factors of the norm and of half the square
 
     def value(self, t: float) -> float:
         """The regulariser at a position."""
@@ -64,10 +57,7 @@ class SegmentPenalty:
 class _Pieces:
     """The sum of all regularisers: its slope between kinks, and what that rises by.
 
-    Attributes
-    ----------
-    ends : ndarray of shape (n + 1,)
-        Kinks of all, from 0.
+    Shapes: ends (n + 1,).
     """
 
     def __init__(self, penalties: list[SegmentPenalty], end: float) -> None:
@@ -143,21 +133,8 @@ def best_position(
 ) -> float:
     """Position of least objective, at most where the first penalty ends.
 
-    Parameters
-    ----------
-    problem : Problem
-    model, proposal : HullPoint
-        Positions 0 and 1.
-    penalties : list of SegmentPenalty
-        Of all parties.
-    engine : Engine
-    known : tuple of (ndarray of shape (N,) or None)
-        Gradients of the loss at model and proposal, where they are known.
-
-    Returns
-    -------
-    float
-        0 where nothing is better than the model.
+    Returns: 0 where nothing is better than the model.
+    Shapes: each of known (N,).
     """
     end = min(float(penalty.positions[-1]) for penalty in penalties)
     if not end > 0.0:

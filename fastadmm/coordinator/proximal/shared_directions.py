@@ -25,33 +25,7 @@ Array = np.ndarray
 class SharedDirections:
     """Directions of all parties, in the order in which they came.
 
-    Parameters
-    ----------
-    n_samples : int
-    engine : Engine
-    n_classes : int
-        C: parties are parts then, see :mod:`fastadmm.coordinator.proximal.parts`.
-    intercept : bool
-        Whether the Hessian has one.
-    most : int
-        As many as there will be, unless a run is long: room that nothing is written to takes no memory.
-
-    Attributes
-    ----------
-    store : MessageStore
-        Where they are held.
-    hessian : SpanHessian
-        Of the loss over all messages that it has taken in.
-    loss_at_hessian : float
-        The loss where its curvature is from; NaN while that is not known.
-    known : tuple, or None
-        Loss, and place of the model: see :class:`fastadmm.coordinator.proximal.chord_newton.Passes`.
-    owner : ndarray of int, shape (K,)
-        Whose direction it is.
-    rows : ndarray of int, shape (K,)
-        Which message it has: the classes of a party may have theirs in common.
-    products : ndarray of shape (K, K)
-        Inner products of directions of one party; 0 between parties.
+    Shapes: owner, rows (K,); products (K, K).
     """
 
     def __init__(
@@ -161,13 +135,7 @@ class SharedDirections:
             self.products[k, mine] = self.products[mine, k] = products
 
     def of_units(self, widths: Sequence[int]) -> list[Array]:
-        """Hold all columns of parties that have sent nothing; places of shape (d_m, N) for them.
-
-        Parameters
-        ----------
-        widths : sequence of int
-            d_m of each party, whose directions are the unit vectors; of classes, all have these in common.
-        """
+        """Hold all columns of parties that have sent nothing; places of shape (d_m, N) for them."""
         k, classes = sum(widths), self.n_classes
         self.store.make_room(0, k, max(self.most, k))
         own = np.split(np.arange(k), np.cumsum(widths)[:-1])
@@ -179,12 +147,7 @@ class SharedDirections:
     def hold_one_each(self, owner: Array, squares: Array) -> None:
         """Hold one direction of some parties, and nothing else; messages are given when they are needed.
 
-        Parameters
-        ----------
-        owner : ndarray of int, shape (K,)
-            Ascending.
-        squares : ndarray of shape (K,)
-            Inner products of each with itself.
+        Shapes: owner, squares (K,).
         """
         self.owner, self.rows, self.products = owner, np.arange(len(owner)), np.diag(squares)
         self.hessian.forget()

@@ -63,34 +63,8 @@ def minimise_over_shared_hull(
 ) -> tuple[HullPoint, float]:
     """Newton's method from weights of points; never returns a point with a larger value of the model.
 
-    Parameters
-    ----------
-    passes : Passes
-    rows : ndarray of shape (P, K)
-        The points in coefficients of directions.
-    linear : ndarray of shape (P,)
-    square : ndarray of shape (P, P)
-        Of the regularisers' model at weights c of points, ``linear @ c + c @ square @ c / 2``; ``square`` is
-        positive semidefinite.
-    owner : ndarray of int, shape (P,)
-        Party of each point; the weights of a party sum to one.
-    start : ndarray of shape (P,)
-        Weights.
-    known : HullPoint
-        Whose sum of messages is known, in coefficients of directions.
-    intercept : float or ndarray of shape (C,)
-        At the start.
-    tolerance : float
-        Stop when a step promises less than this. Summed scaling.
-    before : float
-        The objective at ``known``: where the Hessian leads to more, the start is taken.
-
-    Returns
-    -------
-    HullPoint
-        In coefficients of directions.
-    float
-        The value of the model.
+    Shapes: rows (P, K); linear, owner, start (P,); square (P, P); intercept (C,).
+    Scaling: tolerance summed scaling.
     """
     search = _Search(passes, rows, linear, square, owner, start)
     (here, fresh), least = search.begin(start, known, intercept, before), 0.0

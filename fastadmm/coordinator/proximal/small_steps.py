@@ -32,13 +32,7 @@ def change_along(
 ) -> float:
     r"""Of the loss's tangent and of :math:`l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2`.
 
-    Parameters
-    ----------
-    slope, step : ndarray of shape (..., lead + d)
-        In intercepts and weights.
-    c, x : ndarray of shape (..., d)
-        Weights before and after it.
-    l1, l2 : float or ndarray of shape (d,)
+    Shapes: l1, l2 (d,).
     """
     lead = step.shape[-1] - c.shape[-1]
     moves = step[..., lead:]
@@ -60,10 +54,7 @@ def change_to(
     l2: float | Array,
     promised: float,
 ) -> float:
-    """Of loss and penalty from one place to another, by a step that promised so much less.
-
-    The other parameters as of :func:`change_along`.
-    """
+    """Of loss and penalty from one place to another, by a step that promised so much less."""
     if promised <= FLAT * abs(here.value):
         return change_along(0.5 * (here.slope + there.slope), step, c, x, l1, l2)
     return there.value - here.value + change_along(np.zeros_like(step), step, c, x, l1, l2)

@@ -40,21 +40,13 @@ _ROUNDING = 1e-14
 class Sphere:
     """The end of one party's ball.
 
-    Attributes
-    ----------
-    at : ndarray of int, shape (k,)
-        Its coefficients' numbers.
-    products : ndarray of shape (k, k)
-        Inner products of what these are the coefficients of.
-    radius : float
-    origin : ndarray of shape (k,)
-        Of the point whose coefficients are zero.
+    Shapes: at, origin (k,); products (k, k).
     """
 
-    at: Array
-    products: Array
+    at: Array  # of shape (k,): its coefficients' numbers
+    products: Array  # of shape (k, k): inner products of what these are the coefficients of
     radius: float
-    origin: Array
+    origin: Array  # of shape (k,): of the point whose coefficients are zero
 
     def own(self, w: Array) -> Array:
         """The party's part of coefficients of shape (K,), counted from weights of zero."""
@@ -75,15 +67,7 @@ def minimise_in_balls(
     reach: float,
     engine: Engine,
 ) -> FacePoint:
-    """Newton's method over a face from the best of some points, which are shortened into the balls.
-
-    Parameters
-    ----------
-    problem, model, starts, tolerance, reach, engine
-        As of :func:`fastadmm.coordinator.proximal.face_newton.minimise_on_face`.
-    spheres : list of Sphere
-        Without any it is that function.
-    """
+    """Newton's method over a face from the best of some points, which are shortened into the balls."""
     if not spheres:
         return minimise_on_face(problem, model, starts, tolerance, reach, engine)
 

@@ -49,18 +49,7 @@ Array = np.ndarray
 
 
 def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
-    """Whether the columns of the parties of this process are best taken as they are, and how.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-
-    Returns
-    -------
-    {"gram", "coordinates", ""}
-        As of :func:`fastadmm.coordinator.subspace.whole_span.stacked_rows_pay`.
-    """
+    """Whether the columns of the parties of this process are best taken as they are, and how."""
     if not penalty_is_a_sum(problem):
         return ""
     widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
@@ -80,13 +69,7 @@ def goes_by_sparse_columns(problem: Problem, engine: Engine) -> str:
 
 
 def goes_by_working_sets(problem: Problem) -> bool:
-    """Whether most weights are likely to be zero, and columns are there to choose from.
-
-    Parameters
-    ----------
-    problem : Problem
-        For which :func:`penalty_is_a_sum`.
-    """
+    """Whether most weights are likely to be zero, and columns are there to choose from."""
     norm = problem.n_outputs == 1 and problem.party_regularizers[0].shares[0] > 0.0
     return norm and can_stand_side_by_side(problem.blocks)
 
@@ -96,15 +79,7 @@ _OF_GOAL = 100.0
 
 
 class StackedProximalMethod(NarrowProximalMethod):
-    """Rounds with all columns.
-
-    Parameters
-    ----------
-    way : {"gram", "coordinates"}
-        As of :func:`goes_by_sparse_columns`.
-    problem, engine, wanted
-        As of the method that this extends.
-    """
+    """Rounds with all columns."""
 
     def __init__(self, way: str, problem: Problem, engine: Engine, wanted: float) -> None:
         super().__init__(problem, engine, wanted)
@@ -272,4 +247,4 @@ class StackedProximalMethod(NarrowProximalMethod):
 
 
 class StackedClassesMethod(StackedProximalMethod, NarrowClassesMethod):
-    """The same of several classes, one column after the other."""
+    """Rounds over all columns in one process for several classes, one column after the other."""

@@ -20,7 +20,7 @@ def solve_weights_program(
     max_steps: int,
     ridge: float = 1e-13,
 ) -> Array:
-    """The d of :func:`fastadmm.kernels.weights_program.weights_program`; arguments as there."""
+    """The d of :func:`fastadmm.kernels.weights_program.weights_program`."""
     from fastadmm.kernels.weights_program import weights_program
 
     step = np.zeros(len(slope))
@@ -31,22 +31,13 @@ def solve_weights_program(
 def descent_step(system: Array, slope: Array, ridge: float) -> Array:
     """Newton step of a system that is positive semidefinite up to rounding and scale.
 
-    Parameters
-    ----------
-    system : ndarray of shape (K, K)
-    slope : ndarray of shape (K,)
-    ridge : float
-        Share of the diagonal that is added to it, at least.
-
-    Returns
-    -------
-    ndarray of shape (K,)
+    Shapes: system (K, K); slope, the result (K,).
     """
     return -descent_solver(system, ridge)(slope)
 
 
 def descent_solver(system: Array, ridge: float) -> Callable[[Array], Array]:
-    """Solver of such a system; ``system`` and ``ridge`` as of :func:`descent_step`."""
+    """Solver of such a system."""
     # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
     from scipy.linalg.lapack import dpotrf, dpotrs
 

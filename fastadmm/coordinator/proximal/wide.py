@@ -64,23 +64,7 @@ def goes_by_columns(problem: Problem, engine: Engine) -> bool:
 
 
 class WideProximalMethod(ProximalMethod):
-    """Rounds by columns, and by directions from where there are too many.
-
-    Parameters
-    ----------
-    problem : Problem
-        For which :func:`goes_by_columns`.
-    engine : Engine
-    directions : int, optional
-        As of :class:`ProximalMethod`.
-
-    Attributes
-    ----------
-    numbers : list of ndarray of int, or None
-        Columns of each party that are kept, increasing; None where rounds go by directions.
-    length : float
-        Of the last proximal step, 0 before the first.
-    """
+    """Rounds by columns, and by directions from where there are too many."""
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)

@@ -61,25 +61,14 @@ _ROUGH = 1e-3
 class Found(NamedTuple):
     """Where working sets have led.
 
-    Attributes
-    ----------
-    coefficients : ndarray of shape (d,)
-        Weights of all columns.
-    primal : PrimalValue
-        Loss and gradient there.
-    slope : ndarray of shape (d,)
-        Products of the columns with the gradient.
-    total : ndarray of shape (N,), or None
-        Of the columns with their weights; None where these are those at the start.
-    ended : bool
-        False if coordinate descent is next: it costs less, or the loss has no curvature here.
+    Shapes: coefficients, slope (d,); total (N,).
     """
 
-    coefficients: Array
-    primal: PrimalValue
-    slope: Array
-    total: Array | None
-    ended: bool
+    coefficients: Array  # of shape (d,): weights of all columns
+    primal: PrimalValue  # loss and gradient there
+    slope: Array  # of shape (d,): products of the columns with the gradient
+    total: Array | None  # of shape (N,)
+    ended: bool  # false if coordinate descent is next: it costs less, or the loss has no curvature here
 
 
 class _Forecast:
@@ -106,15 +95,7 @@ class _Forecast:
 class WorkingSets:
     """Working sets of the columns of all parties of this process.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth convex loss and one predictor per sample.
-    penalty : PartyPenalty
-        Of every party: a sum over weights, with a norm.
-    sizes : ndarray of shape (d,)
-        Lengths of the columns, up to a common factor; positive.
-    engine : Engine
+    Shapes: sizes (d,).
     """
 
     def __init__(self, problem: Problem, penalty: PartyPenalty, sizes: Array, engine: Engine) -> None:
@@ -127,18 +108,8 @@ class WorkingSets:
     def minimise(self, c: Array, primal: PrimalValue, goal: float, enough: float, always: bool) -> Found:
         """Grow sets from weights on; never returns worse ones.
 
-        Parameters
-        ----------
-        c : ndarray of shape (d,)
-            Weights of all parties in the set.
-        primal : PrimalValue
-            Loss and gradient there.
-        goal : float
-            As of :func:`minimise_over_all_columns`.
-        enough : float
-            What columns that are left out may cost in the bound. Summed scaling.
-        always : bool
-            Whether to go on however large sets become, to all columns.
+        Shapes: c (d,).
+        Scaling: enough summed scaling.
         """
         problem, engine, quadratic = self.problem, self.engine, self.problem.loss.name == "squared"
         l1 = self.party.coefficients[0]

@@ -80,24 +80,7 @@ def minimise_over_bends(
 ) -> SpanPoint:
     """Newton's method from a point.
 
-    Parameters
-    ----------
-    rows : SomeRows
-        With a loss that is quadratic between two bends and linear beyond them.
-    messages : ndarray of shape (K, n)
-    point : SpanPoint
-    tolerance : float
-        As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
-    engine : Engine
-    tilt : ndarray of shape (K,) or (K + 1,)
-        As there, with an entry for the intercept if there is one.
-    most : int
-        Most steps.
-
-    Returns
-    -------
-    SpanPoint
-        With loss and gradient.
+    Shapes: messages (K, n); tilt (K,) or (K + 1,).
     """
     span, lines = Span(rows, messages, engine, tilt), Lines.of(rows, engine)
     lead, scale = span.lead, span.scale
@@ -145,21 +128,8 @@ def best_length_of_lines(
     The derivative is piecewise linear: Newton's method inside a bracket ends once it has reached the piece
     that crosses zero.
 
-    Parameters
-    ----------
-    lines : Lines
-    z, along : ndarray of shape (n,)
-        Predictors at length 0, and what they change by at length 1.
-    linear, square : float
-        :math:`p + q t` is added to the derivative; q is not negative.
-    engine : Engine
-    most : float
-        Longest length, at least 1.
-
-    Returns
-    -------
-    float
-        0 where the derivative at 0 is not negative.
+    Returns: 0 where the derivative at 0 is not negative.
+    Shapes: z, along (n,).
     """
     from fastadmm.kernels.clamped_search import clamped_slopes
 
@@ -203,9 +173,7 @@ def best_length_of_lines(
 class _System:
     """The Hessian of the loss in intercept (first, if there is one) and coefficients.
 
-    Attributes
-    ----------
-    matrix : ndarray of shape (lead + K, lead + K)
+    Shapes: matrix (lead + K, lead + K).
     """
 
     def __init__(self, messages: Array, rise: Array, lead: int, engine: Engine) -> None:

@@ -27,23 +27,7 @@ def minimise_over_box(
 ) -> tuple[Array, float]:
     r"""Minimise :math:`\tfrac12 u^\top H u + c^\top u` for :math:`l \le u \le h`.
 
-    Parameters
-    ----------
-    hessian : ndarray of shape (n, n)
-        Positive definite up to rounding.
-    linear, low, high : ndarray of shape (n,)
-        Finite, ``low < high``.
-    balanced : bool
-        Whether u sums to zero.
-    tolerance : float
-        How far the value may be from the least.
-
-    Returns
-    -------
-    u : ndarray of shape (n,)
-        Inside the box.
-    multiplier : float
-        Of the sum; 0 without.
+    Shapes: hessian (n, n); linear, low, high, u (n,).
     """
     u, multiplier = 0.5 * (low + high), 0.0
     size = float(np.abs(hessian @ u + linear).mean()) or 1.0

@@ -26,13 +26,7 @@ _ROUNDS_AT_ONCE, _EACH_AT_ONCE, _A_ROUND = 8.0, 6e5, 2.0
 
 
 def saddle_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int) -> bool:
-    """Whether an interior point method over all columns is less work than messages, and no more memory.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, most
-        As for :func:`fastadmm.coordinator.subspace.whole_span.whole_span_pays`.
-    """
+    """Whether an interior point method over all columns is less work than messages, and no more memory."""
     columns = sum(widths)
     if not columns_fit(n_samples, widths, densities, columns):
         return False
@@ -57,12 +51,8 @@ def _of_columns_at_once(n_samples: int, columns: int) -> float:
 def bytes_of_saddle(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], most: int
 ) -> int | None:
-    """Bytes beyond the data if :func:`saddle_pays`, else None: a system, and a copy unless columns are dense.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, most
-        As for :func:`saddle_pays`.
+    """Bytes beyond the data if :func:`saddle_pays`, else None: a system, and a copy unless columns are
+    dense.
     """
     columns = sum(widths)
     if entries_of_row(widths, densities) <= MOSTLY * columns:

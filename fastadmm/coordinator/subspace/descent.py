@@ -55,18 +55,13 @@ _START_ROUNDS = 15
 class Bend:
     r"""The regulariser as a function of the coefficients, at some of them, in the summed scaling.
 
-    Attributes
-    ----------
-    value : float
-    slope : ndarray of shape (K,)
-    exact, above : ndarray of shape (K, K)
-        Second derivatives, and those of a convex upper bound that equals the regulariser there.
+    Shapes: slope (K,); exact, above (K, K).
     """
 
     value: float
-    slope: np.ndarray
-    exact: np.ndarray
-    above: np.ndarray
+    slope: np.ndarray  # of shape (K,)
+    exact: np.ndarray  # of shape (K, K)
+    above: np.ndarray  # of shape (K, K)
 
 
 def descend_over_span(
@@ -80,25 +75,8 @@ def descend_over_span(
 ) -> Talk[tuple[SpanPoint, Bend]]:
     """Newton's method with backtracking for a loss that need not be convex; never returns a worse point.
 
-    Parameters
-    ----------
-    problem : Problem
-    messages : ndarray of shape (K, N)
-        V.
-    point : SpanPoint
-        Start; its ``total`` must belong to its coefficients.
-    tolerance : float
-        Stop when a full step promises at most twice this. Summed scaling.
-    engine : Engine
-    bend : callable
-        The regulariser at coefficients of shape (K,).
-    most_steps : int
-
-    Returns
-    -------
-    point : SpanPoint
-    bend : Bend
-        The regulariser there.
+    Shapes: messages (K, N).
+    Scaling: tolerance summed scaling.
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     gradient, curvature = np.empty(len(y)), np.empty(len(y))
@@ -216,20 +194,7 @@ class DescentCoordinator(SubspaceCoordinator):
 
 
 class DescentSubspaceMethod(SubspaceMethod):
-    """Subspace sharing for a problem that is not convex.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    directions : int, optional
-        As in :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
-
-    Attributes
-    ----------
-    starting : bool
-        Whether rounds still minimise the convex loss.
-    """
+    """Subspace sharing for a problem that is not convex."""
 
     #: Of the descent.
     coordinator_type: type[DescentCoordinator] = DescentCoordinator

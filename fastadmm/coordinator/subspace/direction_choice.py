@@ -19,14 +19,7 @@ _FIRST_ROUNDS = 3
 class DirectionChoice:
     """The kinds sent so far and the decrease that each brought.
 
-    Attributes
-    ----------
-    n_rounds : int
-        Rounds recorded.
-    last : list of bool
-        Kinds of the last two rounds, older first; True is Newton.
-    gain : ndarray of shape (2,)
-        Relative decrease that the last gradient and the last Newton round brought.
+    Shapes: gain (2,).
     """
 
     def __init__(self) -> None:
@@ -43,17 +36,7 @@ class DirectionChoice:
         return bool(self.gain[1] > self.gain[0])
 
     def record(self, newton: bool, decrease: float, gap: float) -> None:
-        """Note a round.
-
-        Parameters
-        ----------
-        newton : bool
-            The kind that was sent.
-        decrease : float
-            By how much the round lowered the objective.
-        gap : float
-            Duality gap at its start, same scaling.
-        """
+        """Note a round."""
         self.n_rounds += 1
         self.last = [*self.last[-1:], newton]
         self.gain[int(newton)] = decrease / gap if gap > 0.0 else 0.0

@@ -60,35 +60,14 @@ _LEAST, _ROUNDING = 1e-10, 1e-13
 
 
 def has_few_rows(n_samples: int, n_columns: int) -> bool:
-    """Whether there are more columns than rows, and few enough rows for a model of the whole problem.
-
-    Parameters
-    ----------
-    n_samples : int
-        N, of all workers.
-    n_columns : int
-        Of all parties.
-    """
+    """Whether there are more columns than rows, and few enough rows for a model of the whole problem."""
     return n_samples < n_columns and n_samples <= MOST_ROWS
 
 
 class FewRows:
     """What is known of K, and the dual point that follows from it.
 
-    Parameters
-    ----------
-    n_samples : int
-
-    Attributes
-    ----------
-    asked, images : ndarray of shape (k, N)
-        Q', orthonormal, and (K Q)'.
-    size : float
-        Rayleigh quotient of E at the last gradient.
-    dual : ndarray of shape (N,)
-        u, the gradient to send next; zero at first.
-    total, intercept : ndarray of shape (N,), float
-        Predictor, without offset, and intercept at the minimiser whose gradient it is.
+    Shapes: asked, images (k, N); dual, total, intercept (N,).
     """
 
     def __init__(self, n_samples: int) -> None:
@@ -109,14 +88,7 @@ class FewRows:
     def learn(self, gradient: Array, messages: Array, known: int, engine: Engine) -> None:
         """Update the approximation of K by the answers to a gradient.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-        messages : ndarray of shape (K, N)
-            V, in whose span the block gradients' images are.
-        known : int
-            Number of messages before these answers.
-        engine : Engine
+        Shapes: gradient (N,); messages (K, N).
         """
         norm = float(np.sqrt(engine.dot(gradient[np.newaxis], gradient)[0]))
         products = engine.dot(messages, gradient)
@@ -140,15 +112,8 @@ class FewRows:
     ) -> bool:
         """Minimise the model of the problem; whether that gave a gradient.
 
-        Parameters
-        ----------
-        problem : Problem
-        messages : ndarray of shape (K, N)
-        tolerance : float
-            Summed scaling.
-        engine : Engine
-        few_bend : bool
-            Whether few samples have curvature, and ever fewer.
+        Shapes: messages (K, N).
+        Scaling: tolerance summed scaling.
         """
         if not len(self.asked):
             return False

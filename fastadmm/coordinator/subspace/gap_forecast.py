@@ -21,15 +21,10 @@ _NEAR = 3.0
 class GapForecast:
     """The gaps of the last two rounds.
 
-    Attributes
-    ----------
-    wanted : float
-        Relative gap that ends the run; 0 for none.
-    gaps : ndarray of shape (2,)
-        Older first, summed scaling; infinite before there are any.
+    Shapes: gaps (2,).
     """
 
-    gaps: np.ndarray
+    gaps: np.ndarray  # of shape (2,): older first, summed scaling; infinite before there are any
 
     def __init__(self) -> None:
         self.wanted = 0.0
@@ -46,10 +41,7 @@ class GapForecast:
     def expects(self, objective: float) -> bool:
         """Whether the gap of the point with this objective is likely to be small enough.
 
-        Parameters
-        ----------
-        objective : float
-            Summed scaling.
+        Scaling: objective summed scaling.
         """
         older, last = self.gaps.tolist()
         return last < older < math.inf and last * (last / older) <= _NEAR * self.wanted * abs(objective)

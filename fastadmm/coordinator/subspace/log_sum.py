@@ -37,18 +37,7 @@ _MOST_STEPS = 3
 
 
 class LogSumCoordinator(DescentCoordinator):
-    """Messages of all parties, and the descent over their span.
-
-    Parameters
-    ----------
-    problem, engine, directions
-        As of its base.
-
-    Attributes
-    ----------
-    penalty : float
-        ``lambda W`` times the regulariser at the current point.
-    """
+    """Messages of all parties, and the descent over their span."""
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
@@ -85,7 +74,7 @@ class LogSumCoordinator(DescentCoordinator):
 
 
 class LogSumSubspaceMethod(DescentSubspaceMethod):
-    """Subspace sharing with ``log_sum``; parameters as of its base."""
+    """Subspace sharing with ``log_sum``."""
 
     family = LogSumDirectionParty.family
     coordinator: LogSumCoordinator

@@ -28,22 +28,8 @@ _ENTRIES_OF_CALL = 1 << 30
 
 
 class NewtonOnLeaves:
-    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`, and its state between steps.
-
-    Parameters
-    ----------
-    span : StackedSpan
-        Of dense columns side by side.
-    point : SpanPoint
-        The start. Its vectors may be written to; without a gradient its weights are all that is known.
-    tolerance : tuple of float
-        Decrease that may be left and, as a share of the loss at a start without a gradient, how much more.
-    hessian : SpanHessian
-        Changed.
-    fresh : bool
-        Whether it is to be formed at the start.
-    limits : tuple
-        As for :func:`fastadmm.kernels.span_newton.next_step`.
+    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`, and its state between
+    steps.
     """
 
     def __init__(
@@ -135,7 +121,7 @@ class NewtonOnLeaves:
             over = self.engine.run_jobs(newton_over_leaves, self.leaves, calls, *about)
 
     def _one_by_one(self) -> None:
-        """The same, each pass a job of the engine."""
+        """All steps, each pass a job of the engine."""
         from fastadmm.kernels.span_newton import END, HERE, HESSIAN, PASS, TRIAL, WANTED, next_step
 
         span, problem, k = self.span, self.span.problem, self.span.rows.shape[1]

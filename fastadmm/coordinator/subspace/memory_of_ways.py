@@ -42,30 +42,12 @@ _COPY_OF_COLUMNS = 1 << 28
 
 
 def entries_of_row(widths: Sequence[int], densities: Sequence[float]) -> float:
-    """Mean number of stored entries of a row, over all parties.
-
-    Parameters
-    ----------
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    """
+    """Mean number of stored entries of a row, over all parties."""
     return sum(width * density for width, density in zip(widths, densities))
 
 
 def hessian_fits(n_samples: int, widths: Sequence[int], most: int) -> bool:
-    """Whether a Hessian of all columns takes no more memory than the messages would, or little.
-
-    Parameters
-    ----------
-    n_samples : int
-        N, of all workers.
-    widths : sequence of int
-        Columns of each party.
-    most : int
-        Messages that a party may keep.
-    """
+    """Whether a Hessian of all columns takes no more memory than the messages would, or little."""
     kept = sum(min(most, width) for width in widths)
     return _HESSIAN_NUMBERS * sum(widths) ** 2 <= max(n_samples * kept, _FEW_NUMBERS)
 
@@ -74,11 +56,6 @@ def most_columns_of_kinks(n_samples: int, widths: Sequence[int], most: int) -> i
     """Most columns of a party that may all be its messages, where the loss has kinks.
 
     With fewer directions than weights the samples at their kinks are not told apart: the gap hardly falls.
-
-    Parameters
-    ----------
-    n_samples, widths, most
-        As of :func:`hessian_fits`.
     """
     copy = NUMBER_BYTES * n_samples * sum(widths)
     fit = copy <= _COPY_OF_COLUMNS and hessian_fits(n_samples, widths, most)
@@ -93,19 +70,7 @@ def fits_side_by_side(
     faces: bool = False,
     apart: bool = True,
 ) -> bool:
-    """Whether the sparse rows of all parties in one matrix take no more memory than messages, or little.
-
-    Parameters
-    ----------
-    n_samples, widths, most
-        As for :func:`hessian_fits`.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    faces : bool
-        Whether it is for coordinate descent, which holds columns instead.
-    apart : bool
-        As of :func:`fastadmm.blocks.stored.dense_columns`.
-    """
+    """Whether the sparse rows of all parties in one matrix take no more memory than messages, or little."""
     entries = entries_of_row(widths, densities)
     messages = NUMBER_BYTES * n_samples * sum(min(most, width) for width in widths)
     if faces:
@@ -121,16 +86,7 @@ def bytes_of_columns(
     n_classes: int = 1,
     on_gram: int = MOST_ON_GRAM,
 ) -> int:
-    """Bytes of coordinate descent: the columns as they are and scaled by the curvature, and a Gram matrix.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As for :func:`fits_side_by_side`.
-    n_classes : int
-    on_gram : int
-        Most weights of the Gram matrix.
-    """
+    """Bytes of coordinate descent: the columns as they are and scaled by the curvature, and a Gram matrix."""
     columns, entries = sum(widths), entries_of_row(widths, densities)
     held = _DENSE_COLUMN_BYTES if min(densities) == 1.0 else _COLUMN_BYTES
     weights = n_classes * min(columns, 2 * n_samples)  # with l1 about as many as there are rows are nonzero
@@ -151,13 +107,7 @@ def bytes_of_kernel(n_samples: int) -> float:
 def bytes_of_copy(
     n_samples: int, widths: Sequence[int], densities: Sequence[float], apart: bool = True
 ) -> float:
-    """Bytes of rows copied into one matrix: sparse ones of several parties, and narrow dense ones.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, apart
-        As for :func:`fits_side_by_side`.
-    """
+    """Bytes of rows copied into one matrix: sparse ones of several parties, and narrow dense ones."""
     dense, copied = dense_columns(widths, densities, apart), 0.0
     if sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1):
         columns, entries = sum(widths) - dense, entries_of_row(widths, densities) - dense

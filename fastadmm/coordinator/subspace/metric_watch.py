@@ -20,24 +20,7 @@ _CLOSE = 0.5
 
 
 class MetricWatch:
-    """What the last measurement found.
-
-    Parameters
-    ----------
-    usual : float
-        Where a metric stays although the objective is another now.
-
-    Attributes
-    ----------
-    start : float
-        Objective where the metric was taken; NaN without one.
-    progress : float
-        Its decrease up to the last measurement.
-    share : float
-        Drift found there, as a share of the limit; infinite before the first.
-    usual : float
-        Mean curvature of the metric; NaN without one.
-    """
+    """What the last measurement found."""
 
     def __init__(self, usual: float = math.nan) -> None:
         self.start, self.progress, self.share, self.usual = math.nan, 0.0, math.inf, usual

@@ -25,10 +25,7 @@ LAST_MOVES = 2
 class Moves:
     """Moves of all weights in coordinates of the directions.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (k, K)
-        Changes of the coefficients in the last rounds, newest first; columns as the messages.
+    Shapes: rows (k, K).
     """
 
     def __init__(self) -> None:
@@ -37,13 +34,7 @@ class Moves:
     def record(self, before: np.ndarray, after: np.ndarray, most: int) -> None:
         """Take in a round's move and keep the newest ``most``.
 
-        Parameters
-        ----------
-        before : ndarray of shape (K',) or (C, K')
-            Coefficients at its start, without those of new directions.
-        after : ndarray of shape (K,) or (C, K)
-            Of C classes, a move is so many rows.
-        most : int
+        Shapes: after (K,) or (C, K).
         """
         move = np.atleast_2d(after).copy()
         move[:, : before.shape[-1]] -= before
@@ -60,19 +51,7 @@ class Moves:
     ) -> list[np.ndarray]:
         """:meth:`forgettable` of one party after another: what one has forgotten the next ones cannot lose.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (K,) or (C, K)
-        places : sequence of ndarray of int, shape (K_m,)
-            Which directions are each party's.
-        left : CurvatureLeft or None
-            Told what is forgotten.
-        counts : sequence of int
-            How many of each party.
-
-        Returns
-        -------
-        list of ndarray of shape (count, K_m)
+        Shapes: coefficients (K,) or (C, K); each of places (K_m,); each of the result (count, K_m).
         """
         gone = []
         for mine, count in zip(places, counts):
@@ -86,21 +65,7 @@ class Moves:
     ) -> np.ndarray:
         """Unit vectors orthogonal to a party's weights and its newest moves.
 
-        Parameters
-        ----------
-        coefficients : ndarray of shape (K,) or (C, K)
-        mine : ndarray of int, shape (K_m,)
-            Which directions are the party's.
-        hessian : ndarray of shape (K_m, K_m), optional
-            In the party's coefficients, where all others follow. With it the last two moves are kept, and the
-            vectors are those along which the objective is least curved; else as many moves as leave so many.
-        count : int
-            How many.
-
-        Returns
-        -------
-        ndarray of shape (count, K_m)
-            Orthonormal rows.
+        Shapes: coefficients (K,) or (C, K); mine (K_m,); hessian (K_m, K_m); the result (count, K_m).
         """
         # LAPACK by name: NumPy's QR takes several times as long for a few dozen rows.
         from scipy.linalg.lapack import dgeqrf, dormqr
@@ -122,10 +87,7 @@ class Moves:
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Follow a party's directions when it turns them: see :mod:`fastadmm.parties.reflection`.
 
-        Parameters
-        ----------
-        unit : ndarray of shape (K_m,)
-        mine : ndarray of int, shape (K_m,)
+        Shapes: unit, mine (K_m,).
         """
         self.rows[:, mine] -= 2.0 * np.outer(self.rows[:, mine] @ unit, unit)
 

@@ -51,18 +51,7 @@ def minimise_near_bends(
     hessian: SpanHessian,
     tilt: Array | None = None,
 ) -> SpanPoint:
-    """:func:`fastadmm.coordinator.subspace.span.minimise_over_span` on few rows, if few have curvature.
-
-    Parameters
-    ----------
-    problem, messages, point, tolerance, engine, hessian, tilt
-        As there; the Hessian is reset if it is not used.
-
-    Returns
-    -------
-    SpanPoint
-        With loss and gradient.
-    """
+    """:func:`fastadmm.coordinator.subspace.span.minimise_over_span` on few rows, if few have curvature."""
     ends = problem.loss.bends(problem.y)
     span, share, here = Span(problem, messages, engine, tilt), LEAST_SHARE, None
     for _ in range(_MOST_CHOICES):

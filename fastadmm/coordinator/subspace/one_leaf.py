@@ -28,28 +28,7 @@ def is_one_leaf(problem: Any, engine: Engine) -> bool:
 def newton_on_one_leaf(
     span: Any, here: Any, tolerance: float, hessian: SpanHessian, fresh: bool, limits: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], bool]:
-    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`.
-
-    Parameters
-    ----------
-    span : Span
-    here : Here
-        The start, with loss and gradient; its slope is not used if ``fresh``.
-    tolerance : float
-    hessian : SpanHessian
-        Changed.
-    fresh : bool
-        Whether it is to be formed at the start.
-    limits : tuple
-        As of :func:`fastadmm.kernels.span_newton.newton_over_span`.
-
-    Returns
-    -------
-    point : tuple
-        The arguments of a ``SpanPoint``.
-    ended : bool
-        Otherwise a line search along the next step from there is wanted.
-    """
+    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`."""
     from fastadmm.kernels.blas import routine
     from fastadmm.kernels.loss_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
@@ -96,16 +75,7 @@ def newton_on_one_leaf(
 def told_of_steps(
     span: Any, tolerance: tuple[float, float], limits: tuple[Any, ...]
 ) -> tuple[Any, Any, Any, Any]:
-    """The first arguments of :func:`fastadmm.kernels.span_newton.next_step`.
-
-    Parameters
-    ----------
-    span : Span
-    tolerance : tuple of float
-        Gap that may be left; and added to it at a start without a known loss, as a share of that loss.
-    limits : tuple
-        As there.
-    """
+    """The first arguments of :func:`fastadmm.kernels.span_newton.next_step`."""
     from fastadmm.kernels.blas import lapack
 
     tilt = np.zeros(span.lead + span.n_messages) if span.tilt is None else span.tilt
@@ -125,21 +95,7 @@ def address_of_next_step(limits: tuple[Any, ...]) -> Any:
 
 
 def memory_of_steps(n: int, fresh: bool, known: bool, tolerance: float, most: int) -> tuple[Any, ...]:
-    """The memory of :func:`fastadmm.kernels.span_newton.next_step` before the first step.
-
-    Parameters
-    ----------
-    n : int
-        Number of unknowns.
-    fresh : bool
-        Whether the Hessian is to be computed at the start.
-    known : bool
-        Whether objective and slope are known there.
-    tolerance : float
-        Gap that may be left, if they are.
-    most : int
-        Most steps.
-    """
+    """The memory of :func:`fastadmm.kernels.span_newton.next_step` before the first step."""
     from fastadmm.kernels.span_newton import (
         CONTROLS,
         ENOUGH,

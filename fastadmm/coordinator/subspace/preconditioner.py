@@ -28,15 +28,7 @@ _ENTRIES = 256.0
 
 
 class Preconditioner:
-    """A positive definite approximation of a matrix's inverse.
-
-    Parameters
-    ----------
-    unknowns : int
-        K.
-    entries : float
-        Entries that a product with the matrix reads.
-    """
+    """A positive definite approximation of a matrix's inverse."""
 
     def __init__(self, unknowns: int, entries: float) -> None:
         most = _DIRECTIONS if entries >= _ENTRIES * unknowns else 0
@@ -53,12 +45,7 @@ class Preconditioner:
     def learn(self, direction: Array, image: Array, bend: float) -> None:
         """Add a direction, conjugate in the matrix to those before.
 
-        Parameters
-        ----------
-        direction, image : ndarray of shape (K,)
-            The latter is the matrix times the former.
-        bend : float
-            Their inner product; positive.
+        Shapes: direction, image (K,).
         """
         if self._count < self._new.shape[1]:
             root = math.sqrt(bend)
@@ -81,11 +68,6 @@ class Preconditioner:
     def squared_length(self, residual: Array, scaled: Array, room: Array) -> float:
         """Squared length of a residual in the metric of the diagonal alone, independent of the directions.
 
-        Parameters
-        ----------
-        residual, scaled : ndarray of shape (K,)
-            The latter is the result of :meth:`__call__`.
-        room : ndarray of shape (K,)
-            Written to.
+        Shapes: residual, scaled, room (K,).
         """
         return float(residual @ (np.divide(residual, self.sizes, out=room) if self._known else scaled))

@@ -34,18 +34,10 @@ _RELATIVE, _ABSOLUTE = 6.0e-8, 1e-44
 
 @dataclass(frozen=True)
 class Correction:
-    """What is to be added, summed scaling.
+    """What is to be added, summed scaling."""
 
-    Attributes
-    ----------
-    bound : float
-        To the lower bound that the round's start proves.
-    objective : float
-        To the objective where the round ends, for an upper bound on that of the model.
-    """
-
-    bound: float = 0.0
-    objective: float = 0.0
+    bound: float = 0.0  # to the lower bound that the round's start proves
+    objective: float = 0.0  # to the objective where the round ends, for an upper bound on that of the model
 
 
 class RoundedMessages:
@@ -55,10 +47,7 @@ class RoundedMessages:
     are orthonormal. By Cauchy and Schwarz a combination of them with coefficients c is off by
     :math:`\|c\| E` at most, with :math:`E^2` the sum of the squared bounds of all that arrived.
 
-    Attributes
-    ----------
-    mixed : dict of int to (int, ndarray of shape (N,))
-        Of such parties: how many messages, from the first, are such combinations, and E.
+    Shapes: each of mixed (N,).
     """
 
     def __init__(self) -> None:
@@ -79,14 +68,7 @@ class RoundedMessages:
     def mix(self, m: int, messages: np.ndarray, mine: np.ndarray, engine: Engine) -> None:
         """A party is about to forget one of its directions.
 
-        Parameters
-        ----------
-        m : int
-        messages : ndarray of shape (K, N)
-            Of all parties.
-        mine : ndarray of int, shape (K_m,)
-            Which are the party's.
-        engine : Engine
+        Shapes: messages (K, N); mine (K_m,).
         """
         first, bound = self.mixed.get(m, (0, np.zeros(messages.shape[1])))
         square = bound * bound
@@ -122,21 +104,7 @@ class RoundedMessages:
     ) -> Correction:
         """Corrections of a round.
 
-        Parameters
-        ----------
-        problem : Problem
-            Convex.
-        old : ndarray of shape (K,)
-            Coefficients where the round began, zero for the new ones.
-        gradient : ndarray of shape (N,)
-            The dual vector of its start.
-        errors : ndarray of shape (K,)
-            e for that vector.
-        point : SpanPoint
-            Where it ended.
-        spread : ndarray of shape (N,)
-            As in :meth:`spread`, there.
-        engine : Engine
+        Shapes: old, errors (K,); gradient, spread (N,).
         """
         z, there = problem.offset + point.total + point.intercept, np.empty_like(gradient)
         scratch = np.empty_like(gradient)
@@ -161,18 +129,7 @@ class RoundedMessages:
 
     @classmethod
     def restored(cls, saved: dict[str, Any], n_samples: int) -> RoundedMessages | None:
-        """Inverse of :meth:`export`; None where messages were not rounded.
-
-        Parameters
-        ----------
-        saved : dict
-        n_samples : int
-
-        Raises
-        ------
-        ValueError
-            If the arrays do not fit.
-        """
+        """Inverse of :meth:`export`; None where messages were not rounded."""
         if "rounded_owner" not in saved:
             return None
         owners, rows = np.array(saved["rounded_owner"]), np.array(saved["rounded_error"], dtype=np.float64)

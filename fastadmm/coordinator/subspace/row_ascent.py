@@ -47,28 +47,15 @@ _OF_INTERCEPT, _OF_MEAN_ROW = 10.0, 0.2
 class Ascent(NamedTuple):
     """Result of dual coordinate ascent.
 
-    Attributes
-    ----------
-    point : SpanPoint
-        Weights of all parties; those that were given, if they are better.
-    dual : ndarray of shape (N,)
-        The dual vector, which gives the lower bound.
+    Shapes: dual (N,).
     """
 
-    point: SpanPoint
-    dual: Array
+    point: SpanPoint  # weights of all parties; those that were given, if they are better
+    dual: Array  # of shape (N,): the dual vector, which gives the lower bound
 
 
 def passes_worth_a_try(problem: Problem, engine: Engine, most: int) -> float:
-    """Passes that cost as much as the best other method; 0 if ascent is not worth a try.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    most : int
-        Messages that a party may keep.
-    """
+    """Passes that cost as much as the best other method; 0 if ascent is not worth a try."""
     blocks, loss = problem.blocks, problem.loss
     if engine.shares_rows or not (problem.convex and problem.n_outputs == 1):
         return 0.0
@@ -86,25 +73,7 @@ def ascend(
 ) -> Ascent | None:
     """Passes over the rows until the gap is closed, or another method is expected to be faster.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a loss that has a ``prox_of_row``.
-    rows : CSRBlock, Beside or Mixed, of shape (N, d)
-    point : SpanPoint
-        Weights of all parties, with their best intercept. If they are not zero, the gradient there is the
-        first dual vector.
-    wanted : float
-        Relative gap that ends the run.
-    most : float
-        Give up if more passes than this are expected to be left.
-    engine : Engine
-
-    Returns
-    -------
-    Ascent or None
-        None if it gave up. Newton's method then starts at the given point: the weights after a few passes
-        are no better a start than zero.
+    Shapes: rows (N, d).
     """
     from fastadmm.kernels.row_ascent import ascend_dense_rows, ascend_mixed_rows, ascend_rows
 

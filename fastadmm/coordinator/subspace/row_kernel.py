@@ -82,17 +82,7 @@ def minimise_over_rows(
 ) -> tuple[Array, float] | None:
     """Coefficients of the rows, of shape (N,), and intercept; None if K has no Cholesky factor.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth convex loss and one predictor per sample.
-    kernel : ndarray of shape (N, N)
-        K; changed.
-    tolerance : float
-        As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
-    wanted : float
-        As of :func:`fastadmm.coordinator.subspace.span.descend_to`.
-    engine : Engine
+    Shapes: kernel (N, N).
     """
     from scipy.linalg.lapack import dpotrf, dtrtrs
 

@@ -27,16 +27,7 @@ _FEWEST_COLUMNS_OF_SQUARES = 256
 
 
 def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
-    """For each sample the number of neighbouring rows of which it has one; the smallest sample first.
-
-    Parameters
-    ----------
-    n_rows : int
-        Of all workers.
-    columns : int
-    quadratic : bool
-        Whether the loss is.
-    """
+    """For each sample the number of neighbouring rows of which it has one; the smallest sample first."""
     if quadratic and columns < _FEWEST_COLUMNS_OF_SQUARES:
         return []
     found, stride = [], n_rows // max(_ROWS_PER_COLUMN * columns, _FEWEST_ROWS)
@@ -47,13 +38,7 @@ def strides(n_rows: int, columns: int, quadratic: bool) -> list[int]:
 
 
 def least_stride(n_rows: int, columns: int, quadratic: bool) -> int:
-    """Of so many neighbouring rows one is in the largest sample; 0 without samples.
-
-    Parameters
-    ----------
-    n_rows, columns, quadratic
-        As of :func:`strides`.
-    """
+    """Of so many neighbouring rows one is in the largest sample; 0 without samples."""
     samples = strides(n_rows, columns, quadratic)
     return samples[-1] if samples else 0
 

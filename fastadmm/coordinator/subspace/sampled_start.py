@@ -30,21 +30,7 @@ def sampled_start(
 ) -> SpanPoint:
     """The minimiser for the largest sample, reached from a point; the Hessian becomes that of this sample.
 
-    Parameters
-    ----------
-    problem : Problem
-        With a smooth loss.
-    rows : CSRBlock, Beside or Mixed, of shape (N, d)
-    point : SpanPoint
-        Weights of all parties.
-    hessian : SpanHessian
-        Without messages; changed.
-    engine : Engine
-
-    Returns
-    -------
-    SpanPoint
-        The given point itself if there are no samples.
+    Shapes: rows (N, d).
     """
     n, d = engine.all_rows(rows.shape[0]), rows.shape[1]
     samples = samples_of(problem, rows, engine)
@@ -56,13 +42,7 @@ def sampled_start(
 
 
 def samples_of(problem: Problem | SomeRows, rows: Rows, engine: Engine) -> list[tuple[int, StackedSpan]]:
-    """Copies of growing samples of rows, as spans, and of how many rows each has one.
-
-    Parameters
-    ----------
-    problem, rows, engine
-        As for :func:`sampled_start`.
-    """
+    """Copies of growing samples of rows, as spans, and of how many rows each has one."""
     (n, d), samples = rows.shape, []
     # All samples are copied in one call, before passes over rows sweep the interpreter out of the caches.
     with engine.gathering():

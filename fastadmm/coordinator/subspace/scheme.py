@@ -357,26 +357,7 @@ def _kept(shape: Shape, history: int) -> int:
 
 
 def choose_directions(traits: Traits, options: Options, elsewhere: bool) -> tuple[bool, str]:
-    """Whether parties answer with both directions in a round, and why.
-
-    Parameters
-    ----------
-    traits : Traits
-    options : Options
-    elsewhere : bool
-        Whether a round is an exchange between machines: then rounds cost more than arithmetic.
-
-    Returns
-    -------
-    both : bool
-    reason : str
-        One clause for the log.
-
-    Raises
-    ------
-    ConfigError
-        If both are asked for, and the problem has kinks, is not convex or has several predictors per sample.
-    """
+    """Whether parties answer with both directions in a round, and why."""
     asked, suited = options.directions, traits.convex and traits.smooth and not traits.vector
     if asked == "both" and not suited:
         raise ConfigError(

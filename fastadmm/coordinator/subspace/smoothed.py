@@ -42,16 +42,7 @@ _IN_VAIN = 1e-3
 
 
 class SmoothedSubspaceMethod(SubspaceMethod):
-    """Subspace Newton sharing on a smoothed copy of the problem.
-
-    Parameters
-    ----------
-    problem : Problem
-        With a loss that has a smoothed form.
-    engine : Engine
-    directions : int, optional
-        As in :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
-    """
+    """Subspace Newton sharing on a smoothed copy of the problem."""
 
     row_keys = (*SubspaceMethod.row_keys, *Smoothing.row_keys)
 

@@ -55,29 +55,16 @@ _FEW_MESSAGES = 10
 class SpanPoint:
     """A point of the span.
 
-    Attributes
-    ----------
-    coefficients : ndarray of shape (K,)
-    intercept : float
-    total : ndarray of shape (N,)
-        ``V.T @ coefficients``, the sum of all parties' messages.
-    loss : float
-        Summed loss at the point; NaN while unknown.
-    gradient : ndarray of shape (N,) or None
-        Summed-scaling gradient of the loss at the point; None while unknown.
-    sums : (float, float) or None
-        Sum of the gradient and of its absolute values; None while unknown.
-    products : ndarray of shape (K,) or None
-        Of messages and gradient; None while unknown.
+    Shapes: coefficients, products (K,); total, gradient (N,).
     """
 
-    coefficients: np.ndarray
+    coefficients: np.ndarray  # of shape (K,)
     intercept: float
-    total: np.ndarray
-    loss: float = math.nan
-    gradient: np.ndarray | None = None
+    total: np.ndarray  # of shape (N,): ``V.T @ coefficients``, the sum of all parties' messages
+    loss: float = math.nan  # summed loss at the point; NaN while unknown
+    gradient: np.ndarray | None = None  # of shape (N,)
     sums: tuple[float, float] | None = None
-    products: np.ndarray | None = None
+    products: np.ndarray | None = None  # of shape (K,): of messages and gradient; None while unknown
 
     def left(self, scale: float) -> float:
         """The coefficients' share of the duality gap, for a ridge of that scale; infinity if unknown."""
@@ -107,24 +94,16 @@ _LIMITS = _MAX_STEPS, _MOST_IDLE, _CONTRACTION, _FLAT, _HIDDEN, _ROUNDING, _LEFT
 class SomeRows:
     """What the span needs of a problem, for some of its rows.
 
-    Attributes
-    ----------
-    loss : Loss
-    y, weight, offset : ndarray of shape (n,)
-    regularization, total_weight : float
-        Of the whole problem.
-    fit_intercept : bool
-    n_outputs : int
-        1.
+    Shapes: y, weight, offset (n,).
     """
 
-    n_outputs: ClassVar[int] = 1
+    n_outputs: ClassVar[int] = 1  # 1
     loss: Loss
-    y: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
-    regularization: float
-    total_weight: float
+    y: np.ndarray  # of shape (n,)
+    weight: np.ndarray  # of shape (n,)
+    offset: np.ndarray  # of shape (n,)
+    regularization: float  # of the whole problem
+    total_weight: float  # of the whole problem
     fit_intercept: bool
 
     @classmethod
@@ -149,18 +128,12 @@ class SomeRows:
 class Here:
     """A point with what a pass over V at it gives.
 
-    Attributes
-    ----------
-    point : SpanPoint
-    slope : ndarray of shape (K,) or (K + 1,)
-        In intercept (first, if there is one) and coefficients, regulariser included.
-    value : float
-        The objective.
+    Shapes: slope (K,) or (K + 1,).
     """
 
     point: SpanPoint
-    slope: np.ndarray
-    value: float
+    slope: np.ndarray  # of shape (K,) or (K + 1,)
+    value: float  # the objective
 
 
 def minimise_over_span(
@@ -174,28 +147,8 @@ def minimise_over_span(
 ) -> SpanPoint:
     """Newton's method from a point; never returns a worse one.
 
-    Parameters
-    ----------
-    problem : Problem or SomeRows
-    messages : ndarray of shape (K, N)
-        V.
-    point : SpanPoint
-        Start; its ``total`` must belong to its coefficients.
-    tolerance : float
-        Stop when the span's own share of the duality gap,
-        ``|slope|^2 / (2 lambda W)``, is at most this: a bound on what is left
-        to gain in the span. Summed scaling.
-    engine : Engine
-    hessian : SpanHessian, optional
-        Kept from an earlier call with the first of the same messages; changed.
-    tilt : ndarray of shape (K,) or (K + 1,), optional
-        e: adds ``e @ coefficients`` to the objective; with one entry more, the first is the intercept's.
-        Summed scaling.
-
-    Returns
-    -------
-    SpanPoint
-        With loss and gradient.
+    Shapes: messages (K, N); tilt (K,) or (K + 1,).
+    Scaling: tolerance, tilt summed scaling.
     """
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
@@ -219,19 +172,7 @@ def _all_steps(
 def descend(
     span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian, more: float = 0.0
 ) -> SpanPoint:
-    """:func:`minimise_over_span` for any kind of span.
-
-    Parameters
-    ----------
-    span : Span
-    point : SpanPoint
-        If messages are dense columns read in place, its vectors may be overwritten. If it has no gradient,
-        only its coefficients are used.
-    tolerance, hessian
-        As for :func:`minimise_over_span`.
-    more : float
-        Added to the tolerance for a start without a gradient, as a share of the loss there.
-    """
+    """:func:`minimise_over_span` for any kind of span."""
     if len(span.messages) and is_one_leaf(span.problem, span.engine):
         point, ended = _all_steps(span, point, tolerance, hessian)
         if ended:
@@ -284,15 +225,7 @@ def descend(
 def descend_to(
     span: Span, point: SpanPoint, tolerance: float, wanted: float, hessian: SpanHessian
 ) -> SpanPoint:
-    """:func:`descend`, and further where the objective that is found asks for a smaller tolerance.
-
-    Parameters
-    ----------
-    span, point, tolerance, hessian
-        As for :func:`descend`.
-    wanted : float
-        Share of the objective that may be left, if that is less than the tolerance.
-    """
+    """:func:`descend`, and further where the objective that is found asks for a smaller tolerance."""
     point = descend(span, point, tolerance, hessian)
     enough = wanted * abs(span.value_at(point))
     further = 0.0 < enough < tolerance and (span.tilt is not None or point.left(span.scale) > enough)
@@ -300,16 +233,7 @@ def descend_to(
 
 
 def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
-    """Whether a step decreases the objective; where rounding may hide that, the slopes decide.
-
-    Parameters
-    ----------
-    span : object
-        With ``gap_share``, as of :class:`Span`.
-    here, trial : object
-        Beginning and end of the step, with ``slope`` and ``value``.
-    step : ndarray of the slopes' shape
-    """
+    """Whether a step decreases the objective; where rounding may hide that, the slopes decide."""
     decrease, value = -float(np.vdot(here.slope, step)), abs(here.value)
     if decrease > _FLAT * value and trial.value <= here.value - 1e-4 * decrease:
         return True
@@ -326,15 +250,6 @@ class Best:
     """The point with the smallest proved gap, among points whose objectives differ only by rounding.
 
     Single steps may increase the proved gap before later ones decrease it.
-
-    Parameters
-    ----------
-    span : object
-        With ``gap_share``, as of :class:`Span`.
-    here : object
-        The start, with ``slope`` and ``value``.
-    most_idle : int
-        The end, after so many steps in a row that do not decrease the proved gap.
     """
 
     def __init__(self, span: Any, here: Any, most_idle: int) -> None:
@@ -350,18 +265,7 @@ class Best:
 
 
 class Span:
-    """Passes over the messages of one problem.
-
-    Parameters
-    ----------
-    problem, messages, engine, tilt
-        As of :func:`minimise_over_span`.
-
-    Attributes
-    ----------
-    side_by_side : bool
-        Whether the messages are dense columns, read in place.
-    """
+    """Passes over the messages of one problem."""
 
     side_by_side = False
 

@@ -23,16 +23,7 @@ __all__ = ["CurvatureLeft", "SpanHessian"]
 class SpanHessian:
     """Hessian of the summed loss in intercept (first, if there is one) and coefficients.
 
-    Parameters
-    ----------
-    intercept : bool
-
-    Attributes
-    ----------
-    matrix : ndarray of shape (K, K) or (K + 1, K + 1)
-        Without the regulariser.
-    reference : ndarray of shape (N,) or None
-        The curvature it belongs to; None before the first :meth:`refresh`.
+    Shapes: matrix (K, K) or (K + 1, K + 1); reference (N,).
     """
 
     def __init__(self, intercept: bool) -> None:
@@ -59,21 +50,7 @@ class SpanHessian:
     ) -> np.ndarray:
         """Compute the whole matrix at a new reference.
 
-        Parameters
-        ----------
-        messages : ndarray of shape (K, N)
-        curvature : ndarray of shape (N,)
-            h, kept by reference.
-        engine : Engine
-        gradient : ndarray of shape (N,), optional
-            g.
-        root : ndarray of shape (N,), optional
-            The square root of the curvature, where it is known.
-
-        Returns
-        -------
-        ndarray of shape (K,), or (0,)
-            V g.
+        Shapes: messages (K, N); curvature, gradient, root (N,); the result (K,) or (0,).
         """
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.span_hessian import span_hessian
@@ -92,15 +69,7 @@ class SpanHessian:
     def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
         """Extend the matrix by all messages after the first ``n_messages``; return V g, in the same pass.
 
-        Parameters
-        ----------
-        messages : ndarray of shape (K, N)
-        gradient : ndarray of shape (N,)
-        engine : Engine
-
-        Returns
-        -------
-        ndarray of shape (K,)
+        Shapes: messages (K, N); gradient (N,); the result (K,).
         """
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.span_hessian import span_border
@@ -135,17 +104,8 @@ class SpanHessian:
     def left(self, n_messages: int, regularization: float) -> CurvatureLeft | None:
         """Curvature of the objective in some coefficients, minimised over all others and the intercept.
 
-        Parameters
-        ----------
-        n_messages : int
-            K.
-        regularization : float
-            Summed scaling.
-
-        Returns
-        -------
-        CurvatureLeft or None
-            None if the matrix does not cover all messages, or is singular up to rounding.
+        Returns: None if the matrix does not cover all messages, or is singular up to rounding.
+        Scaling: regularization summed scaling.
         """
         if self.reference is None or self.n_messages != n_messages:
             return None
@@ -157,11 +117,7 @@ class SpanHessian:
     def reflect(self, unit: np.ndarray, mine: np.ndarray) -> None:
         """Reflect a party's directions as is done in V: see :mod:`fastadmm.parties.reflection`.
 
-        Parameters
-        ----------
-        unit : ndarray of shape (K_m,)
-        mine : ndarray of int, shape (K_m,)
-            Rows of V that are reflected.
+        Shapes: unit, mine (K_m,).
         """
         if self.reference is None:
             return
@@ -181,13 +137,7 @@ class SpanHessian:
     def recombine(self, rotation: np.ndarray, rows: np.ndarray, stay: np.ndarray) -> None:
         """Follow messages that are replaced by combinations of them; start again if not all are covered.
 
-        Parameters
-        ----------
-        rotation : ndarray of shape (r, n)
-        rows : ndarray of int, shape (n,)
-            Of V, replaced by r combinations in the first r of their places.
-        stay : ndarray of bool, shape (K,)
-            Which places stay.
+        Shapes: rotation (r, n); rows (n,); stay (K,).
         """
         if self.reference is None or self.n_messages < len(stay):
             self.forget()
@@ -204,10 +154,7 @@ class CurvatureLeft:
 
     If two parties have nearly the same direction, either can discard it at no cost, but not both.
 
-    Parameters
-    ----------
-    inverse : ndarray of shape (K, K)
-        Of the Hessian.
+    Shapes: inverse (K, K).
     """
 
     def __init__(self, inverse: np.ndarray) -> None:
@@ -218,10 +165,7 @@ class CurvatureLeft:
     def of(self, mine: np.ndarray) -> np.ndarray | None:
         """Schur complement in a party's coefficients, of shape (K_m, K_m); None if lost in rounding.
 
-        Parameters
-        ----------
-        mine : ndarray of int, shape (K_m,)
-            Numbers of the party's directions, of which it has discarded none.
+        Shapes: mine (K_m,).
         """
         taken = self._rows[:, mine].T @ self._solved[:, mine]
         own, failed = _inverse(self._inverse[np.ix_(mine, mine)] - taken)
@@ -230,11 +174,7 @@ class CurvatureLeft:
     def forget(self, gone: np.ndarray, mine: np.ndarray) -> None:
         """Fix combinations of a party's directions at zero from now on.
 
-        Parameters
-        ----------
-        gone : ndarray of shape (n, K_m)
-            Orthonormal rows.
-        mine : ndarray of int, shape (K_m,)
+        Shapes: gone (n, K_m); mine (K_m,).
         """
         rows = gone @ self._inverse[mine] - (gone @ self._rows[:, mine].T) @ self._solved
         solved = np.linalg.solve(rows[:, mine] @ gone.T, rows)

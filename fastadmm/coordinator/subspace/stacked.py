@@ -65,22 +65,7 @@ _ENTRIES_OF_ROUND = 1e9
 
 
 def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Rounds = SPARSE_SPAN) -> str:
-    """Whether the columns of the parties of this process are best read in place, and by which method.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    most : int
-        Messages that a party may keep.
-    rounds : Rounds
-        Cost of rounds by directions.
-
-    Returns
-    -------
-    {"gram", "products", "coordinates", "saddle", ""}
-        As of :func:`stacked_rows_pay`; or by an interior point method, and then as ``gram``.
-    """
+    """Whether the columns of the parties of this process are best read in place, and by which method."""
     loss, blocks = problem.loss, problem.blocks
     if not (problem.convex and problem.n_outputs == 1 and can_stand_side_by_side(blocks)):
         return ""
@@ -98,19 +83,7 @@ def goes_by_stacked_rows(problem: Problem, engine: Engine, most: int, rounds: Ro
 
 
 def of_few_rows(problem: Problem, engine: Engine) -> str:
-    """The best method on the columns of all parties of this process, with few rows.
-
-    Parameters
-    ----------
-    problem : Problem
-        For which :func:`fastadmm.coordinator.subspace.few_rows.has_few_rows` holds.
-    engine : Engine
-
-    Returns
-    -------
-    {"kernel", "products", ""}
-        By the Gram matrix of the rows or Hessian-vector products.
-    """
+    """The best method on the columns of all parties of this process, with few rows."""
     blocks = problem.blocks
     if engine.shares_rows or not (problem.convex and can_stand_side_by_side(blocks)):
         return ""
@@ -119,18 +92,7 @@ def of_few_rows(problem: Problem, engine: Engine) -> str:
 
 
 class StackedRows:
-    """The columns of all parties of this process, and the best weights for them.
-
-    Parameters
-    ----------
-    how : {"gram", "products", "kernel", "saddle", "rows", ""}
-        As for :func:`goes_by_stacked_rows` and :func:`of_few_rows`; ``rows`` for dual coordinate ascent and
-        then directions, empty once columns are not read any more.
-    problem : Problem
-    engine : Engine
-    passes : float
-        Most passes of dual coordinate ascent; none by default.
-    """
+    """The columns of all parties of this process, and the best weights for them."""
 
     def __init__(self, how: str, problem: Problem, engine: Engine, passes: float = 0.0) -> None:
         self.how, self.engine, self.problem, self.blocks = how, engine, problem, problem.blocks
@@ -205,22 +167,7 @@ class StackedRows:
     def best(
         self, problem: Problem, point: SpanPoint, tolerance: float, most: int, accuracy: float = 0.0
     ) -> tuple[SpanPoint, int]:
-        """The best weights, from a starting point, and the number of Hessian-vector products.
-
-        Parameters
-        ----------
-        problem : Problem
-            With a smooth loss.
-        point : SpanPoint
-            Weights of all parties.
-        tolerance : float
-            As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
-        most : int
-            No further step after so many products.
-        accuracy : float
-            Share of the objective that may be left, if less than the tolerance: as for
-            :func:`fastadmm.coordinator.subspace.span.descend_to`.
-        """
+        """The best weights, from a starting point, and the number of Hessian-vector products."""
         span = self.span(problem)
         if self.how == "gram":
             tried = self._products_to_try() if self.tries else 0
@@ -253,12 +200,7 @@ class StackedRows:
 
 
 class OverStackedRows(SubspaceMethod):
-    """Base of methods that read all columns in place, until they continue by directions.
-
-    Attributes
-    ----------
-    rows : StackedRows
-    """
+    """Base of methods that read all columns in place, until they continue by directions."""
 
     rows: StackedRows
     _messages_are_known = True
@@ -287,11 +229,6 @@ class OverStackedRows(SubspaceMethod):
         """Continue from weights of all parties: each party's only direction is its weights.
 
         Their messages are not computed, as only rounds by directions need them.
-
-        Parameters
-        ----------
-        point : SpanPoint
-            With weights of all parties for coefficients.
         """
         coordinator, weights = self.coordinator, self.rows.parted(point.coefficients)
         norms = np.array([math.sqrt(float(x @ x)) for x in weights])
@@ -316,12 +253,7 @@ class OverStackedRows(SubspaceMethod):
     def know(self, gradient: Array, products: Array) -> None:
         """Give the parties their block gradients, computed in one pass over all columns.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            The same array that the parties will be asked about.
-        products : ndarray of shape (d,)
-            Products of the columns with the gradient.
+        Shapes: gradient (N,); products (d,).
         """
         residual = self.problem.regularization * self.rows.joined(self.weights())
         residual += products
@@ -355,17 +287,7 @@ class OverStackedRows(SubspaceMethod):
 
 
 class StackedSubspaceMethod(OverStackedRows):
-    """Rounds over all columns.
-
-    Parameters
-    ----------
-    how : {"gram", "products", "kernel", ""}
-        As of :func:`goes_by_stacked_rows` and :func:`of_few_rows`.
-    problem, engine, directions
-        As for the base class.
-    passes : float
-        Most passes of dual coordinate ascent, which is tried first.
-    """
+    """Rounds over all columns."""
 
     def __init__(
         self, how: str, problem: Problem, engine: Engine, directions: int | None, passes: float = 0.0

@@ -39,30 +39,7 @@ _FLAT, _MOST_IDLE = 1e-13, 3
 def minimise_by_products(
     span: Any, point: Any, tolerance: float, accuracy: float, most: int, tried: int = 0
 ) -> tuple[Any, int, bool]:
-    """Truncated Newton steps from a point; never returns a worse one.
-
-    Parameters
-    ----------
-    span : StackedSpan or StackedClassSpan
-    point : SpanPoint or ClassSpanPoint
-        Of the span.
-    tolerance : float
-        As of :func:`fastadmm.coordinator.subspace.span.minimise_over_span`.
-    accuracy : float
-        Stop also at this share of the lower bound that the slope proves.
-    most : int
-        No further step after so many products.
-    tried : int
-        If positive, give up as soon as more than so many products appear to be needed.
-
-    Returns
-    -------
-    point : SpanPoint or ClassSpanPoint
-        With loss and gradient.
-    products : int
-    reached : bool
-        Whether no more is left there than was asked for.
-    """
+    """Truncated Newton steps from a point; never returns a worse one."""
     here, products = span.at(span.evaluated(point) if point.gradient is None else point), 0
     best, hessian, reached, spent = Best(span, here, _MOST_IDLE), None, False, 0
     precondition = Preconditioner(*span.size)
@@ -112,17 +89,7 @@ def _conjugate_gradients(
 ) -> tuple[Array, int]:
     """Solve a positive definite system approximately.
 
-    Parameters
-    ----------
-    product : callable
-        The matrix times a vector.
-    precondition : Preconditioner
-        For the matrix; learns from its directions.
-    target : ndarray of shape (K,)
-    enough : float
-        Squared length of the residual that is small enough.
-    most : int
-        Products.
+    Shapes: target (K,).
     """
     x, residual = np.zeros(len(target)), target.copy()
     scaled, room = precondition(residual, np.empty(len(target))), np.empty(len(target))

@@ -44,19 +44,7 @@ _IN_VAIN, _MOST_IN_VAIN = 0.5, 3
 class StackedSmoothedMethod(OverStackedRows, SmoothedSubspaceMethod):
     """Rounds over all columns.
 
-    Parameters
-    ----------
-    how, problem, engine, directions, passes
-        As of :class:`fastadmm.coordinator.subspace.stacked.StackedSubspaceMethod`.
-
-    Attributes
-    ----------
-    proved : float
-        Gap at the start of the last round.
-    idle : int
-        Number of failed rounds in a row.
-    dual : ndarray of shape (N,) or None
-        What the next round sends instead of the gradient.
+    Shapes: dual (N,).
     """
 
     row_keys = (*SmoothedSubspaceMethod.row_keys, "dual")

@@ -30,29 +30,16 @@ _ROUNDING = 1e-12
 class HessianOfRows(NamedTuple):
     """A Hessian over all weights, as products with vectors, from which the intercept is eliminated.
 
-    Attributes
-    ----------
-    rows : CSRBlock, Beside or Mixed, of shape (N, d)
-    bend : ndarray of shape (N,)
-        Second derivatives of the loss.
-    engine : Engine
-    scale : float
-        The regulariser's.
-    sizes : ndarray of shape (d,)
-        Approximate diagonal.
-    border : ndarray of shape (d,) or None
-        Mixed derivatives in each weight and the intercept; None without one.
-    total : float
-        Second derivative in the intercept.
+    Shapes: rows (N, d); bend (N,); sizes, border (d,).
     """
 
-    rows: Rows
-    bend: Array
+    rows: Rows  # of shape (N, d)
+    bend: Array  # of shape (N,): second derivatives of the loss
     engine: Engine
-    scale: float
-    sizes: Array
-    border: Array | None
-    total: float
+    scale: float  # the regulariser's
+    sizes: Array  # of shape (d,): approximate diagonal
+    border: Array | None  # of shape (d,)
+    total: float  # second derivative in the intercept
 
     def product(self, v: Array) -> Array:
         """The Hessian-vector product with v, of shape (d,)."""
@@ -76,12 +63,7 @@ class HessianOfRows(NamedTuple):
 class StackedSpan(Span):
     """Passes over the columns of all parties, whose directions are the unit vectors.
 
-    Parameters
-    ----------
-    problem : Problem or SomeRows
-        One predictor per sample, smooth loss.
-    rows : CSRBlock, Beside or Mixed, of shape (N, d)
-    engine : Engine
+    Shapes: rows (N, d).
     """
 
     def __init__(self, problem: Problem | SomeRows, rows: Rows, engine: Engine) -> None:

@@ -106,23 +106,7 @@ def span_tolerance(
 ) -> float:
     """Target for the span's own share of the gap in a round.
 
-    Parameters
-    ----------
-    gap : float
-        Duality gap at the start of the round, summed scaling.
-    objective : float
-        Objective there, same scaling.
-    complete : bool
-        Whether the directions span all weights.
-    wanted : float
-        Relative gap that ends the run; 0 for none.
-    pairs : bool
-        Whether parties elsewhere answer with two directions in a round.
-
-    Returns
-    -------
-    float
-        Summed scaling.
+    Scaling: gap, the result summed scaling.
     """
     if complete:
         ending = _SHARE_OF_WANTED * wanted * abs(objective)
@@ -135,65 +119,7 @@ def span_tolerance(
 class SubspaceCoordinator:
     """Messages of all parties, and the minimiser over their span.
 
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    directions : int, optional
-        Most directions a party keeps; :func:`directions_per_party` by default.
-    both : bool
-        Whether parties answer with both directions in every round, in single precision; where rows are
-        few, to two questions.
-
-    Attributes
-    ----------
-    messages : ndarray of shape (K, N)
-        V: messages of all parties, those of each in the order of its directions.
-    owner : ndarray of int, shape (K,)
-        Which party a message is from.
-    point : SpanPoint
-        Current coefficients, intercept and sum of messages.
-    primal : PrimalValue
-        Loss and gradient at the current point, intercept minimised out.
-    metric : ndarray of shape (N,) or None
-        Curvature that the parties have factorised.
-    limit : int
-        Most directions of a party that are ever kept.
-    most_directions : int or None
-        As many are wanted: what was given, and more where messages are short.
-    n_forgotten : int
-        Directions that a party has forgotten since it was allowed more.
-    rounded : RoundedMessages or None
-        Bounds on the messages' errors where they are rounded.
-    correction : Correction
-        What the rounding of messages can have done to the last round's objective and bound.
-    moves : Moves
-        Of the coefficients, in the last rounds.
-    rounding_is_left : bool
-        Whether that is much more than directions still promise: messages in double precision follow.
-    at_hand : bool
-        Whether the parties are of this process, where an exchange costs less than arithmetic.
-    all_at_once : bool
-        Whether these may then answer with all of their columns, if that is less work.
-    forecast : GapForecast
-        Forecast for the next round, if they are.
-    columns : bool
-        Whether messages are the columns of all parties, in their order: coefficients are the weights.
-    idle : int
-        Rounds in a row that did not decrease the objective.
-    repaired : bool
-        Whether the gradient of ``primal`` is that of :mod:`fastadmm.coordinator.repaired_gradient`.
-    in_vain : float
-        Part of the span's gap that is not worth closing, because smoothing causes more. Summed scaling.
-    few_bend : bool
-        Whether few samples have curvature, and ever fewer: see
-        :mod:`fastadmm.coordinator.subspace.near_rows`.
-    few_rows : FewRows or None
-        With fewer rows than columns: see :mod:`fastadmm.coordinator.subspace.few_rows`.
-    asks_twice : bool
-        Whether parties are then asked about two vectors in a round.
-    aim_tolerance : float
-        Accuracy of the minimiser of its model, summed scaling.
+    Shapes: messages (K, N); owner (K,); metric (N,).
     """
 
     def __init__(
@@ -335,13 +261,7 @@ class SubspaceCoordinator:
         return 0.5 * self.problem.regularization * float(c @ c)
 
     def round(self) -> Talk[list[float]]:
-        r"""One exchange with every party, then the minimisation over the span.
-
-        Returns
-        -------
-        list of float
-            :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
-        """
+        r"""One exchange with every party, then the minimisation over the span."""
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
         complete = self.at_hand and self.complete
@@ -497,12 +417,8 @@ class SubspaceCoordinator:
     def at(self, gradient: np.ndarray, name: str) -> Exchange:
         """Ask all parties what they have to say of a loss gradient at the current weights.
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (N,)
-            Summed scaling.
-        name : str
-            Of a call that takes it and the party's coefficients.
+        Shapes: gradient (N,).
+        Scaling: gradient summed scaling.
         """
         return self._exchange(
             name,
@@ -676,23 +592,7 @@ class SubspaceCoordinator:
 
 
 class SubspaceMethod(Method):
-    """Subspace Newton sharing as a method.
-
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    directions : int, optional
-        Most directions a party keeps; :func:`directions_per_party` by default.
-    both : bool
-        Whether parties answer with both directions in every round: see :class:`SubspaceCoordinator`.
-
-    Attributes
-    ----------
-    by_size : bool
-        Whether parties of this process divide gradients by their columns' sizes: see
-        :class:`fastadmm.parties.direction.DirectionParty`.
-    """
+    """Subspace Newton sharing as a method."""
 
     name = "subspace"
     convergent = True

@@ -54,26 +54,7 @@ _ROUNDING = 2.0**-50
 class SummedCoordinator(SubspaceCoordinator):
     """Summed messages, and the minimiser over their span.
 
-    Parameters
-    ----------
-    problem : Problem
-    engine : Engine
-    directions : int, optional
-        Most directions that are kept.
-
-    Attributes
-    ----------
-    sums : Sums
-    reach : float
-        Norm of all features: bounds a message of directions no longer than 1.
-    spread : ndarray of shape (K,)
-        Bound on the error of each message, the same for all rows.
-    gram : ndarray of shape (K, K)
-        Inner products of the directions; of the last two as they ought to be, until they are measured.
-    skew : ndarray of shape (2,) or shorter
-        Bound on what each of the last rows of ``gram`` is off by until then.
-    lengths : ndarray of shape (2,)
-        Of the last gradient and the last Newton direction as parties found them; zero before.
+    Shapes: spread (K,); gram (K, K); skew, lengths (2,).
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -160,10 +141,7 @@ class SummedCoordinator(SubspaceCoordinator):
     def _rounded(self, factors: np.ndarray) -> np.ndarray:
         """Bound on what combining messages here, and directions at the parties, rounds off in any row.
 
-        Parameters
-        ----------
-        factors : ndarray of shape (n, K)
-            Of all messages, the new ones last: these are not in the store yet.
+        Shapes: factors (n, K).
         """
         k = len(self.messages)
         sizes = np.append(self._largest(self.messages), self._largest(self._fresh[: factors.shape[1] - k]))
@@ -204,15 +182,7 @@ class SummedCoordinator(SubspaceCoordinator):
         return self._twist() - self._off() * float(self.engine.total(np.abs(gradient)))
 
     def upwards(self, problem: Problem, point: SpanPoint) -> float:
-        """By how much the model's objective may be more than what is computed at the current point.
-
-        Parameters
-        ----------
-        problem : Problem
-            Perhaps with another loss than that of the rounds.
-        point : SpanPoint
-            The current one, perhaps with another intercept.
-        """
+        """By how much the model's objective may be more than what is computed at the current point."""
         c = point.coefficients
         none, nothing = np.zeros(problem.n_samples), np.zeros(len(c))
         rounded = RoundedMessages().correction(
@@ -238,16 +208,7 @@ class SummedCoordinator(SubspaceCoordinator):
 
 
 class SummedSubspaceMethod(SubspaceMethod):
-    """Subspace Newton sharing, sums only.
-
-    Parameters
-    ----------
-    problem : Problem
-        Smooth and convex, with squared l2.
-    engine : Engine
-    directions : int, optional
-        As in :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
-    """
+    """Subspace Newton sharing, sums only."""
 
     family = "subspace_sums"
 
@@ -332,7 +293,7 @@ class SummedSubspaceMethod(SubspaceMethod):
 
 
 class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
-    """The same for a loss with kinks, smoothed ever less; parameters as of the two."""
+    """Rounds by sums alone for a loss with kinks, which is smoothed ever less."""
 
     def _bound_rounding(self) -> float:
         return self.coordinator.correction.bound

@@ -101,35 +101,13 @@ def whole_span_pays(
     quadratic: bool,
     rounds: Rounds = SPAN,
 ) -> bool:
-    """Whether sending all columns at once is less work than rounds by directions.
-
-    Parameters
-    ----------
-    n_samples : int
-        N, of all workers.
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    most : int
-        Messages that a party may keep.
-    quadratic : bool
-        Whether the loss is quadratic: its curvature is the same everywhere.
-    rounds : Rounds
-        Cost of rounds by directions.
-    """
+    """Whether sending all columns at once is less work than rounds by directions."""
     directions = by_directions(n_samples, widths, densities, rounds)
     return max(widths) <= most and at_once(sum(widths), quadratic) <= directions
 
 
 def too_full(widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> bool:
-    """Whether sparse columns store so many entries that as messages they take no more memory and time.
-
-    Parameters
-    ----------
-    widths, densities, rounds
-        As for :func:`whole_span_pays`. Where the loss has kinks, dense columns count as well.
-    """
+    """Whether sparse columns store so many entries that as messages they take no more memory and time."""
     if rounds.sweeps > 0.0:
         return False
     apart = dense_columns(widths, densities) if rounds is SPARSE_SPAN else 0
@@ -145,20 +123,8 @@ def stacked_rows_pay(
     quadratic: bool,
     rounds: Rounds = SPARSE_SPAN,
 ) -> str:
-    """Which method on the sparse rows of all parties is least work, if any, in no more memory than messages.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, most, quadratic, rounds
-        As for :func:`whole_span_pays`.
-    row_square : float
-        Mean of the squared number of sparse entries of a row.
-
-    Returns
-    -------
-    {"gram", "products", "coordinates", ""}
-        How Newton's method has the Hessian then: as a matrix or, without kinks in the penalty, by products;
-        with them coordinates descend on columns.
+    """Which method on the sparse rows of all parties is least work, if any, in no more memory than
+    messages.
     """
     columns, faces, apart = sum(widths), rounds.sweeps > 0.0, rounds is SPARSE_SPAN
     if not fits_side_by_side(n_samples, widths, densities, most, faces, apart):
@@ -193,11 +159,6 @@ def products_to_try(
 
     If systems are easy, a few products are less work than a Hessian; if they are hard, a few products are
     enough to show it.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, row_square, quadratic
-        As for :func:`stacked_rows_pay`.
     """
     columns, dense = sum(widths), dense_columns(widths, densities)
     entries = entries_of_row(widths, densities) - dense
@@ -213,18 +174,7 @@ def products_to_try(
 
 
 def dense_rows_pay(n_samples: int, widths: Sequence[int], most: int, quadratic: bool) -> str:
-    """Whether Newton's method on dense columns, read in place, is less work than messages.
-
-    Parameters
-    ----------
-    n_samples, widths, most, quadratic
-        As for :func:`whole_span_pays`.
-
-    Returns
-    -------
-    {"gram", "products", ""}
-        As of :func:`stacked_rows_pay`.
-    """
+    """Whether Newton's method on dense columns, read in place, is less work than messages."""
     columns, densities = sum(widths), [1.0] * len(widths)
     whole = whole_span_pays(n_samples, widths, densities, most, quadratic)
     hard = n_samples * columns**2 >= _LARGE_HESSIAN
@@ -263,15 +213,7 @@ def limit_of_ascent(
     quadratic: bool,
     rounds: Rounds | None = None,
 ) -> float:
-    """Passes that dual coordinate ascent may take before the alternative is cheaper; 0: do not try it.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, row_square, most, quadratic
-        As for :func:`stacked_rows_pay`.
-    rounds : Rounds, optional
-        Cost of rounds by directions, if the loss has kinks.
-    """
+    """Passes that dual coordinate ascent may take before the alternative is cheaper; 0: do not try it."""
     columns, entries = sum(widths), entries_of_row(widths, densities)
     dense = min(densities) == 1.0  # then nothing is copied
     if (
@@ -304,13 +246,7 @@ def limit_of_ascent(
 
 
 def kernel_pays(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> bool:
-    """Whether, with few rows, their Gram matrix is less work than truncated Newton.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As for :func:`whole_span_pays`.
-    """
+    """Whether, with few rows, their Gram matrix is less work than truncated Newton."""
     entries = entries_of_row(widths, densities)
     by_kernel, by_products = of_few_rows(n_samples, sum(widths), entries)
     return by_kernel <= _KERNEL_IS_STEADIER * by_products
@@ -322,14 +258,6 @@ def classes_pay_one_by_one(
     """Whether coordinate descent is least work for a multinomial model, and fits the memory that is planned.
 
     It is always less work than rounds by directions.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As for :func:`whole_span_pays`.
-    n_classes : int
-    at_once : bool
-        Whether sending all columns at once is an option.
     """
     weights = n_classes * sum(widths)
     entries = n_classes * entries_of_row(widths, densities)
@@ -347,15 +275,7 @@ def bytes_side_by_side(
     rounds: Rounds = SPARSE_SPAN,
     on_gram: int = MOST_ON_GRAM,
 ) -> int | None:
-    """Bytes beyond the data if all columns are read in place: a copy, a Hessian; None if they are not.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, most, quadratic, rounds
-        As for :func:`stacked_rows_pay`, taking the entries to be spread over rows at random.
-    on_gram : int
-        As of :func:`fastadmm.coordinator.subspace.memory_of_ways.bytes_of_columns`.
-    """
+    """Bytes beyond the data if all columns are read in place: a copy, a Hessian; None if they are not."""
     columns, entries = sum(widths), entries_of_row(widths, densities)
     apart = rounds is SPARSE_SPAN
     own = dense_columns(widths, densities, apart)
@@ -387,28 +307,13 @@ def bytes_side_by_side(
 
 
 def bytes_of_samples(n_samples: int, columns: int, dense: int, quadratic: bool) -> float:
-    """Bytes of the dense columns of the rows in the samples that Newton's method begins with.
-
-    Parameters
-    ----------
-    n_samples : int
-    columns, dense : int
-        Of all parties, and how many of them are read as dense ones.
-    quadratic : bool
-        Whether the loss is.
-    """
+    """Bytes of the dense columns of the rows in the samples that Newton's method begins with."""
     least = least_stride(n_samples, columns, quadratic)
     return 16.0 * dense * n_samples / least if least else 0.0
 
 
 def bytes_of_few_rows(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
-    """The same for few rows: their Gram matrix, or a copy of the rows.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As for :func:`kernel_pays`.
-    """
+    """Bytes that few rows need: their Gram matrix, or a copy of the rows."""
     kernel = bytes_of_kernel(n_samples) if kernel_pays(n_samples, widths, densities) else 0.0
     copy = 0.0 if min(densities) == 1.0 else bytes_of_copy(n_samples, widths, densities)
     return math.ceil(max(kernel, copy))

@@ -47,24 +47,10 @@ __all__ = [
 
 
 class Rounds(NamedTuple):
-    """Measured cost of rounds in which parties send directions.
+    """Measured cost of rounds in which parties send directions."""
 
-    Attributes
-    ----------
-    number : float
-        Expected number of rounds, with few columns.
-    growth : float
-        Relative increase of that number per column.
-    entry, row, each : float
-        Nanoseconds per round: for each entry that the parties' passes read, for each row in the coordinator,
-        and the fixed cost with three parties.
-    sweeps : float
-        Nanoseconds per pair of columns for minimising loss and penalty on a Hessian of all columns, beyond
-        its factorisation; 0 where a linear solve is enough.
-    """
-
-    number: float
-    growth: float
+    number: float  # expected number of rounds, with few columns
+    growth: float  # relative increase of that number per column
     entry: float
     row: float
     each: float
@@ -151,27 +137,7 @@ def of_all_rows(
 
     The alternative is truncated Newton, or coordinate descent where the penalty has kinks.
 
-    Parameters
-    ----------
-    n_samples : int
-        N, of all workers.
-    widths : sequence of int
-        Columns of each party.
-    densities : sequence of float
-        Share of each block's entries that are stored.
-    row_square : float
-        Mean of the squared number of sparse entries of a row.
-    most : int
-        Messages that a party may keep.
-    quadratic : bool
-        Whether the loss is quadratic: its curvature is the same everywhere.
-    rounds : Rounds
-        Cost of rounds by directions.
-
-    Returns
-    -------
-    by_matrix, otherwise : float
-        The first is infinite if the matrix would take too much memory.
+    Returns: the first is infinite if the matrix would take too much memory.
     """
     columns, dense = sum(widths), dense_columns(widths, densities, rounds is SPARSE_SPAN)
     entries = entries_of_row(widths, densities) - dense
@@ -198,20 +164,7 @@ def of_hessians(
     quadratic: bool,
     least: int = 0,
 ) -> float:
-    """All Hessians of Newton's method on sparse rows, with their factors.
-
-    Parameters
-    ----------
-    n_samples, columns : int
-    dense, entries
-        As for :func:`of_product`.
-    row_square : float
-        As for :func:`of_all_rows`.
-    quadratic : bool
-        Whether the loss is quadratic.
-    least : int
-        As for :func:`of_dense_rows`.
-    """
+    """All Hessians of Newton's method on sparse rows, with their factors."""
     solved = _SQUARE * columns**2 + _FACTOR * columns**3
     number = 1.0 if quadratic and not least else _SPARSE_HESSIANS
     pairs = 0.5 * of_pair(columns - dense, dense=False) * row_square
@@ -220,16 +173,7 @@ def of_hessians(
 
 
 def of_product(n_samples: int, columns: int, dense: int, entries: float) -> float:
-    """A Hessian-vector product.
-
-    Parameters
-    ----------
-    n_samples, columns : int
-    dense : int
-        Columns that are stored as dense ones.
-    entries : float
-        Stored entries of a row in the other columns.
-    """
+    """A Hessian-vector product."""
     cached = NUMBER_BYTES * n_samples * dense <= _CACHED_BYTES
     of_dense = (_CACHED_PRODUCT_ENTRY if cached else _DENSE_PRODUCT_ENTRY) * dense + _PRODUCT_ROW
     if dense == columns:
@@ -255,13 +199,7 @@ def _far(n_samples: int, entries: float) -> float:
 
 
 def by_directions(n_samples: int, widths: Sequence[int], densities: Sequence[float], rounds: Rounds) -> float:
-    """All rounds of a run in which parties send directions.
-
-    Parameters
-    ----------
-    n_samples, widths, densities, rounds
-        As for :func:`of_all_rows`.
-    """
+    """All rounds of a run in which parties send directions."""
     entries = entries_of_row(widths, densities)
     number = rounds.number * (1.0 + rounds.growth * sum(widths))
     each = rounds.each * max(1.0, len(widths) / 3.0)
@@ -274,29 +212,14 @@ def at_once(columns: int, quadratic: bool) -> float:
 
 
 def of_dense_rows(n_samples: int, columns: int, quadratic: bool, least: int) -> float:
-    """Newton's method on dense columns, read in place.
-
-    Parameters
-    ----------
-    n_samples, columns : int
-    quadratic : bool
-        Whether the loss is quadratic.
-    least : int
-        The largest sample has one of every so many rows; 0 for no samples.
-    """
+    """Newton's method on dense columns, read in place."""
     entry = _FUSED_ENTRY * columns + _FUSED_ROW
     passes = _PASSES_OF_SQUARES if quadratic and not least else _FUSED_PASSES
     return passes * entry + of_dense_hessians(n_samples, columns, quadratic, least)
 
 
 def of_dense_hessians(n_samples: int, columns: int, quadratic: bool, least: int) -> float:
-    """The Hessians of :func:`of_dense_rows` alone, with their factors.
-
-    Parameters
-    ----------
-    n_samples, columns, quadratic, least
-        As for :func:`of_dense_rows`.
-    """
+    """The Hessians of :func:`of_dense_rows` alone, with their factors."""
     factor = _FACTOR * columns**3 / n_samples
     if least:
         return _SAMPLE_HESSIANS * (_PAIR * columns**2 / least + factor)
@@ -309,13 +232,6 @@ def of_copy(n_samples: int, widths: Sequence[int], densities: Sequence[float], a
     """A copy of the parties' sparse rows as one matrix, and the calls.
 
     The rows of a single party need no copy.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As for :func:`of_all_rows`.
-    apart : bool
-        As of :func:`fastadmm.blocks.stored.dense_columns`.
     """
     dense, calls = dense_columns(widths, densities, apart), _CALLS / n_samples
     if sum(density < 1.0 for density in densities) > 1 or (not dense and len(widths) > 1):
@@ -335,44 +251,20 @@ def of_ascent_pass(dense: int, entries: float) -> float:
 
 
 def of_classes(n_samples: int, weights: int, entries: float, dense: bool) -> tuple[float, float]:
-    """A multinomial model by coordinate descent, and with all columns at once.
-
-    Parameters
-    ----------
-    n_samples : int
-    weights : int
-        Number of weights, of all classes.
-    entries : float
-        Entries of a row, times the number of classes.
-    dense : bool
-        Whether all columns are dense.
-    """
+    """A multinomial model by coordinate descent, and with all columns at once."""
     each = _DENSE_CLASS_ENTRY if dense else _CLASS_ENTRY
     return each * entries, _CLASS_COLUMN * weights + _CLASS_PAIR * weights**2 / n_samples
 
 
 def of_few_rows(n_samples: int, columns: int, entries: float) -> tuple[float, float]:
-    """With few rows: by the Gram matrix of the rows, and by truncated Newton.
-
-    Parameters
-    ----------
-    n_samples, columns : int
-    entries : float
-        Stored entries of a row.
-    """
+    """With few rows: by the Gram matrix of the rows, and by truncated Newton."""
     by_kernel = (_ROW_PAIR * entries + _ROW_CUBE * n_samples) * n_samples
     by_products = _SOME_PRODUCTS * (entries + _PRODUCT_ROW) + _SOME_COLUMNS_PRODUCTS * columns / n_samples
     return by_kernel, by_products
 
 
 def of_first_set(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
-    """Columns whose Gram matrix costs as much as the pass over all columns that chooses them.
-
-    Parameters
-    ----------
-    n_samples, widths, densities
-        As for :func:`of_all_rows`.
-    """
+    """Columns whose Gram matrix costs as much as the pass over all columns that chooses them."""
     dense, columns = dense_columns(widths, densities), sum(widths)
     entries = entries_of_row(widths, densities) - dense
     choosing = n_samples * (_CHOOSING_DENSE_ENTRY * dense + _CHOOSING_ENTRY * entries) + _CHOOSING
@@ -385,29 +277,12 @@ def of_first_set(n_samples: int, widths: Sequence[int], densities: Sequence[floa
 
 
 def of_columns_on_gram(n_samples: int, columns: float, dense: float, entries: float, squares: float) -> float:
-    """A Gram matrix of some columns, and minimising on it; nanoseconds for all rows.
-
-    Parameters
-    ----------
-    n_samples : int
-    columns, dense : float
-        Number of columns, and of dense ones among them.
-    entries, squares : float
-        Entries of the others, and the sum over rows of their squared number.
-    """
+    """A Gram matrix of some columns, and minimising on it; nanoseconds for all rows."""
     pairs = 0.5 * of_pair(int(columns - dense), dense=False) * squares
     pairs += _CROSS_PAIR * dense * entries + _FUSED_PAIR * n_samples * dense**2
     return pairs + _SQUARE * columns**2 + _CUBE * columns**3
 
 
 def of_passes(entries: float, dense: float, everything: float) -> float:
-    """Coordinate descent on some columns, and a copy of all by columns; nanoseconds for all rows.
-
-    Parameters
-    ----------
-    entries, dense : float
-        Entries of sparse and of dense ones among them.
-    everything : float
-        Entries of all columns.
-    """
+    """Coordinate descent on some columns, and a copy of all by columns; nanoseconds for all rows."""
     return _PASSES * (_PASS_ENTRY * entries + _DENSE_PASS_ENTRY * dense) + _BY_COLUMNS * everything

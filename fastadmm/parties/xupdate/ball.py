@@ -21,11 +21,7 @@ _SPREAD = 1e8
 class GramBall(PenalisedUpdate):
     r"""Minimise :math:`\tfrac\mu2\|x\|^2 + \tfrac12\|D x - w\|^2` over :math:`\|x\| \le B`, also for mu = 0.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer : SquaredL2 or NoRegularizer
-    constraint : Ball
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "ball"
@@ -59,18 +55,7 @@ def ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> np.nd
     Outside the ball the minimiser is :math:`x_j = p_j / (\lambda_j + \nu)` with
     :math:`1 / \|x(\nu)\| = 1 / B`, an increasing concave equation: Newton inside a bracket.
 
-    Parameters
-    ----------
-    values : ndarray of shape (d,)
-        :math:`\lambda`, not negative.
-    right : ndarray of shape (d,)
-        p.
-    radius : float
-        B.
-
-    Returns
-    -------
-    ndarray of shape (d,)
+    Shapes: values, right, the result (d,).
     """
     # Directions that the data do not see: their part of p is rounding.
     seen = values > len(values) * np.finfo(np.float64).eps * values.max()
@@ -104,22 +89,7 @@ def scaled_ball_solution(
 
     Columns are brought to one size first; each step of the secular equation factorises.
 
-    Parameters
-    ----------
-    scaled : ndarray of shape (d, d)
-        G with each row and column divided by its size.
-    size : ndarray of shape (d,)
-        Positive.
-    ridge : float
-        c, not negative.
-    right : ndarray of shape (d,)
-        p.
-    radius : float
-        B.
-
-    Returns
-    -------
-    ndarray of shape (d,)
+    Shapes: scaled (d, d); size, right, the result (d,).
     """
     diagonal, inverse = np.diag_indices(len(size)), 1.0 / size
     start = np.diag(scaled) + 1e-14 * len(size)  # collinear columns: enough to factorise

@@ -28,12 +28,7 @@ class BallDescent(GramProximalGradient):
     :math:`\nu \ge 0` that keeps it inside: descent over columns or groups does not mind how different columns
     are, as proximal gradient does, which finishes what descent leaves.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer : Regularizer
-        With a norm.
-    constraint : Ball
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "ball-descent"

@@ -35,32 +35,14 @@ class XUpdate(ABC):
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
         """Minimise ``mu R(x) + 1/2 |D x - w|^2``; without more said, ``R = 1/2 |x|^2``.
 
-        Parameters
-        ----------
-        w : ndarray of shape (N,)
-            Target given by the coordinator.
-        mu : float
-            ``lambda W / (tau r)``, positive.
-        start : ndarray of shape (d,)
-            Warm start; direct methods ignore it.
-        engine : Engine
-
-        Returns
-        -------
-        ndarray of shape (d,)
+        Shapes: w (N,); start, the result (d,).
         """
 
 
 class PenalisedUpdate(XUpdate):
     r"""Solver of :math:`\min_{x \in X} \mu R(x) + \tfrac12 \|D x - w\|^2` beyond squared l2.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer : Regularizer
-        R of this party.
-    constraint : Constraint
-        X.
+    Shapes: block (N, d).
     """
 
     by_image = True

@@ -32,23 +32,7 @@ MAX_EIGEN_SIDE = 4096
 def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, str]:
     """Pick the cheapest x-update for a block.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    force : {"auto", "gram", "kernel", "cg"}
-        "auto" decides by shape; a name overrides.
-
-    Returns
-    -------
-    update : XUpdate
-        Not yet prepared.
-    reason : str
-        One clause for the log.
-
-    Raises
-    ------
-    ConfigError
-        If ``force`` is unknown.
+    Shapes: block (N, d).
     """
     n, d = block.whole_shape
     if force != "auto":
@@ -72,25 +56,7 @@ def choose_penalised(
 ) -> tuple[XUpdate, str]:
     """Pick the x-update for any regulariser and set.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer, constraint
-        Of this party.
-    force : str
-        As in :func:`choose_x_update`; beyond squared l2 without a set only "auto".
-
-    Returns
-    -------
-    update : XUpdate
-        Not yet prepared.
-    reason : str
-        One clause for the log.
-
-    Raises
-    ------
-    ConfigError
-        If ``force`` is unknown or solves another problem.
+    Shapes: block (N, d).
     """
     whole = isinstance(constraint, AllSpace)
     if isinstance(regularizer, SquaredL2) and whole:

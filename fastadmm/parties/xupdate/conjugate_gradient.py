@@ -25,15 +25,7 @@ _MAX_STEPS = 200
 class ConjugateGradient(XUpdate):
     r"""Solve :math:`(D^\top D + \mu I) x = D^\top w` with the diagonal as preconditioner.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-
-    Notes
-    -----
-    The answer depends on the warm start, which is the party's last answer and
-    part of its checkpoint. The duality gap is computed from the answer itself,
-    so an inexact solve can never make the certificate wrong.
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "cg"

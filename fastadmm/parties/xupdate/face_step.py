@@ -25,10 +25,7 @@ _SHORTER = (0.25, 0.0625, 0.015625)
 def scaled_solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
     """Solver for a semidefinite system with columns of any scale; None where it cannot be factorised.
 
-    Parameters
-    ----------
-    system : ndarray of shape (n, n)
-        Overwritten.
+    Shapes: system (n, n).
     """
     size = np.sqrt(np.maximum(np.diag(system), 0.0))
     size[size == 0.0] = 1.0
@@ -45,21 +42,8 @@ def scaled_solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | No
 def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.ndarray) -> np.ndarray | None:
     """The step, zero at held weights.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (d, d)
-        G, positive semidefinite.
-    right : ndarray of shape (d,)
-        b.
-    penalty : PartyPenalty
-        h.
-    x : ndarray of shape (d,)
-        In the set.
-
-    Returns
-    -------
-    ndarray of shape (d,) or None
-        None where nothing is free, or rounding leaves no step.
+    Returns: None where nothing is free, or rounding leaves no step.
+    Shapes: gram (d, d); right, x, the result (d,).
     """
     first, second = penalty.coefficients
     free = np.flatnonzero(~penalty.held(x))
@@ -95,15 +79,7 @@ def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.
 def points_of_step(penalty: PartyPenalty, x: np.ndarray, step: np.ndarray) -> Iterator[np.ndarray]:
     """Points of the set along a step; in sums over columns, weights that would pass kink or bound stay there.
 
-    Parameters
-    ----------
-    penalty : PartyPenalty
-    x, step : ndarray of shape (d,)
-
-    Yields
-    ------
-    ndarray of shape (d,)
-        The end, the first place where a weight meets its kink or bound, and shorter ones.
+    Shapes: x, step, what it yields (d,).
     """
     at, value = penalty.crossings(x, x + step)
     at[step == 0.0] = np.inf

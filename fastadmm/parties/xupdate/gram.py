@@ -17,9 +17,7 @@ __all__ = ["GramEigen"]
 class GramEigen(XUpdate):
     r"""Solve with :math:`D^\top D = V \Lambda V^\top`: :math:`x = V (\Lambda + \mu)^{-1} V^\top D^\top w`.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "gram"

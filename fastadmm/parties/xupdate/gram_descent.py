@@ -48,11 +48,7 @@ class GramDescent(PenalisedUpdate):
     so every attempt may take twice as many steps as the last. Where far more weights are free than there
     are rows, as on wide data at first, the answer is as far as the passes lead.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer, constraint
-        Of this party.
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "coordinate"
@@ -71,14 +67,7 @@ class GramDescent(PenalisedUpdate):
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
         r"""The minimiser with a ridge more.
 
-        Parameters
-        ----------
-        right : ndarray of shape (d,)
-            ``D.T w``.
-        mu, ridge : float
-            :math:`\tfrac{\mathrm{ridge}}2 \|x\|^2` is added.
-        start : ndarray of shape (d,)
-            Warm start.
+        Shapes: right, start (d,).
         """
         return self._descend(-right, np.zeros_like(start), mu, ridge, start)
 
@@ -101,24 +90,7 @@ def minimise_on_gram(
 ) -> np.ndarray:
     r"""Minimise :math:`\tfrac12 (x - o)^\top G (x - o) + \langle s, x\rangle + h(x)` as :class:`GramDescent`.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (d, d)
-        G.
-    slope, origin : ndarray of shape (d,)
-        s and o.
-    scale : tuple of float
-        Factors of the l1 norm and of half the square in h, and the bounds of every weight.
-    start : ndarray of shape (d,)
-        Warm start.
-    n_samples : int
-        N, of the rows that G is from.
-    tolerance : float
-        As of :func:`fastadmm.kernels.gram_descent.gram_descent`.
-
-    Returns
-    -------
-    ndarray of shape (d,)
+    Shapes: gram (d, d); slope, origin, start, the result (d,).
     """
     from fastadmm.kernels.gram_descent import gram_descent
 
@@ -186,12 +158,7 @@ class GroupDescent(GramProximalGradient):
 
     Where groups are nearly collinear proximal gradient goes on from there.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer : GroupLasso
-        With this party's groups.
-    constraint : AllSpace
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "group"
@@ -219,13 +186,7 @@ class GroupDescent(GramProximalGradient):
         return x if done else super().minimise(right, mu, x, engine)
 
     def descend(self, right: np.ndarray, mu: float, ridge: float, start: np.ndarray) -> np.ndarray:
-        """As far as taking groups in turn leads.
-
-        Parameters
-        ----------
-        right, mu, ridge, start
-            As of :meth:`GramDescent.descend`.
-        """
+        """Descend as far as taking groups in turn leads."""
         return self._in_turn(right, mu, ridge, start)[0]
 
     def _in_turn(

@@ -17,9 +17,7 @@ __all__ = ["KernelEigen"]
 class KernelEigen(XUpdate):
     r"""Solve with :math:`D D^\top = U \Sigma U^\top`: :math:`x = D^\top U (\Sigma + \mu)^{-1} U^\top w`.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "kernel"

@@ -38,12 +38,7 @@ _TOLERANCE, _MAX_PASSES = 1e-13, 1000
 class MajorisedRidge(PenalisedUpdate):
     """Majorise and minimise on the Gram matrix.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer : LogSum
-    constraint
-        Of this party.
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "majorised"
@@ -89,7 +84,7 @@ class MajorisedRidge(PenalisedUpdate):
 
 
 class MajorisedGradient(ProximalGradient):
-    """The same without a Gram matrix: projected gradient steps, each of which decreases the problem."""
+    """Minimise without a Gram matrix: projected gradient steps, each of which decreases the problem."""
 
     name: ClassVar[str] = "majorised-gradient"
 

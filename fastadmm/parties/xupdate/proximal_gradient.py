@@ -33,17 +33,7 @@ _VALUE_ROUNDING = 1e-14
 class ProximalGradient(PenalisedUpdate):
     r"""Nesterov's method with restart (O'Donoghue and Candès 2015); two products with the block a step.
 
-    Parameters
-    ----------
-    block : FeatureBlock of shape (N, d)
-    regularizer, constraint
-        Of this party.
-
-    Notes
-    -----
-    The answer depends on the warm start, which is the party's last answer and
-    part of its checkpoint. It is feasible and certified as it is, so stopping
-    early can cost rounds but never make a gap wrong.
+    Shapes: block (N, d).
     """
 
     name: ClassVar[str] = "proximal"
@@ -86,13 +76,7 @@ class ProximalGradient(PenalisedUpdate):
     ) -> tuple[np.ndarray, float, float]:
         """So many steps at most, or down to a violation; where that is negative, to a share of the first.
 
-        Returns
-        -------
-        x : ndarray of shape (d,)
-        violation : float
-            Of the last step.
-        limit : float
-            What was wanted of it.
+        Shapes: x (d,).
         """
         lipschitz = self._lipschitz
         point = x
@@ -126,7 +110,7 @@ class ProximalGradient(PenalisedUpdate):
 
 
 class GramProximalGradient(ProximalGradient):
-    """The same with the Gram matrix, so that a step costs d x d whatever N is, and Newton's method between.
+    """Proximal gradient steps with the Gram matrix, each d x d whatever N is, and Newton's method between.
 
     Proximal gradient finds which weights are at kinks, at bounds and on the sphere; over the
     others Newton's method (:mod:`fastadmm.parties.xupdate.face_step`) goes on, as long as it helps.
