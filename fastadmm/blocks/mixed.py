@@ -67,9 +67,9 @@ class Mixed:
         return np.concatenate([self.sparse.column_squares(engine), self.dense.column_squares(engine)])
 
     def gram(self, engine: Engine, weight: Array, lead: int = 0) -> Array:
-        """As of :class:`fastadmm.blocks.side_by_side.Beside`.
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d), for weights of shape (N,).
 
-        ``engine``.
+        ``lead``: 1 for a column of ones before the others.
         """
         from fastadmm.kernels.blas import routine
         from fastadmm.kernels.mixed import mixed_gram

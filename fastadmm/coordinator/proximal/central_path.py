@@ -62,7 +62,7 @@ _LAST = 1e-18
 
 @dataclass(frozen=True)
 class PathEnd:
-    """What was found.
+    """The best weights that were found, and the lower bounds that prove them.
 
     Shapes: weights (d,) or (C, d); intercept (C,); gradient (N,) or (C N,).
     """

@@ -30,7 +30,7 @@ class Place(Protocol):
 def change_along(
     slope: Array, step: Array, c: Array, x: Array, l1: float | Array, l2: float | Array
 ) -> float:
-    r"""Of the loss's tangent and of :math:`l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2`.
+    r"""Change, along a step, of the loss's tangent and of :math:`l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2`.
 
     Shapes: l1, l2 (d,).
     """
