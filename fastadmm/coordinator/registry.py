@@ -10,12 +10,13 @@ from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.coordinator.subspace.summed_scheme import SummedSubspace
 from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
+from fastadmm.pooled.scheme import Pooled
 from fastadmm.problem.traits import Traits
 
 __all__ = ["SCHEMES", "choose_scheme"]
 
 #: By name. ``auto`` takes the first that a problem suits and that has what was asked for.
-SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES)}
+SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES, Pooled())}
 
 #: Those that train from sums of the parties' messages alone.
 SUMMED: dict[str, Scheme] = {scheme.name: scheme for scheme in (SummedSubspace(), SummedSharing())}

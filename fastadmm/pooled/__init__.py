@@ -1,0 +1,1 @@
+"""The pooled solver: all columns are in this process, and nothing is exchanged."""

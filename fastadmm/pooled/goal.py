@@ -1,0 +1,119 @@
+"""What is minimised over all columns, and what a dual vector proves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, each_image
+from fastadmm.blocks.mixed import Rows
+from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
+from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.class_certificate import class_primal_value
+from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.engine.engine import Engine
+from fastadmm.pooled.point import Point
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["Goal"]
+
+Array = np.ndarray
+
+
+class Goal:
+    """The objective of a problem over the columns of all its blocks, in the order of the blocks."""
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self.problem, self.engine = problem, engine
+        self.widths = [block.shape[1] for block in problem.blocks]
+        self.cuts = np.cumsum(self.widths)[:-1]
+        self.n_samples = engine.all_rows(problem.n_samples)
+
+    @property
+    def penalty(self) -> PartyPenalty:
+        """Of all columns, where all blocks have the same one and it is a sum over weights."""
+        return self.problem.penalties[0]
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all columns are matrices in memory."""
+        return can_stand_side_by_side(self.problem.blocks)
+
+    @cached_property
+    def entries(self) -> float:
+        """Entries stored in a row of all columns."""
+        return sum(block.shape[1] * block.density for block in self.problem.blocks)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """All columns in one table, where all are in memory; sparse ones are copied unless they are alone."""
+        return side_by_side(self.problem.blocks, self.engine)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the table is read entry by entry."""
+        return any(isinstance(block, CSRBlock) for block in self.problem.blocks)
+
+    def parted(self, weights: Array) -> list[Array]:
+        """Weights of all columns by block: each (d_m,), or (C, d_m)."""
+        return np.split(weights, self.cuts, axis=-1)
+
+    def product(self, weights: Array) -> Array:
+        """Predictor without offset and intercept.
+
+        Shapes: weights (d,) or (C, d); the result (N,) or (C N,).
+        """
+        pairs = zip(self.problem.blocks, self.parted(weights))
+        if weights.ndim == 1:
+            return reduce(np.add, [block.product(x, self.engine) for block, x in pairs])
+        parts = [block.matrix_product(np.ascontiguousarray(x), self.engine) for block, x in pairs]
+        found: Array = reduce(np.add, parts).ravel()
+        return found
+
+    def images(self, u: Array) -> Array:
+        """Products of all columns with a vector over the rows.
+
+        Shapes: u (N,) or (C N,); the result (d,) or (C, d).
+        """
+        blocks, engine, classes = self.problem.blocks, self.engine, self.problem.n_outputs
+        if self.problem.loss.vector:
+            v = u.reshape(classes, -1)
+            return np.concatenate([block.transposed_matrix_product(v, engine) for block in blocks], axis=1)
+        found: Sequence[Array] | None = each_image(blocks, u, engine)
+        return np.concatenate(found or [block.transposed_product(u, engine) for block in blocks])
+
+    def regulariser(self, weights: Array) -> float:
+        """Penalty of weights in the set, summed scaling."""
+        pairs = zip(self.problem.penalties, self.parted(weights))
+        return sum(own.value(x) for penalty, part in pairs for own, x in _by_class(penalty, part))
+
+    def lower(self, u: Array, images: Array | None = None) -> float:
+        """What a dual vector proves of every model, summed scaling; minus infinity where that is nothing.
+
+        Shapes: u (N,) or (C N,); images (d,) or (C, d).
+        """
+        images = self.images(u) if images is None else images
+        pairs = zip(self.problem.penalties, self.parted(images))
+        shares = [DualShare.proved(own, -pull) for penalty, part in pairs for own, pull in _by_class(penalty, part)]
+        return bound_from_shares(self.problem, u, shares, self.engine)
+
+    def at(self, weights: Array, intercept: Any, dual: Array | None = None) -> Point:
+        """The model with these weights and its best intercept; a dual vector proves more than the gradient.
+
+        Shapes: weights (d,) or (C, d); intercept () or (C,); dual (N,) or (C N,).
+        """
+        total, problem, engine = self.product(weights), self.problem, self.engine
+        known = class_primal_value if problem.loss.vector else primal_value
+        found = known(problem, total, intercept, engine)
+        u = found.gradient if dual is None else dual
+        value = found.loss + self.regulariser(weights)
+        return Point(weights, found.intercept, total, found.gradient, u, value, self.lower(u))
+
+
+def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Array]]:
+    """A block's numbers with their penalty, class by class."""
+    return [(penalty, np.ascontiguousarray(x)) for x in np.atleast_2d(part)]

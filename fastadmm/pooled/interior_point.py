@@ -1,0 +1,92 @@
+"""Kinks in the loss: an interior point method over the columns that pull."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fastadmm.coordinator.proximal.interior_point import Saddle, better, find_saddle
+from fastadmm.coordinator.proximal.kinked_columns import _joined, _pull
+from fastadmm.coordinator.proximal.narrow import same_sum_over_weights
+from fastadmm.pooled import cost
+from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.point import Point
+
+__all__ = ["InteriorPoint"]
+
+Array = np.ndarray
+
+#: Columns of the first system, where a norm holds the others at zero.
+_FIRST = 256
+
+#: Relative gap among some columns, while many others are to join: more than this share of them.
+_ROUGH, _MANY = 1e-2, 0.1
+
+#: Columns that pull nearly as much as the norm holds may be next.
+_NEARLY = 0.95
+
+#: Times that columns join; share of the wanted gap that the last system leaves.
+_MOST_PASSES, _SHARE_OF_WANTED = 30, 0.5
+
+
+class InteriorPoint:
+    """Losses with kinks, penalties that are one sum over all weights."""
+
+    name = "interior point"
+
+    def takes(self, goal: Goal) -> bool:
+        """Whether the problem is one for this."""
+        problem = goal.problem
+        if problem.loss.smooth or problem.n_outputs > 1 or problem.loss.bends(problem.y) is None:
+            return False
+        if goal.engine.shares_rows or not (goal.in_memory and same_sum_over_weights(problem)):
+            return False
+        low, high = goal.penalty.constraint.bounds
+        return low < high and (goal.penalty.coefficients[0] > 0.0 or cost.gram_fits(goal))
+
+    def minimise(self, goal: Goal, point: Point, wanted: float) -> Point | None:
+        """Systems of more and more columns, until what is left out proves nothing more."""
+        problem, engine, penalty = goal.problem, goal.engine, goal.penalty
+        slope, numbers = goal.images(point.dual), np.zeros(0, dtype=np.int64)
+        best: Saddle | None = None
+        rough = True
+        for _ in range(_MOST_PASSES):
+            before = len(numbers)
+            numbers = _next_columns(goal, numbers, slope, point.weights)
+            joined = len(numbers) - before
+            if not (joined or rough):
+                break
+            rough = len(numbers) < len(slope) and joined > _MANY * len(numbers)
+            accuracy = max(_ROUGH, wanted) if rough else _SHARE_OF_WANTED * wanted
+            # Columns of the last system are gone before those of the next are made.
+            columns = _joined(problem.blocks, numbers, engine)
+            found = find_saddle(problem, penalty, columns, accuracy, engine, engine.check)
+            del columns
+            if found is None:
+                break
+            slope = goal.images(found.gradient)
+            x = np.zeros(len(slope))
+            x[numbers] = found.weights
+            best = better(best, replace(found, weights=x, lower=goal.lower(found.gradient, slope)))
+            if best.value - best.lower <= wanted * best.lower:
+                break
+        return None if best is None else goal.at(best.weights, best.intercept, best.gradient)
+
+
+def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> Array:
+    """Numbers of columns, ascending, with those that pull most among the others.
+
+    Shapes: slope and weights (d,).
+    """
+    first, (low, high), d = goal.penalty.coefficients[0], goal.penalty.constraint.bounds, len(slope)
+    if len(numbers) == 0:
+        if first == 0.0 or d <= _FIRST:
+            return np.arange(d)
+        pull = _pull(slope, first, low, high)
+        return np.union1d(np.argsort(-pull, kind="stable")[:_FIRST], np.flatnonzero(weights))
+    pull = _pull(slope, _NEARLY * first, low, high)
+    pull[numbers] = 0.0
+    more = np.flatnonzero(pull > 0.0)
+    more = more[np.argsort(-pull[more], kind="stable")[: max(len(numbers), _FIRST)]]
+    return np.union1d(numbers, more)

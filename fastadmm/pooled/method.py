@@ -1,0 +1,167 @@
+"""The scheme ``pooled``, one round at a time: a round is a call of a minimiser over all columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.exchange import Talk
+from fastadmm.coordinator.method import Measured, Method
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.minimisers import ways_of
+from fastadmm.pooled.point import Point
+from fastadmm.problem.problem import Problem
+
+__all__ = ["PooledMethod"]
+
+Array = np.ndarray
+
+#: Relative gap to aim at in runs without a wanted one.
+_UNWANTED = 1e-12
+
+#: A round that gains less than this share of the gap leaves the next to another minimiser.
+_GAINS = 0.01
+
+
+@dataclass
+class _Columns:
+    """A party's share of the table: what the run names, and scores held-out rows with."""
+
+    name: str
+    block: FeatureBlock
+    reason: str
+    kind: str = "pooled"
+    other_rows: Mapping[str, FeatureBlock] = field(default_factory=dict)
+
+
+class PooledMethod(Method):
+    """Rounds of the minimisers that take a problem, the first of them first."""
+
+    name = "pooled"
+    convergent = True
+    family = "pooled"
+
+    def __init__(self, problem: Problem, engine: Engine, wanted: float) -> None:
+        self.problem, self.engine, self.wanted = problem, engine, wanted or _UNWANTED
+        self.goal = Goal(problem, engine)
+        self.ways = ways_of(self.goal)
+        if not self.ways:
+            raise ConfigError(
+                "scheme: 'pooled' has no minimiser for this loss, penalty and table; choose 'auto'"
+            )
+        self.coordinator = SimpleNamespace()  # there is none
+        self.n_rounds = self.number = 0
+        self.point: Point | None = None
+
+    @property
+    def way(self) -> Any:
+        """The minimiser whose turn it is; after all have been tried, the first again."""
+        return self.ways[self.number % len(self.ways)]
+
+    def make_parties(self) -> Sequence[_Columns]:
+        """The columns by party, which answer nothing."""
+        pairs = zip(self.problem.names, self.problem.blocks)
+        return [_Columns(name, block, f"{block.shape[1]} columns, {self.way.name}") for name, block in pairs]
+
+    def prepare_parties(self) -> None:
+        """Nothing: a minimiser reads the table as it needs it."""
+
+    def reopen(self) -> float:
+        """Begin at zero; the summed loss there."""
+        d, classes = sum(self.goal.widths), self.problem.n_outputs
+        vector = self.problem.loss.vector
+        zero = np.zeros((classes, d)) if vector else np.zeros(d)
+        self.point = self.goal.at(zero, np.zeros(classes) if vector else 0.0)
+        return self.point.value - self.goal.regulariser(zero)
+
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        joined = np.concatenate(weights)
+        vector = self.problem.loss.vector
+        self.point = self.goal.at(np.ascontiguousarray(joined.T) if vector else joined, intercept)
+
+    def round(self) -> Talk[Measured]:
+        yield from ()  # nobody is asked
+        point = self._point
+        self.n_rounds += 1
+        if not point.gap <= self.wanted:
+            found = self.way.minimise(self.goal, point, self.wanted)
+            if found is not None and (found.value < point.value or found.lower > point.lower):
+                self.point = _better(point, found)
+            gained = max(point.value - self._point.value, 0.0) + max(self._point.lower - point.lower, 0.0)
+            gap = point.value - point.lower
+            if not (gained >= _GAINS * gap or math.isinf(gap)) or found is None:
+                self.number += 1
+        point = self._point
+        self.raise_bound(point.lower, point.dual)
+        return self._measured(point.value, self.bound, 0.0, 0.0)
+
+    @property
+    def _point(self) -> Point:
+        assert self.point is not None
+        return self.point
+
+    @property
+    def intercept(self) -> Any:
+        return self._point.intercept
+
+    @property
+    def descends(self) -> bool:
+        return True
+
+    @property
+    def total(self) -> Array | None:
+        return self._point.total
+
+    def weights(self) -> list[Array]:
+        parts = self.goal.parted(self._point.weights)
+        return [np.ascontiguousarray(part.T) for part in parts]
+
+    def scores(self, rows: str) -> Talk[list[Array]]:
+        yield from ()
+        pairs = zip(self.parties, self.goal.parted(self._point.weights))
+        found = []
+        for party, x in pairs:
+            block = party.block if rows == "train" else party.other_rows[rows]
+            vector = x.ndim == 2
+            part = np.ascontiguousarray(x)
+            found.append(
+                block.matrix_product(part, self.engine).ravel() if vector else block.product(part, self.engine)
+            )
+        return found
+
+    def export(self) -> dict[str, Any]:
+        more = {"number": self.number, "rounds": self.n_rounds, "lower": self.bound}
+        return {"intercept": np.atleast_1d(self.intercept), **more, **self.kept_witness()}
+
+    def export_parties(self) -> list[dict[str, Array]]:
+        return [{"weights": x} for x in self.weights()]
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self.number, self.n_rounds = int(saved["number"]), int(saved["rounds"])
+        self.take_witness(saved)
+        self.bound = float(saved["lower"])
+        own = np.array(saved["intercept"], dtype=np.float64)
+        self._saved_intercept = own if self.problem.loss.vector else float(own[0])
+
+    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
+        weights = [np.array(state["weights"], dtype=np.float64) for state in parties]
+        joined = np.concatenate(weights)
+        given = np.ascontiguousarray(joined.T) if self.problem.loss.vector else joined
+        self.point = self.goal.at(given, self._saved_intercept, self.witness)
+
+
+def _better(one: Point, other: Point) -> Point:
+    """The weights of less value of two, with the dual vector that proves more."""
+    low = other if other.value < one.value else one
+    dual = other if other.lower > one.lower else one
+    if low is dual:
+        return low
+    return Point(low.weights, low.intercept, low.total, low.gradient, dual.dual, low.value, dual.lower)

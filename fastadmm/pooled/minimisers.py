@@ -1,0 +1,36 @@
+"""Every way to minimise over all columns, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fastadmm.pooled.ascent import DualAscent
+from fastadmm.pooled.central_path import CentralPath
+from fastadmm.pooled.coordinates import Coordinates
+from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.interior_point import InteriorPoint
+from fastadmm.pooled.newton import Newton
+from fastadmm.pooled.point import Point
+
+__all__ = ["MINIMISERS", "Minimiser", "ways_of"]
+
+
+class Minimiser(Protocol):
+    """One way to minimise over all columns."""
+
+    name: str
+
+    def takes(self, goal: Goal) -> bool:
+        """Whether it is for this problem, on this table."""
+
+    def minimise(self, goal: Goal, point: Point, wanted: float) -> Point | None:
+        """From a point to one whose relative gap is as wanted, or as far as a round goes; None if that fails."""
+
+
+#: The first that takes a problem begins; where one gains nothing more, the next goes on.
+MINIMISERS: tuple[Minimiser, ...] = (DualAscent(), Newton(), Coordinates(), InteriorPoint(), CentralPath())
+
+
+def ways_of(goal: Goal) -> list[Minimiser]:
+    """Those that take a problem."""
+    return [way for way in MINIMISERS if way.takes(goal)]

@@ -1,0 +1,209 @@
+r"""Truncated Newton over the weights of all columns, for smooth losses with squared l2.
+
+A step solves :math:`(D^\top H D + \lambda W) \Delta = -s` by conjugate gradients, as accurately as the step
+deserves (Dembo, Eisenstat and Steihaug 1982; for these losses Lin, Weng and Keerthi 2008). They are
+preconditioned by the Cholesky factor of a Gram matrix, of a sample of the rows or of an earlier point, where
+that costs less than a few products or where products have cost as much; else by the columns' sizes and
+directions of the system before (Morales and Nocedal 2000). An intercept is eliminated: if columns have means
+far from zero, a weight's slope means little before the intercept's is zero.
+
+Many rows begin with samples of them, each from the minimiser of the one before: it differs from that for all
+rows by a statistical error only, about a share d / n of the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.some_columns import some_columns
+from fastadmm.coordinator.multinomial.span import ClassSpanPoint
+from fastadmm.coordinator.multinomial.stacked_span import StackedClassSpan
+from fastadmm.coordinator.subspace.preconditioner import Preconditioner
+from fastadmm.coordinator.subspace.sampled_start import ACCURACY, give_back_samples, samples_of
+from fastadmm.coordinator.subspace.span import Best, Here, SpanPoint, is_lower, span_solver
+from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.pooled import cost
+from fastadmm.pooled.apart import Apart
+from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.point import Point
+
+__all__ = ["Newton"]
+
+Array = np.ndarray
+
+#: Products that an easy step takes: a Gram matrix that costs no more is formed at once.
+_EASY = 14.0
+
+#: Entries that the products of a round read, about: large tables show progress, and can be interrupted.
+_ENTRIES_OF_ROUND = 1e9
+
+_MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
+
+#: Conjugate gradients leave this share of the slope's length in a step, and no less of the slope than this
+#: share of what the accuracy allows.
+_FORCING, _SHARE_OF_ACCURACY = 0.1, 0.1
+
+#: Share of the wanted gap that the last step may leave.
+SHARE_OF_WANTED = 0.3
+
+#: As of :mod:`fastadmm.coordinator.subspace.span`.
+_FLAT, _MOST_IDLE = 1e-13, 3
+
+Solve = Callable[[Array], Array]
+
+
+class Newton:
+    """Smooth losses with squared l2, of any table."""
+
+    name = "newton"
+
+    def takes(self, goal: Goal) -> bool:
+        """Whether the problem is one for this."""
+        return goal.problem.is_ridge and goal.problem.loss.smooth
+
+    def minimise(self, goal: Goal, point: Point, wanted: float) -> Point:
+        """Steps until the gap is reached, or as many as a round may take."""
+        if goal.problem.loss.vector:
+            return _of_classes(goal, point, wanted)
+        engine, problem = goal.engine, goal.problem
+        if goal.in_memory:
+            rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
+        else:
+            rows, order = Apart(problem.blocks), slice(None)  # type: ignore[assignment]
+        span, factor = StackedSpan(problem, rows, engine), _Factor(goal)
+        c, intercept = point.weights[order], point.intercept
+        if goal.in_memory and not point.weights.any():
+            samples = samples_of(problem, rows, engine)
+            for stride, own in samples:
+                share = ACCURACY * stride * len(c) / goal.n_samples
+                here = _descend(own, _begin(own, c, intercept), share, factor, math.inf)
+                c, intercept = here.coefficients, here.intercept
+            give_back_samples(samples, engine)
+        found = _descend(span, _begin(span, c, intercept), SHARE_OF_WANTED * wanted, factor, _most(span))
+        weights = np.empty(len(c))
+        weights[order] = found.coefficients
+        return goal.at(weights, found.intercept)
+
+
+def _begin(span: StackedSpan, c: Array, intercept: float) -> Here:
+    """The point of a table with these weights, in the order of its columns."""
+    return span.at_weights(c, intercept)
+
+
+def _most(span: Any) -> float:
+    """Products of a round."""
+    return max(8.0, _ENTRIES_OF_ROUND / max(span.size[1], 1.0))
+
+
+def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
+    """The same over the weights of several classes."""
+    span = StackedClassSpan(goal.problem, goal.engine)
+    start = ClassSpanPoint(point.weights, point.intercept, point.total, math.nan, None)
+    here = span.at(span.evaluated(start))
+    found = _descend(span, here, SHARE_OF_WANTED * wanted, None, _most(span))
+    return goal.at(found.coefficients, found.intercept)
+
+
+class _Factor:
+    """The factor of a Gram matrix, made where that pays; products since then decide."""
+
+    def __init__(self, goal: Goal) -> None:
+        fits = goal.in_memory and cost.gram_fits(goal)
+        self.price = cost.gram(goal) / cost.product(goal) if fits else math.inf
+        self.solve: Solve | None = None
+        self.spent = math.inf if self.price <= _EASY else 0.0
+
+    def prepare(self, span: StackedSpan, hessian: Any) -> None:
+        """Form it here, if products with the last one have cost more."""
+        if self.spent >= self.price:
+            matrix = span.rows.gram(span.engine, hessian.bend)
+            matrix[np.diag_indices(len(matrix))] += span.scale
+            if hessian.border is not None:
+                matrix -= np.outer(hessian.border, hessian.border / hessian.total)
+            self.solve, self.spent = span_solver(matrix), 0.0
+
+
+def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: float) -> Any:
+    """Steps until the gap is this share of the objective; never to a worse point."""
+    best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
+    precondition = Preconditioner(*span.size)
+    for _ in range(_MAX_STEPS):
+        left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
+        gap = float(left @ left) / (2.0 * span.scale)
+        enough = share * abs(here.value - gap)
+        if gap <= enough or products >= most:
+            break
+        hessian = span.hessian_at(here.point)
+        precondition.begin(hessian.sizes)
+        if factor is not None:
+            factor.prepare(span, hessian)
+        solve = None if factor is None else factor.solve
+        stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
+        target = -hessian.without_intercept(here.slope)
+        found, spent = _conjugate_gradients(hessian.product, precondition, solve, target, stop)
+        step, products = hessian.with_intercept(found, here.slope), products + spent
+        if factor is not None:
+            factor.spent += spent
+        decrease = -float(here.slope @ step)
+        if not decrease > 0.0:
+            break
+        trial = _lower(span, here, step)
+        if trial is None:
+            break
+        here = trial
+        if best.take(here, decrease, 0.0):
+            break
+    return best.here.point
+
+
+def _lower(span: Any, here: Here, step: Array) -> Here | None:
+    """A point along a step with a lower objective; None if there is none."""
+    for _ in range(_MAX_HALVINGS):
+        trial: Here = span.advance(here, step)
+        if is_lower(span, here, trial, step):
+            return trial
+        if -float(here.slope @ step) <= _FLAT * abs(here.value):
+            return None
+        step = 0.5 * step
+    return None
+
+
+def _conjugate_gradients(
+    product: Solve, sizes: Preconditioner, solve: Solve | None, target: Array, enough: float
+) -> tuple[Array, int]:
+    """Solve a positive definite system approximately; its solution and the number of products.
+
+    Shapes: target and the solution (K,).
+    """
+    x, residual, room = np.zeros(len(target)), target.copy(), np.empty(len(target))
+
+    def preconditioned() -> Array:
+        return sizes(residual, np.empty(len(target))) if solve is None else solve(residual)
+
+    def length(scaled: Array) -> float:
+        squared = sizes.squared_length(residual, scaled, room) if solve is None else float(residual @ scaled)
+        return squared
+
+    scaled = preconditioned()
+    direction, before, first = scaled.copy(), float(residual @ scaled), length(scaled)
+    for number in range(1, _MAX_PRODUCTS + 1):
+        image = product(direction)
+        bend = float(direction @ image)
+        if not bend > 0.0:
+            return x, number
+        sizes.learn(direction, image, bend)
+        x += np.multiply(direction, before / bend, out=room)
+        residual -= np.multiply(image, before / bend, out=room)
+        if float(residual @ residual) <= enough:
+            break
+        scaled = preconditioned()
+        if length(scaled) <= _FORCING**2 * first:
+            break
+        last, before = before, float(residual @ scaled)
+        direction *= before / last
+        direction += scaled
+    return x, number
