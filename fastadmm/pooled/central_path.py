@@ -31,7 +31,11 @@ class CentralPath:
         few = rows <= _MOST_ROWS and weights <= _MOST_WEIGHTS and (rows + weights) * weights**2 <= _MOST_WORK
         return few and not goal.engine.shares_rows
 
-    def minimise(self, goal: Goal, point: Point, wanted: float) -> Point | None:
+    def cost(self, goal: Goal) -> float:
+        """More than any other: it is for what others leave."""
+        return math.inf
+
+    def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Follow the path; None where a set has no inside, or the end is no better."""
         problem, engine = goal.problem, goal.engine
         values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in problem.blocks])

@@ -44,11 +44,16 @@ class Coordinates:
     def takes(self, goal: Goal) -> bool:
         """Whether the problem is one for this."""
         problem = goal.problem
-        if not (problem.loss.smooth and goal.in_memory and same_sum_over_weights(problem)):
+        smooth = problem.loss.smooth and not problem.is_ridge
+        if not (smooth and goal.in_memory and same_sum_over_weights(problem)):
             return False
         return not goal.engine.shares_rows or (problem.n_outputs == 1 and self._by_gram(goal))
 
-    def minimise(self, goal: Goal, point: Point, wanted: float) -> Point:
+    def cost(self, goal: Goal) -> float:
+        """No other way takes these problems but the last."""
+        return 0.0
+
+    def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point:
         """Steps until the gap is reached, or attempts no longer close it."""
         if goal.problem.loss.vector:
             return _of_classes(goal, point, wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
 
-__all__ = ["ENTRY", "MOST_BYTES", "PAIR", "gram", "gram_fits", "product"]
+__all__ = ["gram", "gram_fits", "kernel", "product"]
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
@@ -33,5 +33,9 @@ def gram(goal: Goal) -> float:
 
 def gram_fits(goal: Goal) -> bool:
     """Whether a Gram matrix of all columns, with its factor, is no larger than the table, or small."""
-    table = 8.0 * goal.n_samples * goal.entries
-    return 16.0 * float(sum(goal.widths)) ** 2 <= max(table, MOST_BYTES)
+    return 16.0 * float(sum(goal.widths)) ** 2 <= max(8.0 * goal.n_samples * goal.entries, MOST_BYTES)
+
+
+def kernel(goal: Goal) -> float:
+    """Nanoseconds of a factor of the Gram matrix of the rows, once that is known."""
+    return FACTOR * float(goal.n_samples) ** 3 + CALL

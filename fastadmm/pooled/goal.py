@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property, reduce
 from typing import Any
@@ -14,6 +15,7 @@ from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.class_certificate import class_primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled.point import Point
 from fastadmm.problem.penalty import PartyPenalty
@@ -101,6 +103,16 @@ class Goal:
         shares = [DualShare.proved(own, -pull) for penalty, part in pairs for own, pull in _by_class(penalty, part)]
         return bound_from_shares(self.problem, u, shares, self.engine)
 
+    def zero(self) -> Point:
+        """The model of zero weights, of which nothing is proved."""
+        problem, vector = self.problem, self.problem.loss.vector
+        d, classes = sum(self.widths), problem.n_outputs
+        weights, intercept = (np.zeros((classes, d)), np.zeros(classes)) if vector else (np.zeros(d), 0.0)
+        total = np.zeros(problem.message_size)
+        known = class_primal_value if vector else primal_value
+        found = known(problem, total, intercept, self.engine)
+        return Point(weights, found.intercept, total, found.gradient, found.gradient, found.loss, -math.inf)
+
     def at(self, weights: Array, intercept: Any, dual: Array | None = None) -> Point:
         """The model with these weights and its best intercept; a dual vector proves more than the gradient.
 
@@ -112,6 +124,17 @@ class Goal:
         u = found.gradient if dual is None else dual
         value = found.loss + self.regulariser(weights)
         return Point(weights, found.intercept, total, found.gradient, u, value, self.lower(u))
+
+    def ended(self, weights: Array, end: SpanPoint, gap: float) -> Point:
+        """The model of weights whose loss is known, and of whose gap a minimiser has an estimate.
+
+        Shapes: weights (d,).
+        Scaling: gap summed scaling.
+        """
+        known = None if end.gradient is None or end.sums is None else (end.loss, end.gradient, end.sums)
+        found = primal_value(self.problem, end.total, end.intercept, self.engine, known)
+        value = found.loss + self.regulariser(weights)
+        return Point(weights, found.intercept, end.total, found.gradient, found.gradient, value, value - gap)
 
 
 def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Array]]:

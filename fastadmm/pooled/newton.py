@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from fastadmm.coordinator.multinomial.stacked_span import StackedClassSpan
 from fastadmm.coordinator.subspace.preconditioner import Preconditioner
 from fastadmm.coordinator.subspace.sampled_start import ACCURACY, give_back_samples, samples_of
 from fastadmm.coordinator.subspace.span import Best, Here, SpanPoint, is_lower, span_solver
-from fastadmm.coordinator.subspace.stacked_span import StackedSpan
+from fastadmm.coordinator.subspace.stacked_span import HessianOfRows, StackedSpan
 from fastadmm.pooled import cost
 from fastadmm.pooled.apart import Apart
 from fastadmm.pooled.goal import Goal
@@ -37,6 +38,9 @@ Array = np.ndarray
 
 #: Products that an easy step takes: a Gram matrix that costs no more is formed at once.
 _EASY = 14.0
+
+#: Products of all steps without a Gram matrix, and Gram matrices of all steps, about.
+_PRODUCTS, _FACTORS = 80.0, 3.0
 
 #: Entries that the products of a round read, about: large tables show progress, and can be interrupted.
 _ENTRIES_OF_ROUND = 1e9
@@ -65,7 +69,12 @@ class Newton:
         """Whether the problem is one for this."""
         return goal.problem.is_ridge and goal.problem.loss.smooth
 
-    def minimise(self, goal: Goal, point: Point, wanted: float) -> Point:
+    def cost(self, goal: Goal) -> float:
+        """Steps with products alone, or with a Gram matrix of columns or rows."""
+        factor = _Factor(goal)
+        return (_EASY + min(_PRODUCTS, _FACTORS * factor.price)) * cost.product(goal)
+
+    def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point:
         """Steps until the gap is reached, or as many as a round may take."""
         if goal.problem.loss.vector:
             return _of_classes(goal, point, wanted)
@@ -80,18 +89,14 @@ class Newton:
             samples = samples_of(problem, rows, engine)
             for stride, own in samples:
                 share = ACCURACY * stride * len(c) / goal.n_samples
-                here = _descend(own, _begin(own, c, intercept), share, factor, math.inf)
-                c, intercept = here.coefficients, here.intercept
+                end, _ = _descend(own, own.at_weights(c, intercept), share, factor, math.inf)
+                c, intercept = end.coefficients, end.intercept
             give_back_samples(samples, engine)
-        found = _descend(span, _begin(span, c, intercept), SHARE_OF_WANTED * wanted, factor, _most(span))
+        here = span.at_weights(c, intercept)
+        found, gap = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
         weights = np.empty(len(c))
         weights[order] = found.coefficients
-        return goal.at(weights, found.intercept)
-
-
-def _begin(span: StackedSpan, c: Array, intercept: float) -> Here:
-    """The point of a table with these weights, in the order of its columns."""
-    return span.at_weights(c, intercept)
+        return goal.ended(weights, found, gap)
 
 
 def _most(span: Any) -> float:
@@ -104,46 +109,81 @@ def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     span = StackedClassSpan(goal.problem, goal.engine)
     start = ClassSpanPoint(point.weights, point.intercept, point.total, math.nan, None)
     here = span.at(span.evaluated(start))
-    found = _descend(span, here, SHARE_OF_WANTED * wanted, None, _most(span))
+    found, _ = _descend(span, here, SHARE_OF_WANTED * wanted, None, _most(span))
     return goal.at(found.coefficients, found.intercept)
 
 
 class _Factor:
-    """The factor of a Gram matrix, made where that pays; products since then decide."""
+    """The factor of a Gram matrix, of the columns or of fewer rows, made where that pays."""
 
     def __init__(self, goal: Goal) -> None:
-        fits = goal.in_memory and cost.gram_fits(goal)
-        self.price = cost.gram(goal) / cost.product(goal) if fits else math.inf
-        self.solve: Solve | None = None
-        self.spent = math.inf if self.price <= _EASY else 0.0
+        self.price, self.rows_price = math.inf, math.inf
+        if goal.in_memory and cost.gram_fits(goal):
+            self.price = cost.gram(goal) / cost.product(goal)
+        few = goal.in_memory and not goal.engine.shares_rows and goal.n_samples < sum(goal.widths)
+        if few and cost.kernel(goal) / cost.product(goal) < self.price:
+            self.price = self.rows_price = cost.kernel(goal) / cost.product(goal)
+        self.goal, self.solve = goal, _nothing
+        self.spent = math.inf if self.price <= _EASY else 0.0  # products since it was made
 
-    def prepare(self, span: StackedSpan, hessian: Any) -> None:
-        """Form it here, if products with the last one have cost more."""
-        if self.spent >= self.price:
-            matrix = span.rows.gram(span.engine, hessian.bend)
-            matrix[np.diag_indices(len(matrix))] += span.scale
-            if hessian.border is not None:
-                matrix -= np.outer(hessian.border, hessian.border / hessian.total)
-            self.solve, self.spent = span_solver(matrix), 0.0
+    @cached_property
+    def _kernel(self) -> Array:
+        """Gram matrix of the rows, (N, N)."""
+        return reduce(np.add, [block.kernel_gram() for block in self.goal.problem.blocks])
+
+    def prepare(self, span: StackedSpan, hessian: HessianOfRows) -> None:
+        """Make it here, if products with the last one have cost more."""
+        if self.spent < self.price:
+            return
+        self.spent = 0.0
+        if self.price == self.rows_price:
+            self.solve = _by_rows(self._kernel, span, hessian)
+            return
+        matrix = span.rows.gram(span.engine, hessian.bend)
+        matrix[np.diag_indices(len(matrix))] += span.scale
+        if hessian.border is not None:
+            matrix -= np.outer(hessian.border, hessian.border / hessian.total)
+        self.solve = span_solver(matrix)
 
 
-def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: float) -> Any:
-    """Steps until the gap is this share of the objective; never to a worse point."""
+def _nothing(residual: Array) -> Array:
+    """No preconditioner."""
+    return residual.copy()
+
+
+def _by_rows(kernel: Array, span: StackedSpan, hessian: HessianOfRows) -> Solve:
+    """The inverse of a Hessian, but for its intercept, by Woodbury's formula.
+
+    Shapes: kernel (N, N).
+    """
+    root, rows, engine, scale = np.sqrt(hessian.bend), span.rows, span.engine, span.scale
+    matrix = root[:, np.newaxis] * kernel * root
+    matrix[np.diag_indices(len(matrix))] += scale
+    solved = span_solver(matrix)
+
+    def solve(residual: Array) -> Array:
+        inner = root * solved(root * rows.product(residual, engine))
+        return (residual - rows.transposed_product(inner, engine)) / scale
+
+    return solve
+
+
+def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: float) -> tuple[Any, float]:
+    """Steps until the gap is this share of the objective; a point that is no worse, and its gap."""
     best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
     precondition = Preconditioner(*span.size)
     for _ in range(_MAX_STEPS):
-        left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
-        gap = float(left @ left) / (2.0 * span.scale)
+        gap = _gap(span, here, hessian)
         enough = share * abs(here.value - gap)
         if gap <= enough or products >= most:
             break
         hessian = span.hessian_at(here.point)
         precondition.begin(hessian.sizes)
+        target, solve = -hessian.without_intercept(here.slope), None
         if factor is not None:
             factor.prepare(span, hessian)
-        solve = None if factor is None else factor.solve
+            solve = None if factor.solve is _nothing else factor.solve
         stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
-        target = -hessian.without_intercept(here.slope)
         found, spent = _conjugate_gradients(hessian.product, precondition, solve, target, stop)
         step, products = hessian.with_intercept(found, here.slope), products + spent
         if factor is not None:
@@ -157,7 +197,13 @@ def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: 
         here = trial
         if best.take(here, decrease, 0.0):
             break
-    return best.here.point
+    return best.here.point, _gap(span, best.here, hessian)
+
+
+def _gap(span: Any, here: Here, hessian: Any) -> float:
+    """About the gap at a point, from its slope once the intercept is at its minimum; the Hessian is near it."""
+    left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
+    return float(left @ left) / (2.0 * span.scale)
 
 
 def _lower(span: Any, here: Here, step: Array) -> Here | None:

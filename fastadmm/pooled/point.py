@@ -15,7 +15,7 @@ __all__ = ["Point"]
 class Point:
     """Weights of all columns with the best intercept, and the dual vector that proves most of them.
 
-    Shapes: weights (d,) or (C, d); intercept () or (C,); total and gradient (N,) or (C N,).
+    Shapes: weights (d,) or (C, d); intercept () or (C,); total, gradient and dual (N,) or (C N,).
     Scaling: value and lower summed scaling.
     """
 
