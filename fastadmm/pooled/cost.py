@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
 
-__all__ = ["gram", "gram_fits", "kernel", "product"]
+__all__ = ["dense_gram", "gram", "gram_fits", "kernel", "product"]
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
@@ -29,6 +29,11 @@ def gram(goal: Goal) -> float:
     sparse = mean_row_square(goal.problem.blocks, goal.engine, True) if goal.is_sparse else 0.0
     pairs = PAIR[0] * dense * dense + PAIR[1] * (sparse + 2.0 * dense * (goal.entries - dense))
     return pairs * goal.n_samples + FACTOR * float(d) ** 3
+
+
+def dense_gram(rows: int, columns: int) -> float:
+    """Nanoseconds of a Gram matrix of dense columns with its factor."""
+    return PAIR[0] * rows * float(columns) ** 2 + FACTOR * float(columns) ** 3
 
 
 def gram_fits(goal: Goal) -> bool:

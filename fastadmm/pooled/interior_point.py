@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
+from fastadmm.blocks.block import DenseBlock
 from fastadmm.coordinator.proximal.interior_point import Saddle, better, find_saddle
 from fastadmm.coordinator.proximal.kinked_columns import _joined, _pull
 from fastadmm.coordinator.proximal.narrow import same_sum_over_weights
@@ -16,6 +18,9 @@ from fastadmm.pooled.point import Point
 __all__ = ["InteriorPoint"]
 
 Array = np.ndarray
+
+#: Most rows that columns are rotated for; squares of lengths below this share are rounding.
+_MOST_ROWS, _ROUNDING = 4096, 1e-15
 
 #: Columns of the first system, where a norm holds the others at zero.
 _FIRST = 256
@@ -46,17 +51,22 @@ class InteriorPoint:
         if goal.engine.shares_rows or not (goal.in_memory and same_sum_over_weights(problem)):
             return False
         low, high = goal.penalty.constraint.bounds
-        return low < high and (goal.penalty.coefficients[0] > 0.0 or cost.gram_fits(goal))
+        held = goal.penalty.coefficients[0] > 0.0 or _few_rows(goal)
+        return low < high and (held or cost.gram_fits(goal))
 
     def cost(self, goal: Goal) -> float:
         """Systems of the columns that will have weights."""
         d = sum(goal.widths)
+        if _few_rows(goal):
+            return _STEPS * (cost.dense_gram(goal.n_samples, goal.n_samples) + _STEP) + cost.gram(goal)
         share = min(1.0, 2.0 * _FIRST / d) if goal.penalty.coefficients[0] > 0.0 else 1.0
         return _STEPS * (share**2 * cost.gram(goal) + _PASSES_OF_STEP * cost.product(goal) + _STEP)
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
         """Systems of more and more columns, until what is left out proves nothing more."""
         problem, engine, penalty = goal.problem, goal.engine, goal.penalty
+        if _few_rows(goal):
+            return _over_rows(goal, wanted)
         slope, numbers = goal.images(point.dual), np.zeros(0, dtype=np.int64)
         best: Saddle | None = None
         rough = True
@@ -81,6 +91,26 @@ class InteriorPoint:
             if best.value - best.lower <= wanted * best.lower:
                 break
         return None if best is None else goal.at(best.weights, best.intercept, best.gradient)
+
+
+def _few_rows(goal: Goal) -> bool:
+    """Whether squared l2, which no rotation changes, leaves as many columns as there are rows."""
+    return goal.problem.is_ridge and goal.n_samples < min(sum(goal.widths), _MOST_ROWS)
+
+
+def _over_rows(goal: Goal, wanted: float) -> Point | None:
+    """The same over columns that are rotated: as many as rows that do not depend on each other."""
+    engine, blocks = goal.engine, goal.problem.blocks
+    kernel: Array = reduce(np.add, [block.kernel_gram() for block in blocks])
+    squares, vectors = np.linalg.eigh(kernel)
+    counts = squares > _ROUNDING * squares[-1]
+    root = np.sqrt(squares[counts])
+    columns = DenseBlock(vectors[:, counts] * root)
+    aim = _SHARE_OF_WANTED * wanted
+    found = find_saddle(goal.problem, goal.penalty, columns, aim, engine, engine.check)
+    if found is None:
+        return None
+    return goal.at(goal.images(vectors[:, counts] @ (found.weights / root)), found.intercept, found.gradient)
 
 
 def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> Array:
