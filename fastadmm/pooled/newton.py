@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.some_columns import some_columns
+from fastadmm.coordinator.class_certificate import hessian_sums
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint
 from fastadmm.coordinator.multinomial.stacked_span import StackedClassSpan
 from fastadmm.coordinator.subspace.preconditioner import Preconditioner
@@ -44,6 +45,9 @@ _PRODUCTS, _FACTORS = 80.0, 3.0
 
 #: Entries that the products of a round read, about: large tables show progress, and can be interrupted.
 _ENTRIES_OF_ROUND = 1e9
+
+#: Products of a round over several classes, at least.
+_FEWEST_OF_CLASSES = 64.0
 
 _MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
 
@@ -106,11 +110,51 @@ def _most(span: Any) -> float:
 
 def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     """The same over the weights of several classes."""
-    span = StackedClassSpan(goal.problem, goal.engine)
-    start = ClassSpanPoint(point.weights, point.intercept, point.total, math.nan, None)
-    here = span.at(span.evaluated(start))
-    found, _ = _descend(span, here, SHARE_OF_WANTED * wanted, None, _most(span))
-    return goal.at(found.coefficients, found.intercept)
+    start = point.weights, point.intercept
+    span, factor = StackedClassSpan(goal.problem, goal.engine), _ClassFactor(goal)
+    first = ClassSpanPoint(*start, span.combined(point.weights).ravel(), math.nan, None)
+    here = span.at(span.evaluated(first))
+    end, _ = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
+    return goal.at(end.coefficients, end.intercept)
+
+
+class _ClassFactor:
+    """A factor for each class: of the Gram matrix of centred columns times the class's mean curvature."""
+
+    def __init__(self, goal: Goal) -> None:
+        d, classes = sum(goal.widths), goal.problem.n_outputs
+        price = (cost.gram(goal) / classes + cost.dense_gram(0, d)) / cost.product(goal)
+        fits = goal.in_memory and cost.gram_fits(goal) and classes * d * d <= goal.n_samples * goal.entries
+        self.pays = fits and price <= _EASY
+        self.goal, self.solve, self.spent = goal, _nothing, 0.0
+
+    @cached_property
+    def _gram(self) -> Array:
+        """Mean over the rows of products of centred columns, (d, d)."""
+        goal, n = self.goal, self.goal.n_samples
+        rows, order = some_columns(goal.problem.blocks, np.arange(sum(goal.widths)), goal.engine)
+        share = np.full(rows.shape[0], 1.0 / n)
+        found = np.empty((len(order), len(order)))
+        found[np.ix_(order, order)] = rows.gram(goal.engine, share)
+        if goal.problem.fit_intercept:
+            mean = goal.images(np.tile(share, (goal.problem.n_outputs, 1)))[0]
+            found -= np.outer(mean, mean)
+        return found
+
+    def prepare(self, span: StackedClassSpan, hessian: Any) -> None:
+        """Make them here."""
+        if not self.pays:
+            return
+        sums = np.diag(hessian_sums(hessian.likely, span.problem.weight, span.engine))
+        classes, (d, _), lead = len(sums), self._gram.shape, span.lead
+        solvers = [span_solver(own * self._gram + span.scale * np.eye(d)) for own in sums]
+
+        def solve(residual: Array) -> Array:
+            parts = residual[lead:].reshape(classes, d)
+            found = np.concatenate([own(part) for own, part in zip(solvers, parts)])
+            return np.append(residual[:lead] / hessian.sizes[:lead], found)
+
+        self.solve = solve
 
 
 class _Factor:
@@ -168,7 +212,7 @@ def _by_rows(kernel: Array, span: StackedSpan, hessian: HessianOfRows) -> Solve:
     return solve
 
 
-def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: float) -> tuple[Any, float]:
+def _descend(span: Any, here: Here, share: float, factor: _Factor | _ClassFactor, most: float) -> tuple[Any, float]:
     """Steps until the gap is this share of the objective; a point that is no worse, and its gap."""
     best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
     precondition = Preconditioner(*span.size)
@@ -179,15 +223,13 @@ def _descend(span: Any, here: Here, share: float, factor: _Factor | None, most: 
             break
         hessian = span.hessian_at(here.point)
         precondition.begin(hessian.sizes)
-        target, solve = -hessian.without_intercept(here.slope), None
-        if factor is not None:
-            factor.prepare(span, hessian)
-            solve = None if factor.solve is _nothing else factor.solve
+        factor.prepare(span, hessian)
+        target, solve = -hessian.without_intercept(here.slope), factor.solve
         stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
-        found, spent = _conjugate_gradients(hessian.product, precondition, solve, target, stop)
+        given = hessian.product, precondition, None if solve is _nothing else solve
+        found, spent = _conjugate_gradients(*given, target, stop)
         step, products = hessian.with_intercept(found, here.slope), products + spent
-        if factor is not None:
-            factor.spent += spent
+        factor.spent += spent
         decrease = -float(here.slope @ step)
         if not decrease > 0.0:
             break
