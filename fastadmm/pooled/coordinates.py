@@ -13,17 +13,16 @@ import numpy as np
 
 from fastadmm.blocks.some_columns import some_columns
 from fastadmm.coordinator.certificate import PrimalValue
-from fastadmm.coordinator.proximal.class_coordinate_newton import ClassCoordinateNewton
-from fastadmm.coordinator.proximal.coordinate_newton import CoordinateNewton
-from fastadmm.coordinator.proximal.narrow import SHARE_OF_WANTED, same_sum_over_weights
-from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns
-from fastadmm.coordinator.proximal.working_sets import WorkingSets
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.pooled import cost
-from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.class_coordinate_newton import ClassCoordinateNewton
+from fastadmm.pooled.coordinate_newton import CoordinateNewton
+from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal
+from fastadmm.pooled.gram_newton import loss_alone, minimise_over_all_columns
 from fastadmm.pooled.point import Point
+from fastadmm.pooled.table_span import TableSpan
+from fastadmm.pooled.working_sets import WorkingSets
 
 __all__ = ["Coordinates"]
 
@@ -45,7 +44,7 @@ class Coordinates:
         """Whether the problem is one for this."""
         problem = goal.problem
         smooth = problem.loss.smooth and not problem.is_ridge
-        if not (smooth and goal.in_memory and same_sum_over_weights(problem)):
+        if not (smooth and goal.in_memory and goal.is_a_sum):
             return False
         return not goal.engine.shares_rows or (problem.n_outputs == 1 and self._by_gram(goal))
 
@@ -77,19 +76,17 @@ def _attempt(goal: Goal, by_gram: bool, point: Point, accuracy: float, wanted: f
     problem, engine, penalty = goal.problem, goal.engine, goal.penalty
     size = abs(point.value)
     if penalty.coefficients[0] > 0.0:
-        squares = np.concatenate([block.column_squares(engine) for block in problem.blocks])
-        sets = WorkingSets(problem, penalty, np.sqrt(np.where(squares > 0.0, squares, 1.0)), engine)
         primal = PrimalValue(
             point.value - goal.regulariser(point.weights), point.gradient, point.intercept, True
         )
         enough = SHARE_OF_WANTED * wanted * size
-        found = sets.minimise(point.weights, primal, accuracy * size, enough, by_gram)
+        found = WorkingSets(goal).minimise(point.weights, primal, accuracy * size, enough, by_gram)
         if found.ended:
             return goal.at(found.coefficients, found.primal.intercept)
         point = goal.at(found.coefficients, found.primal.intercept)
     if by_gram:
         rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
-        span = StackedSpan(loss_alone(problem), rows, engine)
+        span = TableSpan(loss_alone(problem), rows, engine)
         start = span.at_weights(point.weights[order], point.intercept).point
         hessian = SpanHessian(problem.fit_intercept)
         end: SpanPoint = minimise_over_all_columns(problem, penalty, span, start, accuracy * size, hessian)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
 
-__all__ = ["dense_gram", "gram", "gram_fits", "kernel", "product"]
+__all__ = ["coordinate_passes", "dense_gram", "first_set", "gram", "gram_fits", "kernel", "pair", "product"]
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
 ENTRY, PAIR = (0.5, 1.3), (0.04, 0.7)
+
+#: Columns whose Gram matrix a cache holds; the power of their number by which a sparse pair takes longer.
+CACHED, GROWTH = 512.0, 1.4
+
+#: Nanoseconds of a stored entry in a pass of coordinate descent; passes until it ends.
+DESCENT, PASSES = (0.6, 2.2), 60.0
 
 #: Nanoseconds of the cube of the columns in a Cholesky factor; of a call, however small the table.
 FACTOR, CALL = 0.017, 3e4
@@ -23,17 +31,24 @@ def product(goal: Goal) -> float:
     return 2.0 * ENTRY[goal.is_sparse] * goal.n_samples * goal.entries + CALL
 
 
+def pair(columns: float, sparse: bool) -> float:
+    """Nanoseconds of a pair of entries of a row, in a Gram matrix of so many columns."""
+    return PAIR[1] * max(1.0, columns / CACHED) ** GROWTH if sparse else PAIR[0]
+
+
 def gram(goal: Goal) -> float:
     """Nanoseconds of a Gram matrix of all columns with its factor; they must be in memory."""
-    d, dense = sum(goal.widths), sum(b.shape[1] for b in goal.problem.blocks if b.density == 1.0)
-    sparse = mean_row_square(goal.problem.blocks, goal.engine, True) if goal.is_sparse else 0.0
-    pairs = PAIR[0] * dense * dense + PAIR[1] * (sparse + 2.0 * dense * (goal.entries - dense))
-    return pairs * goal.n_samples + FACTOR * float(d) ** 3
+    dense = sum(block.shape[1] for block in goal.problem.blocks if block.density == 1.0)
+    few = sum(goal.widths) - dense
+    squares = mean_row_square(goal.problem.blocks, goal.engine, True) if goal.is_sparse else 0.0
+    pairs = pair(dense, False) * dense**2
+    pairs += pair(few, True) * (0.5 * squares + 0.25 * dense * (goal.entries - dense))
+    return pairs * goal.n_samples + FACTOR * float(sum(goal.widths)) ** 3
 
 
 def dense_gram(rows: int, columns: int) -> float:
     """Nanoseconds of a Gram matrix of dense columns with its factor."""
-    return PAIR[0] * rows * float(columns) ** 2 + FACTOR * float(columns) ** 3
+    return pair(columns, False) * rows * float(columns) ** 2 + FACTOR * float(columns) ** 3
 
 
 def gram_fits(goal: Goal) -> bool:
@@ -44,3 +59,15 @@ def gram_fits(goal: Goal) -> bool:
 def kernel(goal: Goal) -> float:
     """Nanoseconds of a factor of the Gram matrix of the rows, once that is known."""
     return FACTOR * float(goal.n_samples) ** 3 + CALL
+
+
+def first_set(goal: Goal) -> int:
+    """Columns whose Gram matrix costs as much as the pass over all columns that chooses them."""
+    share = goal.entries / sum(goal.widths)
+    each = (0.5 * PAIR[1] * share**2 if goal.is_sparse else PAIR[0]) * goal.n_samples
+    return max(10, int(math.sqrt(0.5 * product(goal) / max(each, 1.0))))
+
+
+def coordinate_passes(sparse_entries: float, dense_entries: float) -> float:
+    """Nanoseconds of coordinate descent on columns that store so many entries in all rows."""
+    return PASSES * (DESCENT[1] * sparse_entries + DESCENT[0] * dense_entries)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, each_image
-from fastadmm.blocks.mixed import Rows
-from fastadmm.blocks.side_by_side import can_stand_side_by_side, side_by_side
+from fastadmm.blocks.side_by_side import can_stand_side_by_side
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.class_certificate import class_primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
@@ -21,9 +20,12 @@ from fastadmm.pooled.point import Point
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Goal"]
+__all__ = ["SHARE_OF_WANTED", "Goal"]
 
 Array = np.ndarray
+
+#: Share of the wanted gap that a minimiser may leave.
+SHARE_OF_WANTED = 0.3
 
 
 class Goal:
@@ -40,6 +42,18 @@ class Goal:
         """Of all columns, where all blocks have the same one and it is a sum over weights."""
         return self.problem.penalties[0]
 
+    @cached_property
+    def is_a_sum(self) -> bool:
+        """Whether regulariser and set are one sum over all weights, and zero is in the set."""
+        problem = self.problem
+        alike = {(r.shares, c.bounds) for r, c in zip(problem.party_regularizers, problem.party_constraints)}
+        sums = all(own.separable for own in problem.party_regularizers)
+        sets = all(
+            math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1]
+            for own in problem.party_constraints
+        )
+        return len(alike) == 1 and sums and sets
+
     @property
     def in_memory(self) -> bool:
         """Whether all columns are matrices in memory."""
@@ -49,11 +63,6 @@ class Goal:
     def entries(self) -> float:
         """Entries stored in a row of all columns."""
         return sum(block.shape[1] * block.density for block in self.problem.blocks)
-
-    @cached_property
-    def rows(self) -> Rows:
-        """All columns in one table, where all are in memory; sparse ones are copied unless they are alone."""
-        return side_by_side(self.problem.blocks, self.engine)
 
     @property
     def is_sparse(self) -> bool:
@@ -100,7 +109,9 @@ class Goal:
         """
         images = self.images(u) if images is None else images
         pairs = zip(self.problem.penalties, self.parted(images))
-        shares = [DualShare.proved(own, -pull) for penalty, part in pairs for own, pull in _by_class(penalty, part)]
+        shares = [
+            DualShare.proved(own, -pull) for penalty, part in pairs for own, pull in _by_class(penalty, part)
+        ]
         return bound_from_shares(self.problem, u, shares, self.engine)
 
     def zero(self) -> Point:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
+import scipy.sparse as sp
 
-from fastadmm.blocks.block import DenseBlock
-from fastadmm.coordinator.proximal.interior_point import Saddle, better, find_saddle
-from fastadmm.coordinator.proximal.kinked_columns import _joined, _pull
-from fastadmm.coordinator.proximal.narrow import same_sum_over_weights
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.blocks.side_by_side import Beside, side_by_side
+from fastadmm.blocks.stored import MOSTLY
+from fastadmm.engine.engine import Engine
 from fastadmm.pooled import cost
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.point import Point
+from fastadmm.pooled.saddle import Saddle, better, find_saddle
 
 __all__ = ["InteriorPoint"]
 
@@ -48,7 +51,7 @@ class InteriorPoint:
         problem = goal.problem
         if problem.loss.smooth or problem.n_outputs > 1 or problem.loss.bends(problem.y) is None:
             return False
-        if goal.engine.shares_rows or not (goal.in_memory and same_sum_over_weights(problem)):
+        if goal.engine.shares_rows or not (goal.in_memory and goal.is_a_sum):
             return False
         low, high = goal.penalty.constraint.bounds
         held = goal.penalty.coefficients[0] > 0.0 or _few_rows(goal)
@@ -129,3 +132,30 @@ def _next_columns(goal: Goal, numbers: Array, slope: Array, weights: Array) -> A
     more = np.flatnonzero(pull > 0.0)
     more = more[np.argsort(-pull[more], kind="stable")[: max(len(numbers), _FIRST)]]
     return np.union1d(numbers, more)
+
+
+def _pull(slope: Array, first: float, low: float, high: float) -> Array:
+    """By how much each column pulls beyond the norm, in a direction in which there is room."""
+    inwards = np.where(slope > 0.0, low < 0.0, high > 0.0)
+    return np.where(inwards, np.maximum(np.abs(slope) - first, 0.0), 0.0)
+
+
+def _joined(blocks: Sequence[FeatureBlock], numbers: Array, engine: Engine) -> FeatureBlock | Beside:
+    """Some columns of all blocks, side by side."""
+    whole = sum(block.shape[1] for block in blocks)
+    dense = sum(block.shape[1] * block.density for block in blocks) > MOSTLY * whole
+    matrices = all(isinstance(block, DenseBlock) for block in blocks)
+    if len(numbers) == whole and (matrices or not dense):
+        return side_by_side(blocks, engine)
+    ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
+    cuts = np.searchsorted(numbers, ends)
+    own = [numbers[a:b] - end for a, b, end in zip(cuts, cuts[1:], ends)]
+    if matrices:
+        return Beside([block.columns(k, engine) for block, k in zip(blocks, own)])
+    if dense:
+        return DenseBlock(np.hstack([block.columns(k, engine) for block, k in zip(blocks, own)]))
+    pieces = [
+        block.to_scipy()[:, k] if isinstance(block, CSRBlock) else sp.csr_array(block.columns(k, engine))
+        for block, k in zip(blocks, own)
+    ]
+    return CSRBlock(sp.hstack(pieces, format="csr"))

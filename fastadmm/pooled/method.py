@@ -69,7 +69,9 @@ class PooledMethod(Method):
     @property
     def _otherwise(self) -> float:
         """Nanoseconds that the next way takes."""
-        return self.ways[(self.number + 1) % len(self.ways)].cost(self.goal) if len(self.ways) > 1 else math.inf
+        return (
+            self.ways[(self.number + 1) % len(self.ways)].cost(self.goal) if len(self.ways) > 1 else math.inf
+        )
 
     def make_parties(self) -> Sequence[_Columns]:
         """The columns by party, which answer nothing."""
@@ -130,15 +132,13 @@ class PooledMethod(Method):
 
     def scores(self, rows: str) -> Talk[list[Array]]:
         yield from ()
-        pairs = zip(self.parties, self.goal.parted(self._point.weights))
         found = []
-        for party, x in pairs:
+        for party, x in zip(self.parties, self.weights()):
             block = party.block if rows == "train" else party.other_rows[rows]
-            vector = x.ndim == 2
-            part = np.ascontiguousarray(x)
-            found.append(
-                block.matrix_product(part, self.engine).ravel() if vector else block.product(part, self.engine)
-            )
+            if x.ndim == 1:
+                found.append(block.product(x, self.engine))
+            else:
+                found.append(block.matrix_product(np.ascontiguousarray(x.T), self.engine).ravel())
         return found
 
     def export(self) -> dict[str, Any]:

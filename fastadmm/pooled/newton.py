@@ -23,15 +23,15 @@ import numpy as np
 from fastadmm.blocks.some_columns import some_columns
 from fastadmm.coordinator.class_certificate import hessian_sums
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint
-from fastadmm.coordinator.multinomial.stacked_span import StackedClassSpan
-from fastadmm.coordinator.subspace.preconditioner import Preconditioner
-from fastadmm.coordinator.subspace.sampled_start import ACCURACY, give_back_samples, samples_of
-from fastadmm.coordinator.subspace.span import Best, Here, SpanPoint, is_lower, span_solver
-from fastadmm.coordinator.subspace.stacked_span import HessianOfRows, StackedSpan
+from fastadmm.coordinator.subspace.span import Best, Here, is_lower, span_solver
 from fastadmm.pooled import cost
 from fastadmm.pooled.apart import Apart
-from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.class_span import ClassTableSpan
+from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal
 from fastadmm.pooled.point import Point
+from fastadmm.pooled.preconditioner import Preconditioner
+from fastadmm.pooled.samples import ACCURACY, give_back_samples, samples_of
+from fastadmm.pooled.table_span import HessianOfRows, TableSpan
 
 __all__ = ["Newton"]
 
@@ -54,9 +54,6 @@ _MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
 #: Conjugate gradients leave this share of the slope's length in a step, and no less of the slope than this
 #: share of what the accuracy allows.
 _FORCING, _SHARE_OF_ACCURACY = 0.1, 0.1
-
-#: Share of the wanted gap that the last step may leave.
-SHARE_OF_WANTED = 0.3
 
 #: As of :mod:`fastadmm.coordinator.subspace.span`.
 _FLAT, _MOST_IDLE = 1e-13, 3
@@ -87,7 +84,7 @@ class Newton:
             rows, order = some_columns(problem.blocks, np.arange(sum(goal.widths)), engine)
         else:
             rows, order = Apart(problem.blocks), slice(None)  # type: ignore[assignment]
-        span, factor = StackedSpan(problem, rows, engine), _Factor(goal)
+        span, factor = TableSpan(problem, rows, engine), _Factor(goal)
         c, intercept = point.weights[order], point.intercept
         if goal.in_memory and not point.weights.any():
             samples = samples_of(problem, rows, engine)
@@ -111,7 +108,7 @@ def _most(span: Any) -> float:
 def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     """The same over the weights of several classes."""
     start = point.weights, point.intercept
-    span, factor = StackedClassSpan(goal.problem, goal.engine), _ClassFactor(goal)
+    span, factor = ClassTableSpan(goal.problem, goal.engine), _ClassFactor(goal)
     first = ClassSpanPoint(*start, span.combined(point.weights).ravel(), math.nan, None)
     here = span.at(span.evaluated(first))
     end, _ = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
@@ -141,7 +138,7 @@ class _ClassFactor:
             found -= np.outer(mean, mean)
         return found
 
-    def prepare(self, span: StackedClassSpan, hessian: Any) -> None:
+    def prepare(self, span: ClassTableSpan, hessian: Any) -> None:
         """Make them here."""
         if not self.pays:
             return
@@ -175,7 +172,7 @@ class _Factor:
         """Gram matrix of the rows, (N, N)."""
         return reduce(np.add, [block.kernel_gram() for block in self.goal.problem.blocks])
 
-    def prepare(self, span: StackedSpan, hessian: HessianOfRows) -> None:
+    def prepare(self, span: TableSpan, hessian: HessianOfRows) -> None:
         """Make it here, if products with the last one have cost more."""
         if self.spent < self.price:
             return
@@ -195,7 +192,7 @@ def _nothing(residual: Array) -> Array:
     return residual.copy()
 
 
-def _by_rows(kernel: Array, span: StackedSpan, hessian: HessianOfRows) -> Solve:
+def _by_rows(kernel: Array, span: TableSpan, hessian: HessianOfRows) -> Solve:
     """The inverse of a Hessian, but for its intercept, by Woodbury's formula.
 
     Shapes: kernel (N, N).
@@ -212,7 +209,9 @@ def _by_rows(kernel: Array, span: StackedSpan, hessian: HessianOfRows) -> Solve:
     return solve
 
 
-def _descend(span: Any, here: Here, share: float, factor: _Factor | _ClassFactor, most: float) -> tuple[Any, float]:
+def _descend(
+    span: Any, here: Here, share: float, factor: _Factor | _ClassFactor, most: float
+) -> tuple[Any, float]:
     """Steps until the gap is this share of the objective; a point that is no worse, and its gap."""
     best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
     precondition = Preconditioner(*span.size)
@@ -243,7 +242,7 @@ def _descend(span: Any, here: Here, share: float, factor: _Factor | _ClassFactor
 
 
 def _gap(span: Any, here: Here, hessian: Any) -> float:
-    """About the gap at a point, from its slope once the intercept is at its minimum; the Hessian is near it."""
+    """About the gap at a point, by its slope once the intercept is best, for which a Hessian is near it."""
     left = here.slope[span.lead :] if hessian is None else hessian.without_intercept(here.slope)
     return float(left @ left) / (2.0 * span.scale)
 

@@ -48,7 +48,7 @@ class Pooled(Scheme):
         return 0, 0
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """Vectors of the rows, a copy of sparse columns, and a Gram matrix with its factor where that pays."""
+        """Vectors of the rows."""
         return 8 * _WORK * shape.n_outputs * shape.n_samples, 0
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:

@@ -1,6 +1,6 @@
 r"""Passes over the columns of all parties of this process, for the weights of several classes.
 
-As :mod:`fastadmm.coordinator.subspace.stacked_span`. Vectors over all weights are flat: intercepts, if there
+As :mod:`fastadmm.pooled.table_span`. Vectors over all weights are flat: intercepts, if there
 are any, then the weights of one class after another.
 """
 
@@ -19,7 +19,7 @@ from fastadmm.coordinator.subspace.span import Here
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["HessianOfClasses", "StackedClassSpan"]
+__all__ = ["ClassTableSpan", "HessianOfClasses"]
 
 Array = np.ndarray
 
@@ -37,7 +37,7 @@ class HessianOfClasses(NamedTuple):
     Shapes: likely (C, N); sizes (lead + C d,).
     """
 
-    span: StackedClassSpan
+    span: ClassTableSpan
     likely: Array  # of shape (C, N): probabilities of the classes
     sizes: Array  # of shape (lead + C d,): approximate diagonal
 
@@ -75,7 +75,7 @@ class HessianOfClasses(NamedTuple):
         return found
 
 
-class StackedClassSpan:
+class ClassTableSpan:
     """Passes over the blocks of all parties, as they are."""
 
     def __init__(self, problem: Problem, engine: Engine) -> None:

@@ -2,7 +2,7 @@ r"""The best weights of many columns from few of them: Newton's method over grow
 
 Most weights of a model with a norm are zero, and a Hessian over all columns is work for nothing. A *working
 set* (Johnson and Guestrin 2015) has the columns with weights and at least as many again of those that pull
-most; :mod:`fastadmm.coordinator.proximal.narrow_newton` minimises over a copy of it, and one pass over all
+most; :mod:`fastadmm.pooled.gram_newton` minimises over a copy of it, and one pass over all
 columns tells which are missing. The first set is so large that its Gram matrix costs about as much as that
 pass. Only what the columns left out can cost in the bound decides on the end.
 """
@@ -18,15 +18,12 @@ from fastadmm.blocks.block import CSRBlock, each_image
 from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.some_columns import some_columns
 from fastadmm.coordinator.certificate import PrimalValue, primal_value
-from fastadmm.coordinator.proximal.narrow_newton import loss_alone, minimise_over_all_columns
-from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
 from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.coordinator.subspace.stacked_span import StackedSpan
-from fastadmm.coordinator.subspace.work_of_ways import of_columns_on_gram, of_first_set, of_passes
-from fastadmm.engine.engine import Engine
-from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem
+from fastadmm.pooled import cost
+from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.gram_newton import loss_alone, minimise_over_all_columns
+from fastadmm.pooled.table_span import TableSpan
 
 __all__ = ["WorkingSets"]
 
@@ -93,17 +90,13 @@ class _Forecast:
 
 
 class WorkingSets:
-    """Working sets of the columns of all parties of this process.
+    """Working sets of all columns."""
 
-    Shapes: sizes (d,).
-    """
-
-    def __init__(self, problem: Problem, penalty: PartyPenalty, sizes: Array, engine: Engine) -> None:
-        self.problem, self.party, self.sizes, self.engine = problem, penalty, sizes, engine
-        n = engine.all_rows(problem.n_samples)
-        widths, densities = zip(*((block.shape[1], block.density) for block in problem.blocks))
-        self._entries = n * entries_of_row(widths, densities)
-        self._first = of_first_set(n, widths, densities)
+    def __init__(self, goal: Goal) -> None:
+        self.problem, self.party, self.engine = goal.problem, goal.penalty, goal.engine
+        squares = np.concatenate([block.column_squares(self.engine) for block in self.problem.blocks])
+        self.sizes = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        self._first = cost.first_set(goal)
 
     def minimise(self, c: Array, primal: PrimalValue, goal: float, enough: float, always: bool) -> Found:
         """Grow sets from weights on; never returns worse ones.
@@ -117,7 +110,7 @@ class WorkingSets:
         tried, numbers, aim = np.zeros(len(c), dtype=bool), np.zeros(0, dtype=np.int64), math.inf
         # Weights over a set that is too small lead other losses' steps astray in one that is much larger.
         forecast = _Forecast(l1) if quadratic else None
-        span: StackedSpan | None = None
+        span: TableSpan | None = None
         for _ in range(_MAX_SETS):
             pull = self._pull(slope)
             expected = 0.0 if forecast is None else forecast.weights(pull, c)
@@ -155,8 +148,8 @@ class WorkingSets:
                 return Found(c, primal, slope, total, False)  # all rows are where the loss is linear
         return Found(c, primal, slope, total, True)
 
-    def _span(self, rows: Rows) -> StackedSpan:
-        return StackedSpan(loss_alone(self.problem), rows, self.engine)
+    def _span(self, rows: Rows) -> TableSpan:
+        return TableSpan(loss_alone(self.problem), rows, self.engine)
 
     def _slopes(self, gradient: Array) -> Array:
         images = each_image(self.problem.blocks, gradient, self.engine)
@@ -202,7 +195,8 @@ class WorkingSets:
         sparse = rows if isinstance(rows, CSRBlock) else rows.sparse if isinstance(rows, Mixed) else None
         dense = rows.shape[1] - (0 if sparse is None else sparse.shape[1])
         lengths = np.zeros(1) if sparse is None else np.diff(sparse.indptr).astype(np.float64)
-        n, entries, dense = rows.shape[0], more * float(lengths.sum()), more * dense
-        cost = of_columns_on_gram(n, more * rows.shape[1], dense, entries, more**2 * float(lengths @ lengths))
-        cost *= 1.0 if self.problem.loss.name == "squared" else _HESSIANS
-        return cost <= _CLEARLY * of_passes(entries, n * dense, self._entries)
+        pairs = cost.pair(more * rows.shape[1], True) * 0.5 * more**2 * float(lengths @ lengths)
+        price = pairs + cost.dense_gram(rows.shape[0], int(more * dense))
+        price *= 1.0 if self.problem.loss.name == "squared" else _HESSIANS
+        entries = more * float(lengths.sum()), more * dense * rows.shape[0]
+        return price <= _CLEARLY * cost.coordinate_passes(*entries)

@@ -1,6 +1,6 @@
 r"""The best weights of many columns in several classes: all classes' weights of a column descend together.
 
-As :mod:`fastadmm.coordinator.proximal.coordinate_newton`, by :mod:`fastadmm.kernels.class_descent`.
+As :mod:`fastadmm.pooled.coordinate_newton`, by :mod:`fastadmm.kernels.class_descent`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fastadmm.coordinator.class_certificate import (
     shifted,
 )
 from fastadmm.coordinator.multinomial.span import ClassHere, ClassSpanPoint
-from fastadmm.coordinator.proximal.coordinate_newton import CoordinateSteps
 from fastadmm.engine.engine import row_ranges
 from fastadmm.parties.common_shift import sparsest_shift
+from fastadmm.pooled.coordinate_newton import CoordinateSteps
 
 __all__ = ["ClassCoordinateNewton"]
 

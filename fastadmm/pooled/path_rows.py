@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.class_certificate import balancing, multinomial_of
-from fastadmm.coordinator.proximal.barrier import LossBarrier
 from fastadmm.engine.engine import Engine
+from fastadmm.pooled.barrier import LossBarrier
 from fastadmm.problem.problem import Problem
 
 __all__ = ["ClassRows", "PredictorRows"]

@@ -1,6 +1,6 @@
 r"""The best weights of many columns: proximal Newton steps by coordinate descent on the columns themselves.
 
-As :mod:`fastadmm.coordinator.proximal.narrow_newton`, but with *working sets* (Johnson and Guestrin 2015): a
+As :mod:`fastadmm.pooled.gram_newton`, but with *working sets* (Johnson and Guestrin 2015): a
 step's parabola is minimised over the columns with weights and as many again of those that pull most, about to
 a tenth; the next step continues from there. Passes over these columns
 (:mod:`fastadmm.kernels.coordinate_descent`) are extrapolated (Anderson; Bertrand and Massias 2021). Once they
@@ -21,13 +21,12 @@ import numpy as np
 from fastadmm.blocks.columns import Columns
 from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
-from fastadmm.coordinator.proximal.narrow_newton import loss_alone
-from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
-from fastadmm.coordinator.subspace.memory_of_ways import MOST_ON_GRAM
 from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint
-from fastadmm.coordinator.subspace.work_of_ways import of_pair, of_pass_entry
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
+from fastadmm.pooled import cost
+from fastadmm.pooled.gram_newton import loss_alone
+from fastadmm.pooled.small_steps import NOTHING, change_along, change_to
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
@@ -36,6 +35,9 @@ __all__ = ["CoordinateNewton", "CoordinateSteps"]
 Array = np.ndarray
 
 _MAX_STEPS, _MAX_HALVINGS, _MAX_PASSES = 100, 40, 200
+
+#: Most weights that are minimised over on a Gram matrix.
+_MOST_ON_GRAM = 4096
 
 #: Columns of the first working set.
 _FEWEST = 100
@@ -191,12 +193,12 @@ class CoordinateSteps(ABC):
         """
         n, k, columns = self.columns.shape[0], len(chosen), self.columns
         classes, pairs = self.classes, max(1.0, 0.5 * self.classes * (self.classes - 1))
-        if k * classes > MOST_ON_GRAM:
+        if k * classes > _MOST_ON_GRAM:
             return math.inf
         entries = float((columns.indptr[chosen + 1] - columns.indptr[chosen]).sum()) / n
-        gram = 0.0 if known else pairs * of_pair(k, columns.dense) * n * entries**2
+        gram = 0.0 if known else pairs * cost.pair(k, not columns.dense) * n * entries**2
         together = _TOGETHER_COST * classes if classes > 1 else 1.0
-        each = of_pass_entry(columns.dense) * n * together * max(entries, 1.0)
+        each = cost.DESCENT[not columns.dense] * n * together * max(entries, 1.0)
         return (gram + _CUBE * float(k * classes) ** 3) / each
 
     def on_gram(

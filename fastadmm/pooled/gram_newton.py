@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastadmm.coordinator.proximal.small_steps import NOTHING, change_along, change_to
 from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
+from fastadmm.pooled.small_steps import NOTHING, change_along, change_to
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 

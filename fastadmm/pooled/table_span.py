@@ -18,7 +18,7 @@ from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["HessianOfRows", "StackedSpan"]
+__all__ = ["HessianOfRows", "TableSpan"]
 
 Array = np.ndarray
 
@@ -60,7 +60,7 @@ class HessianOfRows(NamedTuple):
         return np.append(-(float(slope[0]) + float(self.border @ step)) / self.total, step)
 
 
-class StackedSpan(Span):
+class TableSpan(Span):
     """Passes over the columns of all parties, whose directions are the unit vectors.
 
     Shapes: rows (N, d).
