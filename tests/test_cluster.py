@@ -56,7 +56,6 @@ def weights_of(result):
     return np.hstack([*weights, result.intercept, result.objective, result.gap])
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "poisson"])
 def test_workers_find_the_weights_of_one_process(loss):
     problem, options = problem_of(loss), SolverOptions(gap=1e-7, n_threads=1)

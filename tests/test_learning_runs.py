@@ -64,7 +64,6 @@ def test_class_weights_of_the_command_line(
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_a_run_begins_at_another_model(data: Path, tmp_path: Path) -> None:
     cold = train(data, tmp_path / "cold", **{"lambda": 0.01})
     warm = train(data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), **{"lambda": 0.009})

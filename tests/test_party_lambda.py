@@ -143,7 +143,6 @@ def test_norms_metrics_and_means_are_of_the_original_units(data: Path, tmp_path:
         assert result["test"][name] == pytest.approx(evaluated[name], abs=1e-12)
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("keys", [{}, {"regularizer": "l1", "constraint": "nonnegative"}])
 def test_interrupted_and_resumed_to_the_bit(data: Path, tmp_path: Path, keys: dict[str, Any]) -> None:

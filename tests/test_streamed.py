@@ -422,7 +422,6 @@ def test_tiles_cover_every_row_once():
     assert tiles_module.TILE_BYTES == 4096
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize(
     ("options", "passes"),
     [
