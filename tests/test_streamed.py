@@ -431,7 +431,7 @@ def test_tiles_cover_every_row_once():
         ({"scheme": "sharing", "x_update": "kernel"}, 3),
         ({"scheme": "gauss-seidel"}, 3),
         ({"scheme": "sharing", "regularizer": "l1"}, 2),
-        ({"scheme": "subspace"}, 2),
+        ({"scheme": "subspace"}, 3),
     ],
     ids=str,
 )

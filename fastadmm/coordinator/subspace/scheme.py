@@ -170,8 +170,8 @@ class Subspace(Scheme):
         return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
 
     def passes(self, update: str) -> int:
-        """For the gradient and the direction."""
-        return 3 if update == "kernel" else 2
+        """For the gradient and two directions, of which the second may begin with an image of the first."""
+        return 3 if update == "gram" else 4
 
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all messages."""
