@@ -47,18 +47,6 @@ def idle_machine() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def by_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if columns were too many to be sent at once: small problems go by directions, as large ones do."""
-    for name in ("subspace.subspace", "proximal.narrow"):
-        monkeypatch.setattr(f"fastadmm.coordinator.{name}.whole_span_pays", lambda *shape: False)
-    monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.stacked_rows_pay", lambda *shape: "")
-    monkeypatch.setattr("fastadmm.coordinator.subspace.stacked.saddle_pays", lambda *shape: False)
-    monkeypatch.setattr("fastadmm.coordinator.multinomial.narrow.all_columns_pay", lambda *shape: False)
-    monkeypatch.setattr("fastadmm.coordinator.proximal.narrow.class_columns_pay", lambda *shape: False)
-    monkeypatch.setattr("fastadmm.coordinator.proximal.stacked.classes_pay_one_by_one", lambda *shape: False)
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Directory with the large public data sets; tests that need it skip where it is absent."""

@@ -349,7 +349,6 @@ def test_attributes_tell_how_training_went(cancer: Data) -> None:
     assert all(record.gap > model.tol for record in model.history_[:-1])
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     X, y = cancer
     model = ADMMSharingClassifier(3, 1e-2, tol=1e-14, max_rounds=5)
@@ -408,7 +407,6 @@ def test_a_model_is_certified_exactly_if_its_gap_is_at_most_tol(cancer: Data, to
     assert model.duality_gap_ <= tol
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_early_stopping_does_not_warn(cancer: Data) -> None:
     X, y = cancer
     settings = {"tol": 1e-13, "early_stopping": True, "n_iter_no_change": 1, "random_state": 0}

@@ -34,7 +34,6 @@ def a_run(regularizer: str, constraint: str, loss: str, rounds: int, lam: float 
         constraint=constraint,
     )
     solver = Solver(problem, SolverOptions(n_threads=1, scheme="proximal"))
-    solver.method.keep_to_directions()
     for _ in range(rounds):
         solver.round()
     return solver
@@ -51,7 +50,6 @@ def objective(solver: Solver, c: Array, intercept: float) -> float:
     return value + problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), solver.engine)
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS)
@@ -85,7 +83,6 @@ def test_promises_are_kept(
     assert min(gaps) < 1e-6
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer: str, loss: str) -> None:
@@ -124,7 +121,6 @@ def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None
     assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     solver = a_run("l1", "all", "logistic", 8)
     coordinator = solver.coordinator
@@ -140,7 +136,6 @@ def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: py
     assert np.linalg.norm(search.reached - draft) <= 0.1 * move
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_faces_that_a_search_began_on_are_known_again() -> None:
     coordinator = a_run("l1", "all", "logistic", 4).coordinator
     faces = coordinator._model_faces

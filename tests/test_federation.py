@@ -69,7 +69,6 @@ CASES = [
 ]
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("values", CASES)
 def test_the_same_bits_as_one_process(tmp_path: Path, values: dict[str, Any]) -> None:

@@ -441,7 +441,6 @@ def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     return ask_predictions(setup, carrier.ask, run, labels, out, None, print).score.tobytes()
 
 
-@pytest.mark.usefixtures("by_directions")
 @slow
 def test_every_kind_of_run_has_the_bits_of_one_process(
     stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path

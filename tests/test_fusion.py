@@ -14,7 +14,6 @@ from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.baseline import late_fusion
 from fastadmm.privacy.evidence_ridge import ClassDesign
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
@@ -68,17 +67,6 @@ def test_fusion_beats_its_baselines_and_comes_near_the_joint_model(parties):
     z = np.hstack([b.matrix for b in given.test.blocks]) @ pooled.coef_[0] + pooled.intercept_
     best = float(np.mean(np.logaddexp(0, z) - given.test.y * z))
     assert fused - best < 0.5 * (losses["label holder alone"] - best)
-
-
-def test_fits_of_one_party_go_by_directions(monkeypatch):
-    """What a label holder's own fit is does not depend on which pooled way one process would take."""
-
-    def refuse(*given):
-        raise AssertionError("all rows at once")
-
-    monkeypatch.setattr("fastadmm.coordinator.subspace.scheme._all_rows", refuse)
-    run_rounds(FusionSolver(problem(), OPTIONS, settings()))
-    late_fusion(problem())
 
 
 def test_joint_weights_are_local_weights_times_scales():

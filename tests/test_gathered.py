@@ -14,7 +14,7 @@ from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.policy import kernel
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.solver import Solver, solve
+from fastadmm.solver.solver import solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,7 +147,7 @@ def problem(parties: int):
     return make_problem(own, (z + rng.standard_normal(N) > 0.0).astype(float), lam=1e-3)
 
 
-def test_a_fit_has_the_same_bits_with_any_number_of_threads(by_directions):
+def test_a_fit_has_the_same_bits_with_any_number_of_threads():
     given, found = problem(3), []
     for threads in (1, 2, 8):
         options = SolverOptions(gap=1e-6, max_rounds=8, history=3, n_threads=threads)
@@ -155,24 +155,3 @@ def test_a_fit_has_the_same_bits_with_any_number_of_threads(by_directions):
     for other in found[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(found[0].weights, other.weights))
         assert [r.gap for r in found[0].history] == [r.gap for r in other.history]
-
-
-@pytest.mark.skipif(not COMPILED, reason="without the compiler jobs have no addresses")
-def test_more_parties_make_no_more_calls(calls, by_directions, monkeypatch):
-    monkeypatch.setattr("fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", ""))
-    found = []
-    for parties in (3, 6):
-        with Engine(16) as engine:
-            solver = Solver(problem(parties), SolverOptions(gap=1e-12, history=9), engine)
-            solver.prepare()
-            solver.coordinator._parties_are_large = True
-            for _ in range(2):
-                solver.round()
-            gradient = np.random.default_rng(5).standard_normal(N)
-            exchange = solver.coordinator.at(gradient, "respond")
-            for k, call in enumerate(exchange.calls):
-                call.arguments.update(newton=False, out=np.empty((k + 1, N))[-1:])
-            before = calls[0]
-            solver.driver.carry(exchange)
-            found.append(calls[0] - before)
-    assert found == [3, 3]  # images, their sums over leaves, messages

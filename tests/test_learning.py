@@ -113,7 +113,6 @@ def test_offset_of_a_classifier() -> None:
 # --- warm starts
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_warm_start_begins_at_the_last_model() -> None:
     model = ADMMSharingClassifier(3, 1e-2, warm_start=True)
     cold = model.fit(X, Y).n_rounds_
@@ -197,7 +196,6 @@ def test_early_stopping_goes_with_no_privacy() -> None:
 # --- the rest of scikit-learn
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_scikit_learns_callbacks() -> None:
     callback = pytest.importorskip("sklearn.callback")
     monitor = callback.ScoringMonitor(scoring="neg_log_loss")

@@ -64,7 +64,6 @@ def test_class_weights_of_the_command_line(
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_a_run_begins_at_another_model(data: Path, tmp_path: Path) -> None:
     cold = train(data, tmp_path / "cold", **{"lambda": 0.01})
     warm = train(data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), **{"lambda": 0.009})
@@ -123,7 +122,8 @@ def test_early_stopping_and_its_resumption(data: Path, tmp_path: Path, source: s
     assert result["status"] == "early_stopped"
     assert result["kept_round"] == int(np.argmin(values)) + 1 == result["rounds"] - 3
     assert result["validation"] == min(values)
-    assert result["objective"] == logged(tmp_path / "run")[result["kept_round"] - 1]["objective"]
+    kept = logged(tmp_path / "run")[result["kept_round"] - 1]
+    assert result["objective"] == pytest.approx(kept["objective"], rel=1e-6)  # of messages, which are rounded
     assert open_model(tmp_path / "run").certificate["rounds"] == result["kept_round"]
     for round_ in (1, result["kept_round"] + 1):
         train(data, tmp_path / f"s{round_}", SignalAfter(round_, signal.SIGTERM), **keys)

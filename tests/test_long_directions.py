@@ -7,7 +7,7 @@ import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.directions import less_known
 from fastadmm.parties import long_directions
-from fastadmm.parties.long_directions import add_weights, orthonormal, times
+from fastadmm.parties.long_directions import add_weights, orthonormal
 
 COLUMNS = 20_001
 
@@ -59,7 +59,7 @@ def test_nothing_new_is_no_direction() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 4])
-def test_weights_are_added_and_numbers_multiplied(k: int) -> None:
+def test_weights_are_added(k: int) -> None:
     rng = np.random.default_rng(1)
     directions, c, residual = rng.normal(size=(k, COLUMNS)), rng.normal(size=k), rng.normal(size=COLUMNS)
     expected, found = residual + 0.3 * (c @ directions), []
@@ -67,7 +67,6 @@ def test_weights_are_added_and_numbers_multiplied(k: int) -> None:
         out = residual.copy()
         with Engine(threads) as engine:
             square = add_weights(directions, c, 0.3, out, engine)
-            assert np.array_equal(times(out, residual, engine), out * residual)
         np.testing.assert_allclose(out, expected, rtol=1e-13, atol=1e-13)
         assert square == pytest.approx(expected @ expected)
         found.append((out.tobytes(), square))

@@ -133,7 +133,6 @@ def test_older_models_open_as_what_they_were(model: Model, tmp_path: Path, versi
             open_model(tmp_path / "m")
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_ids_are_of_the_run_not_of_the_data(tmp_path: Path) -> None:
     data = write_problem(tmp_path / "a.parts", 60, (3, 2))
     config = make_config({"data": str(data), "rounds": 2, "gap": 1e-15})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastadmm.coordinator.subspace import span as span_module
 from fastadmm.coordinator.subspace.one_leaf import is_one_leaf
-from fastadmm.coordinator.subspace.span import Span, SpanPoint, descend, minimise_over_span
+from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import LEAF_ROWS
@@ -59,7 +59,9 @@ def half(point, V):
 
 
 def one_by_one(problem, messages, point, tolerance, engine, hessian, tilt=None):
-    return descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(span_module, "is_one_leaf", lambda *_: False)
+        return minimise_over_span(problem, messages, point, tolerance, engine, hessian, tilt)
 
 
 def test_one_leaf_leaves_steps_that_are_too_long_to_a_search(monkeypatch):

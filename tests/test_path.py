@@ -139,7 +139,6 @@ def test_the_path_is_scikit_learns_enet_path(l1_ratio: float) -> None:
         assert point.n_nonzero == np.count_nonzero(coef)
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_warm_starts_save_rounds_and_change_nothing() -> None:
     problem, lambdas = cancer(), [1e-1, 5e-2, 2.5e-2, 1.2e-2]
     points = path(problem, lambdas[::-1], SolverOptions(gap=1e-8))

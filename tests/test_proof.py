@@ -220,13 +220,12 @@ def test_a_proof_of_bounded_models_does_not_move_with_the_answer() -> None:
     assert proof.claim is Claim.UNCERTIFIED
 
 
-@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_a_norm_that_hardly_bounds_the_weights_of_a_large_column(regularizer: str) -> None:
+def test_a_norm_that_hardly_bounds_the_weights_of_a_large_column() -> None:
     """Rounding of the gradient exceeds lambda: no dual vector in doubles bounds all models closely."""
     rng = np.random.default_rng(5)
     X = rng.standard_normal((200, 3)) * [1e7, 1.0, 1.0]
     y = X @ [1e-7, 1.0, 0.0] + 0.1 * rng.standard_normal(200)
-    result = solve(make_problem([X], y, loss="squared", regularizer=regularizer, lam=1e-10))
+    result = solve(make_problem([X], y, loss="squared", regularizer="l1", lam=1e-10))
     assert result.certified_within
     assert result.proof.gap > 1e-6
     best = np.linalg.lstsq(np.column_stack([X, np.ones(200)]), y, rcond=None)[0]

@@ -33,7 +33,6 @@ def cancer(parties: int, **options: Any) -> Problem:
 def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
     problem = cancer(parties, loss=loss, lam=1e-3, regularizer=regularizer)
     solver = Solver(problem, SolverOptions(gap=1e-4, n_threads=1))
-    solver.method.keep_to_directions()
     for _ in range(30):  # takes 4 to 20
         if solver.round().gap <= 1e-4:
             break
@@ -140,7 +139,6 @@ def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
         assert max(sizes) > 0.1
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize(
@@ -151,7 +149,6 @@ def test_a_round_takes_three_exchanges_where_the_gap_falls(
 ) -> None:
     problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
     solver = Solver(problem, SolverOptions(n_threads=1))
-    solver.method.keep_to_directions()
     asked: list[str] = []
     carry = solver.driver.carry
 
@@ -196,7 +193,6 @@ def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None
     assert result.status is Status.CONVERGED
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("seed", [2, 6, 11, 16, 18])

@@ -42,7 +42,6 @@ def test_iris_with_l1_takes_few_rounds() -> None:
     problem = make_problem([X[:, :2], X[:, 2:]], y, loss="multinomial", regularizer="l1", lam=1e-3)
     with Engine(1) as engine:
         solver = Solver(problem, SolverOptions(max_rounds=15), engine)
-        solver.method.keep_to_directions()
         while solver.last_record is None or solver.stop_reason(solver.last_record) is None:
             record = solver.round()
     assert solver.name == "proximal"
@@ -58,7 +57,6 @@ def test_weights_that_all_classes_can_lose_do_not_cost_a_round_each(seed: int) -
     problem = make_problem([X[:, :9], X[:, 9:]], y, loss="multinomial", regularizer="l1", lam=2e-4)
     with Engine(1) as engine:
         solver = Solver(problem, SolverOptions(), engine)
-        solver.method.keep_to_directions()
         for _ in range(10):  # takes 5 to 7; without the common shift 14 to 16
             record = solver.round()
             if record.gap <= 1e-6:

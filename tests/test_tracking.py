@@ -105,7 +105,6 @@ def test_tensorboard_has_the_round_log(data: Path, tmp_path: Path) -> None:
     assert "sha256" not in "".join(said.values())
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("stop", [SignalAfter(3, signal.SIGINT), CrashAfter(4)])
 def test_a_resumed_run_goes_on_in_the_same_log(data: Path, tmp_path: Path, stop: Any) -> None:
@@ -134,7 +133,6 @@ def test_the_log_changes_no_result(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "logged" / "tensorboard").exists()
 
 
-@pytest.mark.usefixtures("by_directions")
 def test_a_log_inside_the_run_moves_with_it(data: Path, tmp_path: Path) -> None:
     place, moved = tmp_path / "run", data / "moved"
     with tracked(place, ["tensorboard"]) as tracking:

@@ -206,7 +206,6 @@ def test_many_parties_are_left_out_one_by_one() -> None:
         measure_worth(problem, exact=True)
 
 
-@pytest.mark.usefixtures("by_directions")
 @pytest.mark.repeats
 def test_coalitions_begin_where_smaller_ones_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, *_ = a_problem(n_parties=5, n=400)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -71,20 +71,6 @@ class Answering(ABC):
         if name not in CALLS or self.family not in CALLS[name].families:
             raise Unanswerable(f"call {name[:80]!r} is unknown here")
         return getattr(self, name)(**arguments) or {}
-
-    def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
-        """Make the passes that a call begins with; what one thread then does alone, with no sum over rows.
-
-        Parties of one process that answer one after another do that side by side. It changes no answer.
-        """
-        return None
-
-    def begins_with(self, name: str, arguments: Mapping[str, Any]) -> np.ndarray | None:
-        """The vector v of shape (N,) whose image ``D.T v`` a call begins with; None where there is none.
-
-        Parties of one process that answer one after another have their images made in one pass over all.
-        """
-        return None
 
     def scores(self, rows: str, **needed: Any) -> dict[str, Any]:
         """This party's share of the predictor of some rows: its own of training, or others."""

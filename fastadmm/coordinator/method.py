@@ -58,10 +58,6 @@ class Method(ABC):
     row_keys: tuple[str, ...] = ("witness",)
     #: Of methods that change something where the gap stands still.
     watch: StallWatch | None = None
-    #: Whether a run that takes long may go on from weights that were found otherwise.
-    takes_weights: bool = False
-    #: Whether rounds are over all columns at once; otherwise parties are asked for directions.
-    whole: bool = False
     #: Best lower bound so far, summed scaling, of methods that keep one, and the dual vector that proved it:
     #: the loss's gradient at the model may prove less.
     bound: float = -math.inf
@@ -84,10 +80,6 @@ class Method(ABC):
         Of shape (``count`` or more, N).
         """
         return None
-
-    def keep_to_directions(self) -> None:
-        """Never take all columns at once: early stopping chooses among the models of many rounds."""
-        self.whole = False
 
     @property
     def remark(self) -> str:
@@ -123,10 +115,6 @@ class Method(ABC):
 
         x_m of shape (d_m,) per party and in its set; of a multinomial model of shape (d_m, C).
         """
-
-    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
-        """Go on from given weights between two rounds, of methods that take weights."""
-        self.begin_at(weights, intercept)
 
     @abstractmethod
     def round(self) -> Talk[Measured]:
@@ -196,8 +184,7 @@ class Method(ABC):
     def tighten(self, factor: float) -> None:
         """Want a gap that is smaller by a factor: what rounds found proves less than they thought."""
         self.tightened *= factor
-        forecast = getattr(self.coordinator, "forecast", None)
-        for holder in (self, self.coordinator, forecast):
+        for holder in (self, self.coordinator):
             if getattr(holder, "wanted", 0.0) > 0.0:
                 holder.wanted *= factor  # type: ignore[union-attr]
 

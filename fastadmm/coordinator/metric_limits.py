@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.tree import MOST_LEAVES
 from fastadmm.problem.problem import Problem
@@ -20,7 +18,6 @@ __all__ = [
     "directions_for_kinks",
     "directions_of_few_numbers",
     "directions_per_party",
-    "directions_worth",
     "drift_share",
     "in_common",
     "raised",
@@ -98,24 +95,8 @@ def directions_for_few_rows(n_parties: int, n_samples: int) -> int:
 #: Directions of all parties together where rows are few.
 _MOST_OF_FEW_ROWS = 1024
 
-#: Numbers of messages and directions that a round may read for every stored entry.
-_NUMBERS_PER_ENTRY = 4.0
-
-#: Fewest directions: of a party, and of all together; and numbers of all that caches hold, which cost little.
-_FEWEST, _FEWEST_TOGETHER, _CACHED = 4, 32, 1 << 21
-
-
-def directions_worth(n_samples: int, widths: Sequence[int], densities: Sequence[float]) -> int:
-    """Most directions a party keeps where a round costs arithmetic alone, not an exchange between machines.
-
-    Messages are dense. Of data with few entries in a row they soon hold many times the data's numbers, and
-    older ones save fewer rounds than it takes to read them.
-    """
-    parties = len(widths)
-    entries = n_samples * entries_of_row(widths, densities)
-    numbers = n_samples * parties + sum(widths)  # of a message and a direction of each party
-    worth = max(_FEWEST, _FEWEST_TOGETHER // parties, int((_NUMBERS_PER_ENTRY * entries + _CACHED) / numbers))
-    return min(directions_per_party(parties), worth)
+#: Numbers of all messages that caches hold, which cost little.
+_CACHED = 1 << 21
 
 
 def drift_share(

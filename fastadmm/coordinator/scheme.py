@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fastadmm.coordinator.subspace.memory_of_ways import entries_of_row
 from fastadmm.engine.tree import leaves_of
 from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
@@ -118,20 +117,11 @@ class Shape:
     n_threads: int
     rounds: int = sys.maxsize  # of a run, at most: it sends no more messages
     messages: int = sys.maxsize  # that a party sends, at most, where what only some runs hold does not count
-    quadratic: bool = False  # whether the loss is
-    as_they_are: bool = False
-    kinks_at_zero: bool = False  # whether weights of all parties may be zero, where the penalty has a kink
-    penalty_is_a_sum: bool = False  # whether regulariser and set are one sum over the weights of all parties
 
     @property
     def usual(self) -> bool:
         """Whether what only some runs hold does not count."""
         return self.messages < sys.maxsize
-
-    @property
-    def entries(self) -> float:
-        """Entries that are stored in a row of all parties."""
-        return entries_of_row(self.widths, self.densities)
 
     @property
     def n_parties(self) -> int:
@@ -188,12 +178,12 @@ class Scheme(ABC):
     def method(self, traits: Traits) -> type[Method]:
         """The method that runs it on problems of a kind."""
 
-    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+    def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         """The method for a problem."""
         kind: type = self.method(problem.traits)
         return kind(problem, engine, options.history)
 
-    def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
+    def notes(self, traits: Traits, options: Options) -> list[str]:
         """Lines for the log on what it chose, where it has a choice."""
         return []
 
@@ -208,13 +198,6 @@ class Scheme(ABC):
     @abstractmethod
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """Bytes of the state with a round's work, and of what accelerates it, for a history so long."""
-
-    def columns_bytes(self, shape: Shape) -> int | None:
-        """The state of a run that reads columns where they are; None where none does.
-
-        It has neither messages nor factors.
-        """
-        return None
 
     def spilled_bytes(self, shape: Shape, options: Options, history: int) -> int:
         """What of the state can be in a scratch file: see :class:`fastadmm.engine.spilled.SpilledRows`."""

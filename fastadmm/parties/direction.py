@@ -9,7 +9,7 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -18,14 +18,14 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.cholesky import cholesky, solve_factorised
-from fastadmm.parties.long_directions import add_weights, orthonormal, times
+from fastadmm.parties.long_directions import add_weights, orthonormal
+from fastadmm.parties.own_directions import OwnDirections
 from fastadmm.parties.reflection import reflection
-from fastadmm.parties.sends_columns import SendsColumns
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
 
-__all__ = ["DirectionParty", "cheaper_by_size", "choose_metric_solver", "in_single_precision"]
+__all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
 
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
@@ -36,27 +36,17 @@ _MOST_PASSES = 32.0
 #: Nanoseconds, as measured: an entry in a pass, sparse and dense; a pair of entries in a Gram matrix.
 _SPARSE_ENTRY, _DENSE_ENTRY, _SPARSE_PAIR, _DENSE_PAIR = 1.0, 0.5, 0.6, 0.05
 
-#: Of a Cholesky factor: a third of the cube of its side, in so many nanoseconds each.
-_FACTOR_ENTRY = 0.1
-
 #: From this share of stored entries on a block counts as dense.
 _DENSE = 0.25
 
 #: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
 _ROUGH = 1e-6
 
-#: Columns differ in size where the largest curvature of one is this many times the mean.
-_UNEQUAL = 4.0
-
 #: Directions that there is room for at first.
 _ROOM = 8
 
 #: Traces up to this do not overflow there.
 _ROUGH_LIMIT = 1e36
-
-
-#: Calls of this family whose answers begin with the block gradient.
-_BEGIN_WITH_GRADIENT = ("respond", "respond_pair", "restate", "squared_residual")
 
 
 def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
@@ -68,19 +58,6 @@ def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[
     if n < d and n <= side:
         return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
     return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
-
-
-def cheaper_by_size(shape: tuple[int, int], density: float) -> bool:
-    """Whether factorising costs more than the rounds it saves, against gradients by the columns' sizes.
-
-    Columns of sparse data share few rows, so these gradients are nearly Newton directions there; of dense
-    data they are far from it, and never chosen.
-    """
-    n, d = shape
-    if density >= _DENSE:
-        return False
-    factor = d**3 / 3.0 * _FACTOR_ENTRY / (max(1.0, n * d * density) * _SPARSE_ENTRY)
-    return _gram_passes(d, density) + factor > _MOST_PASSES
 
 
 def _gram_passes(n_columns: int, density: float) -> float:
@@ -101,7 +78,7 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     return (message / scale).astype(np.float32), scale
 
 
-class DirectionParty(SendsColumns, Answering):
+class DirectionParty(OwnDirections, Answering):
     """Holder of a feature block and of the directions it has sent.
 
     Shapes: block (N, d); directions (K, d).
@@ -120,18 +97,11 @@ class DirectionParty(SendsColumns, Answering):
         self.penalty = PartyPenalty(SquaredL2(), AllSpace(), regularization)
         self.directions = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.whole_shape, block.density)
-        self.by_size = False
         self.metric: np.ndarray | None = None
         self._stale = False
         self._kernel: np.ndarray | None = None
         self._columns: np.ndarray | None = None
-        self._column_steps: np.ndarray | None = None
-        self._steps_known = False  # in the metric that there is
         self._factor: np.ndarray | None = None
-        #: Of the last gradient that will be asked about again: it, the residual and its squared norm.
-        self._known: tuple[np.ndarray, np.ndarray, float] | None = None
-        #: A residual, and what Newton's method makes of it.
-        self._solved: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def directions(self) -> np.ndarray:
@@ -156,7 +126,6 @@ class DirectionParty(SendsColumns, Answering):
         Scaling: curvature summed scaling.
         """
         self.metric, self._stale = curvature, True  # factorised where it is needed, perhaps elsewhere
-        self._steps_known = False
 
     def _can_newton(self) -> bool:
         """Whether there are block Newton directions; factorises in the metric where that is new."""
@@ -164,38 +133,6 @@ class DirectionParty(SendsColumns, Answering):
             self._factorise(self.metric)
         self._stale = False
         return self._factor is not None
-
-    def begins_with(self, name: str, arguments: Mapping[str, Any]) -> np.ndarray | None:
-        gradient = arguments.get("gradient")
-        known = self._known is not None and self._known[0] is gradient
-        return None if known or name not in _BEGIN_WITH_GRADIENT else gradient
-
-    def prepared(self, name: str, arguments: Mapping[str, Any]) -> Callable[[], None] | None:
-        out, also = arguments.get("out"), arguments.get("also")
-        if name != "respond" or self.metric is None or self.kind != "gram" or arguments.get("whole"):
-            return None
-        if not self._wants_newton(arguments["newton"], out, also):
-            return None
-        gradient = arguments["gradient"]
-        residual, squared = self._residual(gradient, arguments["coefficients"])
-        self._known = gradient, residual, squared
-        matrix = self._system(self.metric) if self._stale else None
-        self._stale = False
-
-        def solve() -> None:
-            if matrix is not None:
-                self._factor = cholesky(matrix)
-            if self._factor is not None:
-                self._solved = residual, self._newton(residual)
-
-        return solve
-
-    def _wants_newton(self, newton: bool, out: np.ndarray | None, also: np.ndarray | None) -> bool:
-        """Whether an answer is to have a Newton direction."""
-        return bool(newton) or self._sends_pair(out, also)
-
-    def _sends_pair(self, out: np.ndarray | None, also: np.ndarray | None) -> bool:
-        return out is not None and len(out) > 1 and also is None and self.kind == "gram"
 
     def _system(self, curvature: np.ndarray) -> np.ndarray:
         """The matrix whose factor gives Newton directions."""
@@ -232,39 +169,24 @@ class DirectionParty(SendsColumns, Answering):
         coefficients: np.ndarray,
         newton: bool,
         also: np.ndarray | None = None,
-        out: np.ndarray | None = None,
-        whole: bool = False,
     ) -> dict[str, Any]:
-        r"""Answer a loss gradient with the message of one new direction.
+        r"""Answer a loss gradient with the message of one new direction, or of two.
 
-        Shapes: gradient, also (N,); coefficients (K,); out (1, N) or (2, N) or (d, N).
+        Shapes: gradient, also (N,); coefficients (K,).
         Scaling: gradient summed scaling.
         """
         residual, squared = self._residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": squared}
-        if whole and out is not None:
-            self.send_columns(out)
-            return {**answer, "messages": out}
-        room, pair = out is not None and len(out) > 1, self._sends_pair(out, also)
-        newton = self._wants_newton(newton, out, also) and self._can_newton()
-        wanted = [-self._newton(residual)] if newton else []
-        if pair or not newton:
-            wanted.append(self._downhill(residual))
+        wanted = [-self._newton(residual) if newton and self._can_newton() else -residual]
         if also is not None:
             wanted.append(self.block.transposed_product(also, self.engine))
-        elif room and self.kind == "kernel" and not newton and self.metric is not None:
-            image = self.block.product(residual, self.engine)
-            wanted.append(self.block.transposed_product(self.metric * image, self.engine))
         kept = sum(self._keep(vector) is not None for vector in wanted)
-        messages = (np.empty((kept, self.block.shape[0])) if out is None else out)[:kept]
+        messages = np.empty((kept, self.block.shape[0]))
         if kept == 2:
-            self.block.products_into(self.directions[-kept:], messages, self.engine.later)
+            self.block.products_into(self.directions[-kept:], messages, self.engine)
         elif kept:
-            self.block.product_into(self.directions[-1], messages[0], self.engine.later)
-        if out is not None:
-            answer["messages"] = messages
-        else:
-            answer.update(zip(("message", "other"), messages))
+            self.block.product_into(self.directions[-1], messages[0], self.engine)
+        answer.update(zip(("message", "other"), messages))
         return answer
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
@@ -312,27 +234,6 @@ class DirectionParty(SendsColumns, Answering):
             answer["message"] = self.block.product(self.directions[0], self.engine)
         return answer
 
-    def _downhill(self, residual: np.ndarray) -> np.ndarray:
-        """The negative block gradient, each column by its size where that is wanted."""
-        steps = self._steps() if self.by_size else None
-        return -residual if steps is None else times(residual, steps, self.engine)
-
-    def _steps(self) -> np.ndarray | None:
-        """Minus one over the root of each column's curvature, of shape (d,).
-
-        None where all are about the same, or not finite.
-        """
-        if self.metric is None:
-            return None
-        if self._columns is None:
-            self._columns = self.block.column_squares(self.engine)
-        if not self._steps_known:
-            squares = self.engine.mean(self.metric) * self._columns + self.regularization
-            largest = float(squares.max(initial=0.0))
-            unequal = _UNEQUAL * float(squares.mean()) < largest < np.inf
-            self._column_steps, self._steps_known = -1.0 / np.sqrt(squares) if unequal else None, True
-        return self._column_steps
-
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
         k = self._n_directions
@@ -354,39 +255,24 @@ class DirectionParty(SendsColumns, Answering):
     def _residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, float]:
         """:meth:`residual` and its squared norm."""
         self._own(coefficients)
-        known, self._known = self._known, None
-        if known is not None and known[0] is gradient:
-            return known[1:]
         residual = self.block.transposed_product(gradient, self.engine)
         return residual, self._add_pull(coefficients, residual)
-
-    def know(self, gradient: np.ndarray, residual: np.ndarray) -> None:
-        r"""Take in the block gradient, which one pass over all parties' columns gave.
-
-        Shapes: gradient (N,); residual (d,).
-        """
-        self._known = gradient, residual, float(residual @ residual)
 
     def _add_pull(self, coefficients: np.ndarray, residual: np.ndarray) -> float:
         """Add the regulariser's gradient; the squared norm of the result."""
         return add_weights(self.directions, coefficients, self.regularization, residual, self.engine)
 
-    def squared_residual(
-        self, gradient: np.ndarray, coefficients: np.ndarray, again: bool = False
-    ) -> dict[str, Any]:
+    def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`.
 
-        ``again``: :meth:`respond` may be called next, with the same array and coefficients.
+        Shapes: gradient (N,); coefficients (K,).
+        Scaling: gradient summed scaling.
         """
-        residual, squared = self._residual(gradient, coefficients)
-        self._known = (gradient, residual, squared) if again else None
-        return {"squared_residual": squared}
+        return {"squared_residual": self._residual(gradient, coefficients)[1]}
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
-        solved, self._solved, factor = self._solved, None, self._factor
+        factor = self._factor
         assert factor is not None
-        if solved is not None and solved[0] is residual:
-            return solved[1]
         if self.kind == "gram":
             return solve_factorised(factor, residual)
         # Woodbury: (D'WD + l I)^-1 r = (r - D' (D D' + l W^-1)^-1 D r) / l

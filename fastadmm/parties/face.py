@@ -30,8 +30,8 @@ from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan
+from fastadmm.parties.own_directions import OwnDirections
 from fastadmm.parties.proximal import penalty_of
-from fastadmm.parties.sends_columns import SendsColumns
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import Constraint
@@ -67,7 +67,7 @@ class Response:
     proposed: bool  # whether y is another point than x
 
 
-class FaceParty(SendsColumns, Answering):
+class FaceParty(OwnDirections, Answering):
     """Holder of a feature block and of the directions it has sent.
 
     Shapes: block (N, d); deviations, sizes (d,).
@@ -293,32 +293,6 @@ class FaceParty(SendsColumns, Answering):
             found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
         return found
 
-    def offer_columns(self, gradient: Array, x: Array, kept: Array, most: int) -> dict[str, Any]:
-        r"""Columns that a loss gradient moves away from zero, beside those kept: asked in one process only.
-
-        Shapes: gradient (N,); x (d,); kept (k,).
-        Scaling: gradient summed scaling.
-        """
-        penalty, scale = self.penalty, self.span.scale
-        slope = self.block.transposed_product(gradient, self.engine)
-        if penalty.regularizer.separable:
-            moved = penalty.prox(x - slope / scale**2, 1.0 / scale**2)
-        else:
-            step = 1.0 / float((scale * scale).mean())
-            moved = penalty.prox(x - step * slope, step)
-        gain = scale * np.abs(moved - x)
-        gain[kept] = 0.0
-        best = np.argsort(-gain, kind="stable")[:most]
-        together = penalty.regularizer.together(best[gain[best] > 0.0], len(x))
-        return {"numbers": np.union1d(kept, together).astype(np.int64), **self.proved(slope, x)}
-
-    def bound_at(self, gradient: Array, x: Array) -> dict[str, Any]:
-        """What a loss gradient proves at weights of shape (d,): ``dual_scale`` and the like, and ``squared``.
-
-        See :meth:`best_response`; asked in one process only.
-        """
-        return self.proved(self.block.transposed_product(gradient, self.engine), x)
-
     @property
     def _endless(self) -> bool:
         """Whether nothing bounds the weights, not even a norm."""
@@ -360,10 +334,6 @@ class FaceParty(SendsColumns, Answering):
         if n > len(self.directions):
             raise Unanswerable("call 'recombine': more directions than were sent")
         self.directions = np.vstack([rotation @ self.directions[:n], self.directions[n:]])
-
-    def measure_columns(self) -> None:
-        """Make unit vectors, which :meth:`send_columns` leaves, directions as of :class:`DirectionSpan`."""
-        self.directions = self.directions / self.span.scale
 
     def weights(self, coefficients: Array) -> Array:
         """x_m of shape (d,), in the set, for coefficients of shape (K,)."""

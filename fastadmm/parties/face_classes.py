@@ -100,25 +100,6 @@ class ClassFaceParty(OfClasses):
             return self.engine.map(lambda c: self.parts[c].answered(found[c], sent[c]), each)
         return self.engine.map(lambda c: self.parts[c].answered(found[c]), each)
 
-    def send_columns(self, out: np.ndarray) -> None:
-        """As :meth:`FaceParty.send_columns`; the classes have all columns in common."""
-        first, *others = self.parts
-        first.send_columns(out)
-        for part in others:
-            part.directions = first.directions
-
-    def measure_columns(self) -> None:
-        """As :meth:`FaceParty.measure_columns`."""
-        first, *others = self.parts
-        first.measure_columns()
-        for part in others:
-            part.directions = first.directions
-
-    def bound_at(self, gradient: np.ndarray, weights: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-        """:meth:`FaceParty.prove` of each class, of a gradient of shape (C, N)."""
-        slopes = self.block.transposed_matrix_product(gradient, self.engine)
-        return [part.proved(slope, x) for part, slope, x in zip(self.parts, slopes, weights)]
-
     def _extended(self, c: int, found: Response) -> dict[str, Any]:
         """A new direction of one class becomes one of all."""
         part = self.parts[c]

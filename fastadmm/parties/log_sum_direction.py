@@ -73,9 +73,6 @@ class LogSumDirectionParty(DirectionParty):
         else:
             super()._factorise(curvature)  # the weights' curvatures would cost the kernel matrix anew
 
-    def prepared(self, name: str, arguments: Mapping[str, Any]) -> None:
-        return None
-
     def _can_newton(self) -> bool:
         known = super()._can_newton()
         if self._gram is None:

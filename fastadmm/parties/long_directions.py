@@ -13,7 +13,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import MOST_LEAVES, Ranges, halved
 
-__all__ = ["add_weights", "orthonormal", "times"]
+__all__ = ["add_weights", "orthonormal"]
 
 #: Columns from which on threads share a party's directions, and those of a piece of work.
 _LONG, _PIECE = 1 << 14, 1 << 10
@@ -64,14 +64,3 @@ def orthonormal(direction: np.ndarray, earlier: np.ndarray, out: np.ndarray, eng
         return False
     less(found[:k], 1.0 / left, out, earlier[:0])  # twice is enough (Kahan, Parlett)
     return True
-
-
-def times(first: np.ndarray, second: np.ndarray, engine: Engine) -> np.ndarray:
-    """Products of the numbers of ``first`` and ``second``, of shape (d,), by an ``engine``."""
-    from fastadmm.kernels.vectors import multiply
-
-    if len(first) < _LONG:
-        return first * second
-    out = np.empty(len(first))
-    engine.over_rows(multiply, _pieces(len(first)), first, second, out)
-    return out

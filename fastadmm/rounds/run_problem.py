@@ -97,4 +97,4 @@ def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
 
 def answers_of(problem: Problem, config: RunConfig) -> list[str]:
     """What a round's answers hold, where there is a choice."""
-    return scheme_of(problem, config).notes(problem.traits, solver_options(config), elsewhere=True)
+    return scheme_of(problem, config).notes(problem.traits, solver_options(config))

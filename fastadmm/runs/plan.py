@@ -237,7 +237,7 @@ def make_plan(
         compiler=COMPILER_BYTES if compiles() else 0,
     )
 
-    planner = _Planner(scheme, shape, config, whole, blocks, len(parties))
+    planner = _Planner(scheme, shape, config, whole, blocks)
     history, spill = most, False
     placed, streamed = planner.place(history, spill)
     if limit is not None and placed.total > limit:
@@ -281,37 +281,24 @@ class _Planner:
     config: RunConfig
     whole: Plan  # with all blocks in memory, and nothing of the scheme
     blocks: list[PartyData]  # of parties, then test rows
-    n_parties: int
 
     def place(self, history: int, spill: bool) -> tuple[Plan, list[bool]]:
         """The plan with a history, and which blocks it streams; with ``spill`` messages leave memory."""
-        more, threads = 0, self.shape.n_threads
-        largest = max(range(self.n_parties), key=lambda k: _memory_bytes(self.blocks[k]))
-        for as_they_are in (True, False) if self.shape.as_they_are else (False,):
-            own = replace(self.shape, as_they_are=as_they_are)
-            made, most = self._held(own, history, spill)
-            _, usual = self._held(replace(own, messages=_usual_messages(self.config)), history, spill)
-            # With all columns in memory the run would take them as they are, and more.
-            away = largest if more > most else None
-            placed, streamed = _placed(replace(made, rare=max(0, most - usual)), self.blocks, threads, away)
-            if not any(streamed[: self.n_parties]):
-                break
-            more = most
-        return placed, streamed
+        made, most = self._held(self.shape, history, spill)
+        _, usual = self._held(replace(self.shape, messages=_usual_messages(self.config)), history, spill)
+        rare = max(0, most - usual)
+        return _placed(replace(made, rare=rare), self.blocks, self.shape.n_threads)
 
     def _held(self, shape: Shape, history: int, spill: bool) -> tuple[Plan, int]:
         """With what a run of a shape holds; its state and acceleration with factors."""
         scheme, n = self.scheme, shape.n_samples
         state, acceleration = scheme.state_bytes(shape, history)
-        factors, columns = scheme.factor_bytes(shape, self.config), scheme.columns_bytes(shape)
+        factors = scheme.factor_bytes(shape, self.config)
         spilled = scheme.spilled_bytes(shape, self.config, history) if spill else 0
         if spilled:
             state += resident_bytes(spilled // (8 * n), n, shape.n_threads) - spilled
         if shape.usual and scheme.accelerates_late:
             acceleration = 0
-        # A run that gives up columns where they are has let go of them before it holds anything else.
-        if columns is not None and (shape.usual or columns > state + acceleration + factors):
-            state, acceleration, factors = columns, 0, 0
         buffers = min(_WRITTEN_BYTES, state + spilled)
         made = replace(
             self.whole, state=state, acceleration=acceleration, factorisation=factors, buffers=buffers
@@ -339,9 +326,6 @@ def _shape(
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     widths = [p.n_features for p in parties]
-    around = [math.isinf(one.radius) and one.bounds[0] <= 0.0 <= one.bounds[1] for one in own]
-    alike = regularizer.separable and all(one.bounds == own[0].bounds for one in own)
-    plain = config.privacy.mode == "none" and config.secrecy == "none" and config.directions == "auto"
     return Shape(
         traits,
         n_samples,
@@ -350,10 +334,6 @@ def _shape(
         densities,
         n_threads,
         sys.maxsize if config.path else config.rounds,
-        quadratic=config.loss == "squared",
-        as_they_are=plain and config.history is None,
-        kinks_at_zero=all(around) and regularizer.shares[0] > 0.0,
-        penalty_is_a_sum=all(around) and alike,
     )
 
 
@@ -362,14 +342,9 @@ def _usual_messages(config: RunConfig) -> int:
     return _USUAL_MESSAGES if config.gap > 0.0 and not config.path else _ALL_MESSAGES
 
 
-def _placed(
-    plan: Plan, blocks: Sequence[PartyData], n_threads: int, away: int | None
-) -> tuple[Plan, list[bool]]:
-    """The plan, and which blocks it streams: they stay in memory, the largest first, while they fit.
-
-    Number ``away`` does not in any case.
-    """
-    if plan.limit is None or (plan.total <= plan.limit and away is None):
+def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:
+    """The plan, and which blocks it streams: they stay in memory, the largest first, while they fit."""
+    if plan.limit is None or plan.total <= plan.limit:
         return plan, [False] * len(blocks)
     pointers = [_pointer_bytes(p) for p in blocks]
     data, buffers = sum(pointers), plan.buffers + max(buffer_bytes(p, n_threads) for p in blocks)
@@ -377,7 +352,7 @@ def _placed(
     more = [_memory_bytes(p) - own for p, own in zip(blocks, pointers)]
     room = plan.limit - replace(plan, data=data, buffers=buffers).total
     for k in sorted(range(len(blocks)), key=lambda k: -more[k] - pointers[k]):
-        if more[k] <= room and k != away:
+        if more[k] <= room:
             streamed[k], room, data = False, room - more[k], data + more[k]
     return replace(plan, data=data, buffers=buffers), streamed
 

@@ -17,7 +17,6 @@ from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.final_proof import prove_elsewhere
-from fastadmm.coordinator.proximal.central_path import PathEnd
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
@@ -27,7 +26,6 @@ from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.proof.claim import Claim, Proof
 from fastadmm.proof.prove import prove
-from fastadmm.solver.all_columns import best_of_all_columns, is_small, takes_long
 from fastadmm.solver.attempts import Attempts, told_by
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end
@@ -45,10 +43,6 @@ __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 
 #: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
-
-#: Share of the wanted gap that the best weights of all columns are found to; and of the present one, by which
-#: they have to be lower where they do not end the run.
-_CLOSER, _WORTH = 0.5, 0.1
 
 #: From so many rounds on, after twice as many and so on, a run looks whether it could have ended.
 _MANY_ROUNDS = 128
@@ -91,16 +85,10 @@ class Solver(Run):
         self.lowest: LowestModel | None = None
         self.start = None if start is None else check_start(start, problem)
         self.sums_only = self.options.secrecy == "sums"
-        elsewhere = driver is not None and not driver.local
         self.scheme, self._reason = choose_scheme(self.options, problem.traits)
-        self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
-        if early is not None:
-            self.method.keep_to_directions()
-        elif problem.convex and not self.method.descends:
+        self.method = self.scheme.make(problem, self.options, self.engine)
+        if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
-        whole = self.options.directions == "auto" and early is None
-        here = not elsewhere and not self.engine.shares_rows and self.method.takes_weights
-        self.knows_all = here and whole and is_small(problem, self.options.history)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
@@ -220,12 +208,6 @@ class Solver(Run):
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
             self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
-        again = self.knows_all and takes_long(self.n_rounds, self.problem.n_parties * self.problem.n_outputs)
-        if again and self._goes_on(self.last_record):
-            begin = time.perf_counter()
-            with self.engine.limited():
-                self.last_record = self._from_all_columns(self.last_record)
-            self._spend(time.perf_counter() - begin)
         if (
             self.watch is not None
             and not self.diverged
@@ -352,39 +334,6 @@ class Solver(Run):
             kept.weights = [np.array(w, order="C") for w in self.method.weights()]
         else:
             yield self._final("keep_best", Pace.SHORT)
-
-    def _goes_on(self, record: RoundRecord) -> bool:
-        """Whether a gap is wanted that is not reached."""
-        wanted = self.options.gap > 0.0 and not self.diverged
-        return wanted and not (self._proves_enough(record) or self._proves_within(record))
-
-    def _from_all_columns(self, record: RoundRecord) -> RoundRecord:
-        """Go on from the best weights of all columns, where these are better; the record of that."""
-        w, gap = self.problem.total_weight, self.options.gap
-        smallest, least = _ROUNDING * abs(record.objective) * w, self.bound.value * w
-        found = best_of_all_columns(self.problem, _CLOSER * gap, smallest, least, self.engine)
-        if found is None:
-            return record
-        weights, end = found
-        objective, norms, within = record.objective, record.weight_norms, record.gap_within
-        if end.value / w < objective - _WORTH * record.gap_absolute or self._ends(end):
-            self.method.go_on_from(weights, end.intercept, end.gradient)
-            self.method.witness = np.array(end.gradient).ravel()
-            objective = self._objective_of(self.method.weights(), self.method.intercept)
-            norms = self.method.weight_norms()
-            if self.problem.own_lambda is not None:
-                norms = self.problem.own_lambda.norms(norms)
-            within = max(objective * w / end.within - 1.0, 0.0) if end.within > 0.0 else None
-        absolute, relative = self.bound.update(objective, end.lower / w)
-        found_so = replace(
-            record, objective=objective, gap=relative, gap_absolute=absolute, weight_norms=norms
-        )
-        return replace(found_so, gap_within=None if self._proves_enough(found_so) else within)
-
-    def _ends(self, end: PathEnd) -> bool:
-        """Whether the end of a path is also that of the run."""
-        gap = self.options.gap
-        return any(end.value - own <= gap * own for own in (end.lower, end.within))
 
     def _spend(self, seconds: float) -> None:
         """Add to the run's time."""
@@ -588,7 +537,7 @@ class Solver(Run):
 
     def notes(self) -> list[str]:
         """What a round's answers hold, where there is a choice; what is not proved, whatever is found."""
-        lines = self.scheme.notes(self.problem.traits, self.options, not self.driver.local)
+        lines = self.scheme.notes(self.problem.traits, self.options)
         endless = any(not (any(own.coefficients) or own.bounds) for own in self.problem.penalties)
         if self.problem.convex and endless:
             lines.append(

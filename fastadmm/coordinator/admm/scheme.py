@@ -54,7 +54,7 @@ class AdmmScheme(Scheme):
 
         return MultinomialAdmmMethod if traits.vector else AdmmMethod
 
-    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+    def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         kind: type = self.method(problem.traits)
         return kind(problem, self.order, *self.parameters(problem, options, engine))
 

@@ -42,7 +42,7 @@ class SummedSharing(AdmmScheme):
         refuse_single(traits)
         return SummedAdmmMethod
 
-    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+    def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         for name, constraint in zip(problem.names, problem.party_constraints):
             low, high = constraint.bounds
             if not low <= 0.0 <= high:
@@ -50,7 +50,7 @@ class SummedSharing(AdmmScheme):
                     f"secrecy: 'sums' needs a constraint that zero weights meet, not {constraint.text!r} of "
                     f"{name}: it is what bounds messages; leave one of the two out"
                 )
-        return super().make(problem, options, engine, elsewhere)
+        return super().make(problem, options, engine)
 
     def _memory(self, n_parties: int, message_size: int, options: Options, convex: bool) -> int:
         return super()._memory(2, message_size, options, convex)  # two sums in place of all messages

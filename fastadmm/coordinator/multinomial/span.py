@@ -10,7 +10,6 @@ is one pass over the messages, and no Hessian is formed at the points that it vi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,16 +24,12 @@ __all__ = [
     "ClassHere",
     "ClassSpan",
     "ClassSpanPoint",
-    "minimise_over_all_columns",
     "minimise_over_class_span",
 ]
 
 Array = np.ndarray
 
 _MAX_STEPS = 60
-
-#: The same where the Hessian moves along.
-_MAX_MOVED_STEPS = 300
 
 #: Shortest step, as a share of the first.
 _SHORTEST = 1e-8
@@ -79,43 +74,20 @@ def minimise_over_class_span(
     if len(messages) == 0:
         return point
     span = ClassSpan(problem, messages, engine)
-    return _descend(span, span.start(point), lambda _: tolerance, hessian, _MAX_STEPS).point
-
-
-def minimise_over_all_columns(
-    problem: Problem,
-    messages: Array,
-    point: ClassSpanPoint,
-    slope: Array,
-    least: Callable[[float], float],
-    engine: Engine,
-    hessian: ClassSpanHessian,
-    move: Callable[[ClassSpanPoint, float], bool],
-) -> ClassHere:
-    """Descend over the weights of all columns: what there is to gain is gained here, or in no later round.
-
-    Shapes: slope (C, K).
-    """
-    span = ClassSpan(problem, messages, engine)
-    here = span.known(point, slope)
-    move(point, here.value)
-    return _descend(span, here, least, hessian, _MAX_MOVED_STEPS, move)
+    return _descend(span, span.start(point), tolerance, hessian)
 
 
 def _descend(
     span: ClassSpan,
     here: ClassHere,
-    least: Callable[[float], float],
+    tolerance: float,
     hessian: ClassSpanHessian,
-    most: int,
-    move: Callable[[ClassSpanPoint, float], bool] | None = None,
-) -> ClassHere:
-    """At most so many quasi-Newton steps."""
+) -> ClassSpanPoint:
+    """Quasi-Newton steps."""
     problem = span.problem
     solve = Secant(hessian.solver(problem.regularization, problem.total_weight))
     best = Best(span, here, _MAX_STEPS)
-    for _ in range(most):
-        tolerance = least(here.value)
+    for _ in range(_MAX_STEPS):
         if span.gap_share(here) <= tolerance:
             break
         found = _step(span, here, -solve(here.slope.ravel()).reshape(here.slope.shape))
@@ -126,11 +98,8 @@ def _descend(
         decrease, here = -float(np.sum(here.slope * step)), trial
         if best.take(here, decrease, tolerance):
             break
-        if move is not None and move(here.point, here.value):
-            # What was learned of the steps so far still counts.
-            solve.solve = hessian.solver(problem.regularization, problem.total_weight)
     end: ClassHere = best.here
-    return end
+    return end.point
 
 
 def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Array] | None:
@@ -151,9 +120,9 @@ def _step(span: ClassSpan, here: ClassHere, step: Array) -> tuple[ClassHere, Arr
 class ClassSpan:
     """Passes over the messages of one problem."""
 
-    def __init__(self, problem: Problem, messages: Array, engine: Engine, ridge: bool = True) -> None:
+    def __init__(self, problem: Problem, messages: Array, engine: Engine) -> None:
         self.problem, self.messages, self.engine = problem, messages, engine
-        self.scale = problem.regularization if ridge else 0.0
+        self.scale = problem.regularization
         self.lead = int(problem.fit_intercept)
 
     def start(self, point: ClassSpanPoint) -> ClassHere:
@@ -167,12 +136,6 @@ class ClassSpan:
         given = self.messages, rows, routine("dgemm")
         products = self.engine.sum_over_rows(span_products, leaves, shape, *given)
         return self._here(point, products.T, self.engine.total(rows))
-
-    def known(self, point: ClassSpanPoint, slope: Array) -> ClassHere:
-        """A point whose slope in the coefficients is known, too."""
-        assert point.gradient is not None
-        sums = self.engine.total(point.gradient.reshape(len(slope), -1)) if self.lead else np.empty(0)
-        return self._here(point, slope - self.scale * point.coefficients, sums)
 
     def advance(self, old: ClassSpanPoint, step: Array) -> ClassHere:
         """The point a step further: messages are read once."""

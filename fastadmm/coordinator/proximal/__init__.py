@@ -12,12 +12,5 @@ The proposal: Newton's method over faces
     classes: ``class_newton``, ``class_hessian``, ``class_passes``.
 
 Where the gap stands still
-    ``dual_steps`` (steps of ADMM), ``central_path`` with ``barrier`` and ``path_rows`` (interior point
-
-All columns, in one process
-    ``narrow`` with ``narrow_newton`` (few: sent at once), ``stacked`` with
-    ``sampled_columns``, ``working_sets`` and ``coordinate_newton`` (read in place), ``wide`` with
-    ``predictor_newton`` (few rows), ``kinked_columns`` with ``kinked_work`` and ``interior_point`` (losses
-    with kinks); ``small_steps`` for all of them. Several classes: ``narrow_classes``,
-    ``narrow_class_newton``, ``class_coordinate_newton``.
+    ``dual_steps`` (steps of ADMM).
 """

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,6 @@ class ProximalMethod(Method):
     name = "proximal"
     convergent = True
     family = "proximal"
-    takes_weights = True
     row_keys = (
         "witness",
         *("directions/messages", "directions/curvature", "model/total", "proposal/total", "metric"),
@@ -128,31 +126,6 @@ class ProximalMethod(Method):
     def _parts(self, weights: Sequence[Array]) -> tuple[Sequence[FaceParty], Sequence[Array]]:
         """The coordinator's parts in this process, and their weights."""
         return self.parties, weights
-
-    def go_on_from(self, weights: Sequence[Array], intercept: Any, gradient: Array) -> None:
-        coordinator = self.coordinator
-        if coordinator.steps is not None:
-            coordinator.switch_steps(self.problem)
-        coordinator.promised, coordinator.n_bad = 0.0, 0
-        if self.smoothing is not None:
-            self.smoothing.move(gradient, _NARROWEST)
-            coordinator.problem = self.smoothing.smoothed()
-        self._move_to(weights, intercept)
-        coordinator.repaired = gradient
-        coordinator.primal = replace(coordinator.primal, gradient=gradient)
-        self._intercept = coordinator.primal_of(self.problem, coordinator.model, intercept).intercept
-
-    def _move_to(self, weights: Sequence[Array], intercept: Any) -> None:
-        """Make weights the model: one direction of each part, which is all that it keeps."""
-        coordinator, (parts, own) = self.coordinator, self._parts(weights)
-        coordinator.begin_anew()
-        coordinator.model.intercept = intercept
-        for part in parts:
-            part.directions = part.directions[:0]
-        coordinator.add_start(parts, own)
-        _, kept = self._parts(self.weights())
-        coordinator.penalties = np.array([part.penalty.value(x) for part, x in zip(parts, kept)])
-        coordinator.lengths = np.array([float(np.linalg.norm(x)) for x in kept])
 
     def settle(self) -> Talk[None]:
         yield from ()

@@ -10,7 +10,6 @@ that it is a dual point of both problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,12 +68,6 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         self._intercept = point.intercept = primal.intercept
         if self.smoothing.begin_near(primal.loss + self.coordinator.regulariser()):
             self.coordinator.set_problem(self.smoothing.smoothed())
-
-    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
-        super().go_on_from(weights, intercept, gradient)
-        self.smoothing.move(gradient, _NARROWER)
-        self.coordinator.set_problem(self.smoothing.smoothed())
-        self.coordinator.start(self._intercept)
 
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.subspace.many_leaves import NewtonOnLeaves
 from fastadmm.coordinator.subspace.one_leaf import is_one_leaf, newton_on_one_leaf
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
@@ -35,8 +34,6 @@ __all__ = [
     "SomeRows",
     "Span",
     "SpanPoint",
-    "descend",
-    "descend_to",
     "is_lower",
     "minimise_over_span",
     "span_solver",
@@ -152,13 +149,13 @@ def minimise_over_span(
     """
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
-    return descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
+    return _descend(Span(problem, messages, engine, tilt), point, tolerance, hessian)
 
 
 def _all_steps(
     span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian
 ) -> tuple[SpanPoint, bool]:
-    """:func:`descend` on one leaf; the last point, and whether it is the end or a line search is wanted."""
+    """:func:`minimise_over_span` on one leaf; the last point, and whether it is the end."""
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
@@ -169,23 +166,15 @@ def _all_steps(
     return SpanPoint(*found), ended
 
 
-def descend(
-    span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian, more: float = 0.0
-) -> SpanPoint:
-    """:func:`minimise_over_span` for any kind of span."""
+def _descend(span: Span, point: SpanPoint, tolerance: float, hessian: SpanHessian) -> SpanPoint:
+    """:func:`minimise_over_span` over the messages of a span."""
     if len(span.messages) and is_one_leaf(span.problem, span.engine):
         point, ended = _all_steps(span, point, tolerance, hessian)
         if ended:
             return point
     fresh = hessian.reference is None or span.n_messages <= _FEW_MESSAGES
-    if span.side_by_side:
-        found, ended = NewtonOnLeaves(span, point, (tolerance, more), hessian, fresh, _LIMITS).run()
-        point, fresh = SpanPoint(*found), False
-        if ended:
-            return point
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
-        tolerance += more * point.loss
     here = span.refreshed(point, hessian) if fresh else span.start(point, hessian)
     solve = Secant(span.solver(hessian))
     solved: np.ndarray | None = None  # for the slope here
@@ -222,16 +211,6 @@ def descend(
     return best.here.point
 
 
-def descend_to(
-    span: Span, point: SpanPoint, tolerance: float, wanted: float, hessian: SpanHessian
-) -> SpanPoint:
-    """:func:`descend`, and further where the objective that is found asks for a smaller tolerance."""
-    point = descend(span, point, tolerance, hessian)
-    enough = wanted * abs(span.value_at(point))
-    further = 0.0 < enough < tolerance and (span.tilt is not None or point.left(span.scale) > enough)
-    return descend(span, point, enough, hessian) if further else point
-
-
 def is_lower(span: Any, here: Any, trial: Any, step: np.ndarray) -> bool:
     """Whether a step decreases the objective; where rounding may hide that, the slopes decide."""
     decrease, value = -float(np.vdot(here.slope, step)), abs(here.value)
@@ -266,8 +245,6 @@ class Best:
 
 class Span:
     """Passes over the messages of one problem."""
-
-    side_by_side = False
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.certificate import (
     PrimalValue,
     dual_bound,
@@ -42,18 +42,14 @@ from fastadmm.coordinator.metric_limits import (
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
-from fastadmm.coordinator.subspace.gap_forecast import GapForecast
-from fastadmm.coordinator.subspace.memory_of_ways import most_columns_of_kinks
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.coordinator.subspace.whole_span import whole_span_pays
-from fastadmm.coordinator.subspace.work_of_ways import BENDS, SPAN
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.direction import DirectionParty, cheaper_by_size
+from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import Regularizer
@@ -88,14 +84,6 @@ _SPAN_KEEPS = 0.1
 #: Messages are restated in double precision once the gap, or what two rounds gained, is this share of what
 #: their rounding may hide.
 _ROUNDING_IS_LEFT = 0.1
-
-#: Parties of this process send two directions in a round as long as there are at most as many messages as
-#: other numbers per row that a round reads: the row's entries, and about so many of the coordinator.
-_ROW_NUMBERS = 16.0
-
-#: With mostly sparse entries a second product costs as much as the first; then they do so only for few rows,
-#: with which the calls of a round cost more.
-_FEW_ROWS, _DENSE = 1 << 14, 0.5
 
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
@@ -140,12 +128,8 @@ class SubspaceCoordinator:
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.directions = DirectionChoice()
-        self.at_hand, self.all_at_once, self.columns = False, True, False
-        self.forecast = GapForecast()
-        entries = [block.shape[1] * block.density for block in problem.blocks]
-        dense = sum(e for e, block in zip(entries, problem.blocks) if block.density == 1.0)
-        suited = dense > _DENSE * sum(entries) or engine.all_rows(n) <= _FEW_ROWS
-        self._row_numbers = _ROW_NUMBERS + sum(entries) if suited else -1.0
+        #: Relative gap that ends the run, where the loss is smooth; 0 for as small as it gets.
+        self.wanted = 0.0
         self._columns = sum(block.shape[1] for block in problem.blocks)
         self.moves = Moves()
         self.primal: PrimalValue | None = None
@@ -241,7 +225,7 @@ class SubspaceCoordinator:
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
         self.store.adopt(messages)
-        self.owner, self.columns = owner, False
+        self.owner = owner
 
     def coefficients(self, m: int) -> np.ndarray:
         """Coefficients of party m, in the order of its directions."""
@@ -249,10 +233,8 @@ class SubspaceCoordinator:
 
     def each_coefficients(self) -> list[np.ndarray]:
         """:meth:`coefficients` of every party."""
-        by_party, widths = self.point.coefficients, [block.shape[1] for block in self.problem.blocks]
-        if not self.columns:
-            by_party = by_party[np.argsort(self.owner, kind="stable")]
-            widths = np.bincount(self.owner, minlength=self.problem.n_parties).tolist()
+        by_party = self.point.coefficients[np.argsort(self.owner, kind="stable")]
+        widths = np.bincount(self.owner, minlength=self.problem.n_parties).tolist()
         return [by_party[begin:end] for begin, end in pairwise(accumulate(widths, initial=0))]
 
     def regulariser(self) -> float:
@@ -264,19 +246,7 @@ class SubspaceCoordinator:
         r"""One exchange with every party, then the minimisation over the span."""
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
-        complete = self.at_hand and self.complete
-        whole = not complete and self.whole_pays
-        if complete or whole:
-            primal = self._without_few_rows(primal)
-        provable = primal.dual_feasible or self.few_rows is not None
-        if complete or (self.at_hand and provable and self.forecast.expects(before)):
-            squared = yield from self.squared_residuals(primal.gradient)
-            if provable and self.forecast.proves(self.proved_gap(squared, primal), before):
-                # If the run does not end here, because weights are rounded, nothing moves: no second
-                # forecast.
-                self.forecast.forget()
-                return squared
-        if not (complete or whole or self.watch.may_wait(before)) and self._metric_is_stale(before):
+        if not self.watch.may_wait(before) and self._metric_is_stale(before):
             yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
             return (yield from self._restate(primal))
@@ -285,9 +255,8 @@ class SubspaceCoordinator:
         self.correction = Correction()
         newton, known = self.few_rows is None and self.directions.newton(), len(self.owner)
         also = self._second_question(primal)
-        if not complete:
-            answers = yield from self._ask(primal.gradient, newton, whole, also)
-            squared = [float(answer["squared_residual"]) for answer in answers]
+        answers = yield from self._ask(primal.gradient, newton, also)
+        squared = [float(answer["squared_residual"]) for answer in answers]
         if self.few_rows is not None:
             if also is not None:
                 self.few_rows.learn(also, self.messages, known, self.engine)
@@ -295,7 +264,6 @@ class SubspaceCoordinator:
         old = self.point.coefficients
         gap = self.proved_gap(squared, primal)
         yield from self._descend(gap, before)
-        self.forecast.take(gap)
         yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
@@ -396,7 +364,7 @@ class SubspaceCoordinator:
     def _descend(self, gap: float, objective: float, tilt: np.ndarray | None = None) -> Talk[None]:
         """Minimise over the span after the parties' answers, which certified a gap."""
         pairs = self.rounded is not None or self.asks_twice
-        tolerance = span_tolerance(gap, objective, self.complete, self.forecast.wanted, pairs)
+        tolerance = span_tolerance(gap, objective, self.complete, self.wanted, pairs)
         self.aim_tolerance = max(tolerance, self.in_vain)
         self.point = yield from self._best_of_span(self.aim_tolerance, tilt)
 
@@ -405,13 +373,13 @@ class SubspaceCoordinator:
         yield from ()
         return self.minimise(tolerance, tilt)
 
-    def _exchange(self, name: str, arguments: Sequence[dict[str, Any]], here: Any = None) -> Exchange:
+    def _exchange(self, name: str, arguments: Sequence[dict[str, Any]]) -> Exchange:
         """Ask all parties: in parallel, or one after another if that keeps more threads busy."""
         n, threads = self.problem.n_parties, self.engine.n_threads
         pace = Pace.TOGETHER if self._parties_are_large else Pace.SHORT
         if self._parties_are_large and n < 4 * threads and n % threads:
             pace = Pace.IN_TURN  # their passes over rows are cut up instead
-        calls = [Call(m, name, arguments[m], {} if here is None else here[m]) for m in range(n)]
+        calls = [Call(m, name, arguments[m]) for m in range(n)]
         return Exchange(calls, pace)
 
     def at(self, gradient: np.ndarray, name: str) -> Exchange:
@@ -452,36 +420,6 @@ class SubspaceCoordinator:
         """Whether the directions span all weights."""
         return len(self.owner) >= self._columns
 
-    @property
-    def whole_pays(self) -> bool:
-        """Whether parties of this process answer the first gradient with all of their columns."""
-        if not (self.at_hand and self.all_at_once) or len(self.owner):
-            return False
-        blocks, n = self.problem.blocks, self.engine.all_rows(self.problem.n_samples)
-        shapes = [block.shape[1] for block in blocks], [block.density for block in blocks]
-        quadratic, most = self.problem.loss.name == "squared", self._most_per_party()
-        if not self.few_bend:
-            return whole_span_pays(n, *shapes, most, quadratic, SPAN)
-        if self.most_directions is None:
-            most = most_columns_of_kinks(n, shapes[0], most)
-        return whole_span_pays(n, *shapes, most, quadratic, BENDS)
-
-    def _pairs_pay(self) -> bool:
-        """Whether parties of this process send both directions: fewer rounds, and as many messages more."""
-        if not self.at_hand:
-            return False
-        parties, k = self.problem.n_parties, len(self.owner)
-        # The second one has the room that is left for a round.
-        room = np.bincount(self.owner, minlength=parties).max(initial=0) < self._most_per_party()
-        # A round of a loss with kinks costs the coordinator more than any message.
-        return bool(room) and (self.few_bend or k <= self._row_numbers)
-
-    def squared_residuals(self, gradient: np.ndarray) -> Talk[list[float]]:
-        """The parties' squared residuals for a loss gradient at the current weights, and nothing else."""
-        asked = [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
-        answers = yield self._exchange("squared_residual", asked, [{"again": True}] * len(asked))
-        return [float(answer["squared_residual"]) for answer in answers]
-
     def _second_question(self, primal: PrimalValue) -> np.ndarray | None:
         """With few rows and two answers wanted, the second vector to send; None for none.
 
@@ -494,35 +432,16 @@ class SubspaceCoordinator:
             return None
         return np.ones_like(primal.gradient) if own is None or not len(few.asked) else primal.gradient - own
 
-    def _ask(
-        self, gradient: np.ndarray, newton: bool, whole: bool, also: np.ndarray | None = None
-    ) -> Talk[Answers]:
-        """Every party's answer, with its messages stored; parties of this process write them in place."""
+    def _ask(self, gradient: np.ndarray, newton: bool, also: np.ndarray | None = None) -> Talk[Answers]:
+        """Every party's answer, with its messages stored."""
         question = {"gradient": gradient, "newton": newton, **({} if also is None else {"also": also})}
         asked = [{**question, "coefficients": own} for own in self.each_coefficients()]
-        if whole:
-            sizes = [block.shape[1] for block in self.problem.blocks]
-        else:
-            sizes = [1 + (also is not None or self._pairs_pay())] * len(asked)
-        ends = np.cumsum(sizes)
-        places = np.split(self.room_for(int(ends[-1])), ends[:-1])
-        answers = yield self._exchange("respond", asked, [{"out": place, "whole": whole} for place in places])
-        k, sent = len(self.owner), list[int]()
+        answers = yield self._exchange("respond", asked)
         for m, answer in enumerate(answers):
-            # Elsewhere a party answers with none, one or two messages.
-            messages = answer.get("messages", [answer[key] for key in ("message", "other") if key in answer])
-            if len(messages):
-                put(np.asarray(messages), self.store.rows[k + len(sent) : k + len(sent) + len(messages)])
-                sent += [m] * len(messages)
-        self.owner, self.columns = np.append(self.owner, np.array(sent, dtype=np.int64)), whole
-        self.point.coefficients = np.append(self.point.coefficients, np.zeros(len(sent)))
+            for key in ("message", "other"):
+                if key in answer:
+                    self._append(m, answer[key])
         return answers
-
-    def room_for(self, count: int) -> np.ndarray:
-        """Space after the messages for ``count`` more, of shape (count, N)."""
-        k = len(self.owner)
-        self.store.make_room(k, k + count, self.most_messages)
-        return self.store.rows[k : k + count]
 
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
@@ -544,9 +463,6 @@ class SubspaceCoordinator:
         """Record the move from coefficients ``before``; parties with too many directions discard some."""
         parties = self.problem.n_parties
         limit = self._most_per_party()
-        widest = max(block.shape[1] for block in self.problem.blocks)
-        if self.columns and (self.most_directions is None or widest <= limit):
-            return  # nothing will ever be forgotten
         self.moves.record(before, self.point.coefficients, limit - 1)
         few = directions_of_few_numbers(parties, self.engine.all_rows(self.problem.n_samples))
         while len(crowded := np.flatnonzero(np.bincount(self.owner, minlength=parties) > limit)):
@@ -576,7 +492,7 @@ class SubspaceCoordinator:
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
-        self.columns, turning = False, []
+        turning = []
         for mine, (unit, row) in zip(places, turns):
             self.hessian.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
@@ -596,7 +512,6 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
-    takes_weights = True
     family = "subspace"
     row_keys: tuple[str, ...] = (
         "witness",
@@ -615,7 +530,6 @@ class SubspaceMethod(Method):
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.by_size, self._begins = False, True
         self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
     @property
@@ -629,21 +543,12 @@ class SubspaceMethod(Method):
             for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
         ]
         for party in parties:
-            block = party.block
-            if self.by_size and party.kind == "gram" and cheaper_by_size(block.whole_shape, block.density):
-                party.kind = "gradient"
-                party.reason = f"{block.shape[1]} sparse columns: a factor would cost more than rounds"
             if party.kind == "kernel" and self.coordinator.few_rows is not None:
                 party.reason = "more columns than rows: gradient directions, at a model with all columns"
-            party.by_size = self.by_size and party.kind == "gradient"
-            party.reason += ", by the columns' sizes" if party.by_size else ""
         return parties
 
     def _party(self, name: str, block: FeatureBlock, regularizer: Regularizer) -> DirectionParty:
         return DirectionParty(name, block, self.problem.regularization, self.engine)
-
-    def keep_to_directions(self) -> None:
-        self.coordinator.all_at_once = False
 
     def reopen(self) -> float:
         problem, guess = self.problem, 0.0
@@ -657,9 +562,6 @@ class SubspaceMethod(Method):
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
         # The weights become every party's first direction, their norm its coefficient.
         coordinator, n = self.coordinator, self.problem.n_samples
-        if coordinator.whole_pays:
-            self._begin_whole(weights, intercept)
-            return
         norms = np.array([float(np.linalg.norm(x)) for x in weights])
         owner = np.flatnonzero(norms > 0.0)
         messages = np.empty((len(owner), n))
@@ -675,66 +577,11 @@ class SubspaceMethod(Method):
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
 
-    def go_on_from(self, weights: Sequence[np.ndarray], intercept: Any, gradient: np.ndarray) -> None:
-        coordinator = self.coordinator
-        coordinator.moves, coordinator.hessian = Moves(), SpanHessian(self.problem.fit_intercept)
-        self.begin_at(weights, intercept)
-
-    def _begin_whole(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        """:meth:`begin_at` with all columns as directions, of which the weights are coefficients."""
-        coordinator, coefficients = self.coordinator, np.concatenate(weights)
-        messages = self._take_columns()
-        coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
-        self._at_start(coordinator.point)
-        coordinator.start(coordinator.point.intercept)
-
-    def _take_columns(self) -> np.ndarray:
-        """All columns as messages, of shape (d, N)."""
-        coordinator, widths = self.coordinator, [block.shape[1] for block in self.problem.blocks]
-        coordinator.store.make_room(0, sum(widths), 0)  # no other directions will come
-        messages, begin, owner = coordinator.store.rows, 0, []
-        for m, (party, width) in enumerate(zip(self.parties, widths)):
-            party.send_columns(messages[begin : begin + width])
-            owner += [m] * width
-            begin += width
-        coordinator.adopt(messages, np.array(owner))
-        coordinator.columns = True
-        return messages
-
-    def _best_of_all_columns(self) -> None:
-        """Move to the best weights of all columns, so that the parties need only prove the gap."""
-        coordinator, forecast = self.coordinator, self.coordinator.forecast
-        primal = coordinator.primal if coordinator.primal is not None else coordinator.start()
-        before, known = primal.loss + coordinator.regulariser(), coordinator.point
-        if not coordinator.columns:
-            messages = self._take_columns()
-            # The values at zero weights still hold.
-            coordinator.point = replace(known, coefficients=np.zeros(len(messages)))
-            self._at_start(coordinator.point)
-        tolerance = span_tolerance(before, before, True, forecast.wanted)
-        coordinator.point = coordinator.minimise(tolerance)
-        # The objective there may ask for a smaller tolerance.
-        point = coordinator.point
-        enough = _SHARE_OF_WANTED * forecast.wanted * abs(point.loss + coordinator.regulariser())
-        if 0.0 < enough < tolerance and point.left(self.problem.regularization) > enough:
-            coordinator.point = coordinator.minimise(enough)
-        found = coordinator.point
-        primal = coordinator.start(found.intercept)
-        # If the intercept moved the gradient, one pass over all columns costs less than one per party.
-        products = coordinator._slopes(primal.gradient) if found.products is None else found.products
-        residual = products + self.problem.regularization * found.coefficients
-        ends = accumulate(block.shape[1] for block in self.problem.blocks)
-        for party, (begin, end) in zip(self.parties, pairwise([0, *ends])):
-            party.know(primal.gradient, residual[begin:end])
-
     def _at_start(self, point: SpanPoint) -> None:
         """Hook for subclasses: called with the point that :meth:`begin_at` found."""
 
     def round(self) -> Talk[Measured]:
         coordinator, scale = self.coordinator, self.problem.regularization
-        if self._begins and self.problem.loss.smooth and (coordinator.columns or coordinator.whole_pays):
-            self._best_of_all_columns()
-        self._begins = False
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         squared = yield from self.exchange()
@@ -789,9 +636,7 @@ class SubspaceMethod(Method):
             "n_factorisations": coordinator.n_factorisations,
             "idle": coordinator.idle,
             "n_forgotten": coordinator.n_forgotten,
-            "gaps": coordinator.forecast.gaps,
             "repaired": coordinator.repaired,
-            "columns": coordinator.columns,
         }
         if coordinator.most_directions is not None:
             saved["most_directions"] = coordinator.most_directions
@@ -833,7 +678,6 @@ class SubspaceMethod(Method):
         if messages.shape not in ((k, n), (k + room, n)) or saved["total"].shape != (n,):
             raise ValueError("messages")
         coordinator.adopt(messages, owner)
-        coordinator.columns, self._begins = bool(saved.get("columns", False)), False
         # A run continues as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, n)
         coordinator.rounding_is_left = bool(saved.get("restate", False))
@@ -863,7 +707,6 @@ class SubspaceMethod(Method):
         coordinator.idle = int(saved.get("idle", 0))
         coordinator.n_forgotten = int(saved.get("n_forgotten", 0))
         coordinator.most_directions = saved.get("most_directions", coordinator.most_directions)
-        coordinator.forecast.gaps = np.array(saved.get("gaps", coordinator.forecast.gaps))
         if "asked" not in saved or coordinator.rounded is not None:
             coordinator.few_rows = None  # a run that gave up on them, or began without
         if coordinator.few_rows is not None:

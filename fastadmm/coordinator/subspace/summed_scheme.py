@@ -32,11 +32,11 @@ class SummedSubspace(Subspace):
         refuse_single(traits)
         return SummedSubspaceMethod if traits.smooth else SummedSmoothedMethod
 
-    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+    def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         kind: type = self.method(problem.traits)
         return kind(problem, engine, options.history)
 
-    def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
+    def notes(self, traits: Traits, options: Options) -> list[str]:
         return ["answers of a round: both directions, of which the coordinator sees the sum over all parties"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
@@ -49,9 +49,6 @@ class SummedSubspace(Subspace):
         """All summed messages, and the masked ones of a round."""
         kept = min(history, 2 * shape.rounds, shape.messages)
         return 8 * (kept + 2 + 3 * shape.n_parties + _WORK) * shape.message_size, 0
-
-    def columns_bytes(self, shape: Shape) -> int | None:
-        return None
 
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all summed messages."""
