@@ -24,7 +24,7 @@ from fastadmm.solver.solver import least_of
 __all__ = ["refuse_unshared", "rows_of_problem", "solve_rows"]
 
 #: What has been found to give the same bits on any number of workers.
-_SCHEMES = ("subspace", "proximal")
+_SCHEMES = ("subspace", "proximal", "pooled")
 
 
 def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = None) -> SolveResult:

@@ -16,7 +16,9 @@ from fastadmm.problem.traits import Traits
 __all__ = ["SCHEMES", "choose_scheme"]
 
 #: By name. ``auto`` takes the first that a problem suits and that has what was asked for.
-SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES, Pooled())}
+SCHEMES: dict[str, Scheme] = {
+    scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES, Pooled())
+}
 
 #: Those that train from sums of the parties' messages alone.
 SUMMED: dict[str, Scheme] = {scheme.name: scheme for scheme in (SummedSubspace(), SummedSharing())}
@@ -28,8 +30,11 @@ ANY = Traits()
 _OPTIONS = {"penalty": None, "acceleration": "auto", "x_update": "auto", "directions": "auto"}
 
 
-def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
-    """Resolve ``auto``, and check that the options go with the scheme."""
+def choose_scheme(options: Options, traits: Traits = ANY, apart: bool = False) -> tuple[Scheme, str]:
+    """Resolve ``auto``, and check that the options go with the scheme.
+
+    ``apart``: whether rounds are wanted although one party has all columns.
+    """
     name = options.scheme
     if name not in ("auto", *SCHEMES):
         raise ConfigError(
@@ -41,6 +46,9 @@ def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
         return _choose_summed(name, traits, given)
     suited = [scheme for scheme in SCHEMES.values() if scheme.needs.met_by(traits)]
     if name == "auto":
+        alone = traits.n_parties == 1 and not (apart or given) and options.history is None
+        if alone and SCHEMES["pooled"] in suited:
+            suited.insert(0, SCHEMES["pooled"])
         able = [scheme for scheme in suited if {*given[:1]} <= {*scheme.options}]
         chosen = (able or suited)[0]
         reason = chosen.why(traits, given)

@@ -42,18 +42,6 @@ class Goal:
         """Of all columns, where all blocks have the same one and it is a sum over weights."""
         return self.problem.penalties[0]
 
-    @cached_property
-    def is_a_sum(self) -> bool:
-        """Whether regulariser and set are one sum over all weights, and zero is in the set."""
-        problem = self.problem
-        alike = {(r.shares, c.bounds) for r, c in zip(problem.party_regularizers, problem.party_constraints)}
-        sums = all(own.separable for own in problem.party_regularizers)
-        sets = all(
-            math.isinf(own.radius) and own.bounds[0] <= 0.0 <= own.bounds[1]
-            for own in problem.party_constraints
-        )
-        return len(alike) == 1 and sums and sets
-
     @property
     def in_memory(self) -> bool:
         """Whether all columns are matrices in memory."""
@@ -118,9 +106,10 @@ class Goal:
         """The model of zero weights, of which nothing is proved."""
         problem, vector = self.problem, self.problem.loss.vector
         d, classes = sum(self.widths), problem.n_outputs
-        weights, intercept = (np.zeros((classes, d)), np.zeros(classes)) if vector else (np.zeros(d), 0.0)
+        weights = np.zeros((classes, d)) if vector else np.zeros(d)
+        intercept: Any = np.zeros(classes) if vector else 0.0
         total = np.zeros(problem.message_size)
-        known = class_primal_value if vector else primal_value
+        known: Any = class_primal_value if vector else primal_value
         found = known(problem, total, intercept, self.engine)
         return Point(weights, found.intercept, total, found.gradient, found.gradient, found.loss, -math.inf)
 

@@ -118,12 +118,14 @@ def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
 class _ClassFactor:
     """A factor for each class: of the Gram matrix of centred columns times the class's mean curvature."""
 
+    solve: Solve | None = None
+
     def __init__(self, goal: Goal) -> None:
         d, classes = sum(goal.widths), goal.problem.n_outputs
         price = (cost.gram(goal) / classes + cost.dense_gram(0, d)) / cost.product(goal)
         fits = goal.in_memory and cost.gram_fits(goal) and classes * d * d <= goal.n_samples * goal.entries
         self.pays = fits and price <= _EASY
-        self.goal, self.solve, self.spent = goal, _nothing, 0.0
+        self.goal, self.spent = goal, 0.0
 
     @cached_property
     def _gram(self) -> Array:
@@ -157,6 +159,8 @@ class _ClassFactor:
 class _Factor:
     """The factor of a Gram matrix, of the columns or of fewer rows, made where that pays."""
 
+    solve: Solve | None = None
+
     def __init__(self, goal: Goal) -> None:
         self.price, self.rows_price = math.inf, math.inf
         if goal.in_memory and cost.gram_fits(goal):
@@ -164,7 +168,7 @@ class _Factor:
         few = goal.in_memory and not goal.engine.shares_rows and goal.n_samples < sum(goal.widths)
         if few and cost.kernel(goal) / cost.product(goal) < self.price:
             self.price = self.rows_price = cost.kernel(goal) / cost.product(goal)
-        self.goal, self.solve = goal, _nothing
+        self.goal = goal
         self.spent = math.inf if self.price <= _EASY else 0.0  # products since it was made
 
     @cached_property
@@ -185,11 +189,6 @@ class _Factor:
         if hessian.border is not None:
             matrix -= np.outer(hessian.border, hessian.border / hessian.total)
         self.solve = span_solver(matrix)
-
-
-def _nothing(residual: Array) -> Array:
-    """No preconditioner."""
-    return residual.copy()
 
 
 def _by_rows(kernel: Array, span: TableSpan, hessian: HessianOfRows) -> Solve:
@@ -225,8 +224,7 @@ def _descend(
         factor.prepare(span, hessian)
         target, solve = -hessian.without_intercept(here.slope), factor.solve
         stop = _SHARE_OF_ACCURACY * enough * 2.0 * span.scale
-        given = hessian.product, precondition, None if solve is _nothing else solve
-        found, spent = _conjugate_gradients(*given, target, stop)
+        found, spent = _conjugate_gradients(hessian.product, precondition, solve, target, stop)
         step, products = hessian.with_intercept(found, here.slope), products + spent
         factor.spent += spent
         decrease = -float(here.slope @ step)

@@ -25,8 +25,7 @@ class Pooled(Scheme):
     name = "pooled"
     rounds = "one, mostly"
     remarks = "all columns are in this process: Newton's method over all weights, nothing is exchanged"
-    needs = Needs(convex=True)
-    here = True
+    needs = Needs(convex=True, a_sum=True)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Because there is nobody to exchange anything with."""
@@ -38,10 +37,16 @@ class Pooled(Scheme):
 
         return PooledMethod
 
-    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+    def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
         from fastadmm.pooled.method import PooledMethod
 
         return PooledMethod(problem, engine, options.gap)
+
+    def takes(self, problem: Problem, engine: Engine) -> bool:
+        from fastadmm.pooled.goal import Goal
+        from fastadmm.pooled.minimisers import ways_of
+
+        return bool(ways_of(Goal(problem, engine)))
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Nothing is kept."""

@@ -8,6 +8,7 @@ radial terms compose), and where both parts are sums over columns.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.regularizers import GroupLasso, LogSum, Regularizer, SquaredL2
 
-__all__ = ["PartyPenalty", "check_compatible", "is_log_sum", "is_ridge"]
+__all__ = ["PartyPenalty", "check_compatible", "is_log_sum", "is_one_sum", "is_ridge"]
 
 Array = np.ndarray
 
@@ -51,6 +52,13 @@ def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Los
 def is_ridge(regularizer: Regularizer, constraint: Constraint) -> bool:
     """Whether a regularizer and a constraint are squared l2 and all space."""
     return isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace)
+
+
+def is_one_sum(regularizers: Sequence[Regularizer], constraints: Sequence[Constraint]) -> bool:
+    """Whether the parties' regularisers and sets are one sum over all weights, and zero is in the set."""
+    alike = {(r.shares, c.bounds) for r, c in zip(regularizers, constraints)}
+    around = all(math.isinf(c.radius) and c.bounds[0] <= 0.0 <= c.bounds[1] for c in constraints)
+    return len(alike) == 1 and around and all(own.separable for own in regularizers)
 
 
 def is_log_sum(regularizer: Regularizer, constraint: Constraint) -> bool:

@@ -22,7 +22,7 @@ from fastadmm.problem.constraints import LARGEST_FACTOR, AllSpace, Constraint, g
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.party_lambda import PartyLambda
-from fastadmm.problem.penalty import PartyPenalty, check_compatible, is_log_sum, is_ridge
+from fastadmm.problem.penalty import PartyPenalty, check_compatible, is_log_sum, is_one_sum, is_ridge
 from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.problem.targets import check_unbiased_targets
 from fastadmm.problem.traits import Traits
@@ -122,6 +122,7 @@ class Problem:
             smooth=self.loss.smooth,
             ridge=self.is_ridge,
             convex=self.convex,
+            a_sum=is_one_sum(self.party_regularizers, sets),
             vector=self.loss.vector,
             n_parties=self.n_parties,
             n_outputs=self.n_outputs,

@@ -92,7 +92,7 @@ def early_stopping_of(config: RunConfig, problem: Problem, labels: LabelData) ->
 
 def scheme_of(problem: Problem, config: RunConfig) -> Scheme:
     """The scheme that the options choose."""
-    return choose_scheme(solver_options(config), problem.traits)[0]
+    return choose_scheme(solver_options(config), problem.traits, apart=True)[0]
 
 
 def answers_of(problem: Problem, config: RunConfig) -> list[str]:

@@ -148,7 +148,7 @@ def _check_choices(config: RunConfig) -> None:
     from fastadmm.coordinator.registry import choose_scheme
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.losses import LOSSES, parse_loss
-    from fastadmm.problem.penalty import check_compatible, is_log_sum, is_ridge
+    from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, is_ridge
     from fastadmm.problem.traits import Traits
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
@@ -168,6 +168,7 @@ def _check_choices(config: RunConfig) -> None:
             smooth=loss is None or loss.smooth,
             ridge=all(is_ridge(regularizer, own) for own in sets),
             convex=is_convex(config),
+            a_sum=is_one_sum([regularizer] * len(sets), sets),
             vector=loss is not None and loss.vector,
             log_sum=all(is_log_sum(regularizer, own) for own in sets),
         )

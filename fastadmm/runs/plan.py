@@ -15,7 +15,7 @@ from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import parse_loss
-from fastadmm.problem.penalty import is_log_sum, is_ridge
+from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.calibration import Calibration
@@ -318,6 +318,7 @@ def _shape(
         smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
         ridge=all(is_ridge(regularizer, one) for one in own),
         convex=is_convex(config),
+        a_sum=is_one_sum([regularizer] * len(own), own),
         vector=n_outputs > 1,
         n_parties=len(parties),
         n_outputs=n_outputs,

@@ -19,7 +19,7 @@ from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.final_proof import prove_elsewhere
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import InputError
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.reading import json_of
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
@@ -40,6 +40,12 @@ from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
 __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
+
+#: Why one round over all columns is not what was asked for.
+_NOT_APART = (
+    "has one round, and early stopping chooses among the models of many",
+    "needs all columns in one process, and the parties' are in others",
+)
 
 #: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
@@ -85,7 +91,12 @@ class Solver(Run):
         self.lowest: LowestModel | None = None
         self.start = None if start is None else check_start(start, problem)
         self.sums_only = self.options.secrecy == "sums"
-        self.scheme, self._reason = choose_scheme(self.options, problem.traits)
+        apart = early is not None or (driver is not None and not driver.local)
+        self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart)
+        if self.options.scheme == "auto" and not self.scheme.takes(problem, self.engine):
+            self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart=True)
+        elif self.scheme.name == "pooled" and apart:
+            raise ConfigError(f"scheme: 'pooled' {_NOT_APART[early is None]}; choose 'auto'")
         self.method = self.scheme.make(problem, self.options, self.engine)
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
