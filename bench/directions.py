@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
-from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import LowerBound
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty
 from fastadmm.problem.problem import Problem, make_problem
 from scipy.special import xlogy

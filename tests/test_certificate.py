@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.certificate import LowerBound
-from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import LowerBound
+from fastadmm.method.root import increasing_root
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
@@ -123,7 +123,7 @@ def test_without_an_exact_intercept_there_is_no_certificate(monkeypatch):
     solver = Solver(make_problem(blocks, y, lam=1e-2), SolverOptions(scheme="sharing", gap=0.0))
     solver.round()
     solver.bound = LowerBound()
-    monkeypatch.setattr("fastadmm.coordinator.certificate.increasing_root", lazy)
+    monkeypatch.setattr("fastadmm.method.certificate.increasing_root", lazy)
     record = solver.round()
     assert record.gap == math.inf
     assert solver.bound.value == -math.inf

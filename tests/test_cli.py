@@ -19,11 +19,11 @@ import pytest
 from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS, GROUPS
 from fastadmm.cli.display import ProgressDisplay
-from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.errors import ExitCode
 from fastadmm.figures.progress import Progress, progress_line, seconds_left
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
+from fastadmm.schemes.registry import SCHEMES
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__
 from sklearn.datasets import load_breast_cancer

@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
-from fastadmm.coordinator.penalised_bound import bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.engine.engine import Engine
+from fastadmm.method.penalised_bound import bound_from_shares
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
-from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
+from fastadmm.method.line_length import best_length
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.certificate import dual_bound
-from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.method.certificate import dual_bound
 from fastadmm.problem.losses import LOSSES, get_loss, parse_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.traits import Traits
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver import solver
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -765,7 +765,7 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
     result = solve(problem, SolverOptions(gap=1e-6, max_rounds=60))
     assert result.status is Status.CONVERGED
     assert result.objective < 1e-6
-    monkeypatch.setattr("fastadmm.coordinator.certificate._REPAIRABLE", 0.0)
+    monkeypatch.setattr("fastadmm.method.certificate._REPAIRABLE", 0.0)
     plain = solve(problem, SolverOptions(gap=1e-6, max_rounds=60))
     # Now and then rounding leaves a sum of nothing, and a bound without repair: not sooner.
     histories = (result.history, plain.history)

@@ -18,11 +18,11 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator import metric_limits
 from fastadmm.coordinator.proximal.scheme import Proximal
-from fastadmm.coordinator.scheme import Shape
 from fastadmm.coordinator.subspace import subspace
 from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
+from fastadmm.method.scheme import Shape
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.runs.environment import _group_memory

@@ -9,10 +9,10 @@ import pytest
 from fastadmm import SolverOptions, solve
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.coordinator.subspace.moves import Moves
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.directions import reflect_rows
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import Turn, reflection
 from fastadmm.problem.problem import make_problem

@@ -11,13 +11,13 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
 from fastadmm.coordinator import class_certificate
-from fastadmm.coordinator.class_root import class_root
 from fastadmm.coordinator.multinomial import multinomial
 from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
-from fastadmm.coordinator.multinomial.span import minimise_over_class_span
-from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.method.class_root import class_root
+from fastadmm.method.class_span import minimise_over_class_span
+from fastadmm.method.class_span_hessian import ClassSpanHessian
 from fastadmm.parties.classes import choose_class_solver
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import make_problem
@@ -399,7 +399,7 @@ def test_a_repaired_gradient_still_certifies(monkeypatch):
     X, y = iris()
     problem = make_problem([X], y, loss="multinomial", lam=1e-3)
     best = solve(problem, SolverOptions(gap=1e-13)).objective
-    monkeypatch.setattr("fastadmm.coordinator.certificate._FEASIBILITY", 1e-15)
+    monkeypatch.setattr("fastadmm.method.certificate._FEASIBILITY", 1e-15)
     real = multinomial.class_primal_value
 
     def inexact(problem, total, intercept, engine):
@@ -413,7 +413,7 @@ def test_a_repaired_gradient_still_certifies(monkeypatch):
         return type(shifted)(value, gradient, b, feasible)
 
     monkeypatch.setattr(multinomial, "class_primal_value", inexact)
-    monkeypatch.setattr("fastadmm.coordinator.certificate._FEASIBILITY", 1e-7)
+    monkeypatch.setattr("fastadmm.method.certificate._FEASIBILITY", 1e-7)
     result = solve(problem, SolverOptions(gap=0.0, max_rounds=12))
     bounds = [record.objective - record.gap_absolute for record in result.history]
     assert all(bound <= best + 1e-13 for bound in bounds)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from fastadmm.coordinator.subspace import near_rows
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
-from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import SpanPoint, minimise_over_span
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.convex_losses import Huber, SmoothedHinge, SmoothedQuantile, SquaredHinge
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, make_problem

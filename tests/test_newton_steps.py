@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.subspace.one_leaf import memory_of_steps
-from fastadmm.coordinator.subspace.span import _LIMITS as LIMITS
 from fastadmm.kernels.blas import lapack
 from fastadmm.kernels.span_newton import (
     BEST,
@@ -19,6 +17,8 @@ from fastadmm.kernels.span_newton import (
     WANTED,
     next_step,
 )
+from fastadmm.method.one_leaf import memory_of_steps
+from fastadmm.method.span import _LIMITS as LIMITS
 
 import naive
 

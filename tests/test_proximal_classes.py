@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
-from fastadmm.coordinator.class_certificate import class_curvature_about
 from fastadmm.coordinator.proximal.class_hessian import ClassHessian
 from fastadmm.coordinator.proximal.class_newton import class_newton_system
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
+from fastadmm.method.class_certificate import class_curvature_about
 from fastadmm.parties.common_shift import common_shift
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.solver import Solver, SolverOptions

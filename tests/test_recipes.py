@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.registry import SCHEMES
-from fastadmm.coordinator.scheme import Needs, Scheme
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.data_tools.synthetic import make_vertical_regression
+from fastadmm.method.scheme import Needs, Scheme
 from fastadmm.problem.loss import Kernels, Loss
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer
+from fastadmm.schemes.registry import SCHEMES
 from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize
 

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
-from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import choose_penalised
@@ -32,6 +31,7 @@ from fastadmm.problem.regularizers import (
 )
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.solver import Solver, SolverOptions, solve

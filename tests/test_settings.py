@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingClassifierCV, ADMMSharingRegressor
-from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.problem.constraints import LARGEST_FACTOR
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
+from fastadmm.schemes.registry import SCHEMES
 from fastadmm.settings.checks import LARGEST_FACTOR as DECLARED_FACTOR
 from fastadmm.settings.keys import DECISIVE, LIMITS, OBJECTIVE, PENALTY, SETTINGS
 from fastadmm.solver.early_stopping import METRICS

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
-from fastadmm.coordinator.certificate import primal_value
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import primal_value
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 

@@ -7,8 +7,6 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.subspace.bent_rows import Lines, best_length_of_lines
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.blas import routine
 from fastadmm.kernels.fused_multiply_add import fma
@@ -16,6 +14,8 @@ from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 from fastadmm.kernels.span_hessian import span_border, span_hessian, span_products
+from fastadmm.method.bent_rows import Lines, best_length_of_lines
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.losses import LOSSES
 from numba.core.errors import TypingError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.coordinator import stall_watch
-from fastadmm.coordinator.stall_watch import PATIENCE, StallWatch
+from fastadmm.method.stall_watch import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds

@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.metric_limits import directions_per_party
-from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import SpanPoint, minimise_over_span
 from fastadmm.parties import direction as direction_party
 from fastadmm.parties.direction import choose_metric_solver
 from fastadmm.problem.problem import make_problem

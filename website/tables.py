@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fastadmm.coordinator.registry import SCHEMES
+from fastadmm.schemes.registry import SCHEMES
 from fastadmm.settings.owners import OwnerSettings
 from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig

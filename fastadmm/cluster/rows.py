@@ -13,10 +13,10 @@ from fastadmm.cluster.comm import Comm
 from fastadmm.cluster.engine import RowEngine
 from fastadmm.cluster.node import own_threads
 from fastadmm.cluster.solver import RowSolver
-from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import least_of

@@ -21,10 +21,10 @@ Rules
   ``Call.here`` is for parties of this process alone and changes no answer: a place to write a message to.
 - A talk is replayed. By files a round is begun again from the checkpoint, with the answers so far, until
   one is missing: between two yields there is arithmetic alone, no random number, no clock, no file.
-- :meth:`~fastadmm.coordinator.method.Method.restore` and
-  :meth:`~fastadmm.coordinator.method.Method.reopen` ask nobody. Parties keep their own state:
+- :meth:`~fastadmm.method.method.Method.restore` and
+  :meth:`~fastadmm.method.method.Method.reopen` ask nobody. Parties keep their own state:
   those of this process get it back by
-  :meth:`~fastadmm.coordinator.method.Method.restore_parties`.
+  :meth:`~fastadmm.method.method.Method.restore_parties`.
 
 How to convert a method
 -----------------------

@@ -16,7 +16,7 @@ import numpy as np
 
 from fastadmm.conversation.calls import SUMS
 from fastadmm.conversation.exchange import Call, Exchange, Talk
-from fastadmm.coordinator.method import Method
+from fastadmm.method.method import Method
 from fastadmm.problem.bounded_models import reach_where_endless
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.coordinator.certificate import PrimalValue, primal_value
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue, primal_value
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import SquaredL2
 

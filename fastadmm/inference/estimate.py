@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg, special
 
-from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.information import joint_gram, joint_products
 from fastadmm.inference.likelihood import FAMILIES, Family, family_of
+from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
 __all__ = [

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.engine.engine import Engine
+from fastadmm.method.bent_rows import Lines
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import GroupLasso

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
-from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.engine.engine import Engine
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.pooled.barrier import PenaltyBarrier, Square
 from fastadmm.pooled.goal import Goal

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import (
+from fastadmm.engine.engine import row_ranges
+from fastadmm.method.class_certificate import (
     class_primal_value,
     hessian_sums,
     multinomial_of,
     shifted,
 )
-from fastadmm.coordinator.multinomial.span import ClassHere, ClassSpanPoint
-from fastadmm.engine.engine import row_ranges
+from fastadmm.method.class_span import ClassHere, ClassSpanPoint
 from fastadmm.parties.common_shift import sparsest_shift
 from fastadmm.pooled.coordinate_newton import CoordinateSteps
 

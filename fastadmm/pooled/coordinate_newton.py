@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.columns import Columns
-from fastadmm.coordinator.certificate import primal_value
-from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
-from fastadmm.coordinator.subspace.span import Here, Span, SpanPoint
 from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.method.certificate import primal_value
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
+from fastadmm.method.span import Here, Span, SpanPoint
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.pooled import cost
 from fastadmm.pooled.gram_newton import loss_alone

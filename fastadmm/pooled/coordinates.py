@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from fastadmm.blocks.some_columns import some_columns
-from fastadmm.coordinator.certificate import PrimalValue
-from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.method.certificate import PrimalValue
+from fastadmm.method.span import SpanPoint
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.pooled import cost
 from fastadmm.pooled.class_coordinate_newton import ClassCoordinateNewton
 from fastadmm.pooled.coordinate_newton import CoordinateNewton

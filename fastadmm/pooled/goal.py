@@ -11,11 +11,11 @@ import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, each_image
 from fastadmm.blocks.side_by_side import can_stand_side_by_side
-from fastadmm.coordinator.certificate import primal_value
-from fastadmm.coordinator.class_certificate import class_primal_value
-from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
-from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import primal_value
+from fastadmm.method.class_certificate import class_primal_value
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
+from fastadmm.method.span import SpanPoint
 from fastadmm.pooled.point import Point
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem

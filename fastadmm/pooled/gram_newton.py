@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.method.span import Here, SomeRows, Span, SpanPoint
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.xupdate.gram_descent import minimise_on_gram
 from fastadmm.pooled.small_steps import NOTHING, change_along, change_to
 from fastadmm.problem.penalty import PartyPenalty

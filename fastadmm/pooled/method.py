@@ -12,9 +12,9 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk
-from fastadmm.coordinator.method import Measured, Method
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
+from fastadmm.method.method import Measured, Method
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.minimisers import ways_of
 from fastadmm.pooled.point import Point

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.some_columns import some_columns
-from fastadmm.coordinator.class_certificate import hessian_sums
-from fastadmm.coordinator.multinomial.span import ClassSpanPoint
-from fastadmm.coordinator.subspace.span import Best, Here, is_lower, span_solver
+from fastadmm.method.class_certificate import hessian_sums
+from fastadmm.method.class_span import ClassSpanPoint
+from fastadmm.method.span import Best, Here, is_lower, span_solver
 from fastadmm.pooled import cost
 from fastadmm.pooled.apart import Apart
-from fastadmm.pooled.class_span import ClassTableSpan
+from fastadmm.pooled.class_table_span import ClassTableSpan
 from fastadmm.pooled.goal import SHARE_OF_WANTED, Goal
 from fastadmm.pooled.point import Point
 from fastadmm.pooled.preconditioner import Preconditioner
@@ -55,7 +55,7 @@ _MAX_STEPS, _MAX_HALVINGS, _MAX_PRODUCTS = 60, 40, 250
 #: share of what the accuracy allows.
 _FORCING, _SHARE_OF_ACCURACY = 0.1, 0.1
 
-#: As of :mod:`fastadmm.coordinator.subspace.span`.
+#: As of :mod:`fastadmm.method.span`.
 _FLAT, _MOST_IDLE = 1e-13, 3
 
 Solve = Callable[[Array], Array]

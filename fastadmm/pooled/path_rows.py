@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import balancing, multinomial_of
 from fastadmm.engine.engine import Engine
+from fastadmm.method.class_certificate import balancing, multinomial_of
 from fastadmm.pooled.barrier import LossBarrier
 from fastadmm.problem.problem import Problem
 

@@ -25,11 +25,11 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.blocks.mixed import Mixed
 from fastadmm.blocks.side_by_side import Beside
 from fastadmm.blocks.tiles import tile_rows
-from fastadmm.coordinator.certificate import inner as over_rows
-from fastadmm.coordinator.certificate import primal_value
-from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
-from fastadmm.coordinator.subspace.bent_rows import Lines
 from fastadmm.engine.engine import Engine
+from fastadmm.method.bent_rows import Lines
+from fastadmm.method.certificate import inner as over_rows
+from fastadmm.method.certificate import primal_value
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 

@@ -12,9 +12,9 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.mixed import Rows
 from fastadmm.blocks.side_by_side import Beside, some_rows
-from fastadmm.coordinator.subspace.span import SomeRows
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.method.span import SomeRows
 from fastadmm.pooled.table_span import TableSpan
 from fastadmm.problem.problem import Problem
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastadmm.coordinator.scheme import Needs, Options, Scheme, Shape
+from fastadmm.method.scheme import Needs, Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
     from fastadmm.engine.engine import Engine
+    from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
 __all__ = ["Pooled"]

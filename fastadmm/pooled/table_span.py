@@ -13,9 +13,9 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.mixed import Rows
 from fastadmm.blocks.side_by_side import Beside
-from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import Here, SomeRows, Span, SpanPoint
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
 __all__ = ["HessianOfRows", "TableSpan"]

@@ -17,9 +17,9 @@ import numpy as np
 from fastadmm.blocks.block import CSRBlock, each_image
 from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.some_columns import some_columns
-from fastadmm.coordinator.certificate import PrimalValue, primal_value
-from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.method.certificate import PrimalValue, primal_value
+from fastadmm.method.span import SpanPoint
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.pooled import cost
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.gram_newton import loss_alone, minimise_over_all_columns

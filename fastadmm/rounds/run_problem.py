@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.coordinator.registry import choose_scheme
-from fastadmm.coordinator.scheme import Scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
+from fastadmm.method.scheme import Scheme
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.rounds.letters import RemoteBlock
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.config import penalty_arguments, solver_options
 from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping, measure
 from fastadmm.store.label_file import LabelData, open_labels

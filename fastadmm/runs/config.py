@@ -145,11 +145,11 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _check_choices(config: RunConfig) -> None:
-    from fastadmm.coordinator.registry import choose_scheme
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.losses import LOSSES, parse_loss
     from fastadmm.problem.penalty import check_compatible, is_log_sum, is_one_sum, is_ridge
     from fastadmm.problem.traits import Traits
+    from fastadmm.schemes.registry import choose_scheme
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
         raise _WrongKey(

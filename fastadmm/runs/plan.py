@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fastadmm.coordinator.registry import choose_scheme
-from fastadmm.coordinator.scheme import Scheme, Shape
 from fastadmm.engine.spilled import resident_bytes
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.method.scheme import Scheme, Shape
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
@@ -21,6 +20,7 @@ from fastadmm.problem.traits import Traits
 from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import party_constraints, penalty_arguments
 from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.settings.amounts import format_bytes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.elements import CHUNK_BYTES

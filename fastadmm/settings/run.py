@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastadmm.coordinator.registry import SCHEMES
-from fastadmm.coordinator.scheme import SECRECY
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
+from fastadmm.method.scheme import SECRECY
+from fastadmm.schemes.registry import SCHEMES
 from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
 from fastadmm.settings.setting import MORE, Group, Setting, settings_of

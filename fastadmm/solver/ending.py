@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fastadmm.coordinator.method import Method
+from fastadmm.method.method import Method
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Claim, Proof

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastadmm.coordinator.registry import choose_scheme
-from fastadmm.coordinator.scheme import SECRECY
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.errors import ConfigError
+from fastadmm.method.scheme import SECRECY
 from fastadmm.problem.constraints import LARGEST_FACTOR
+from fastadmm.schemes.registry import choose_scheme
 
 __all__ = ["SolverOptions"]
 
@@ -21,7 +21,7 @@ class SolverOptions:
     Parameters
     ----------
     scheme : str
-        "auto", or a name of :data:`fastadmm.coordinator.registry.SCHEMES`.
+        "auto", or a name of :data:`fastadmm.schemes.registry.SCHEMES`.
     gap : float
         Stop at this relative duality gap; 0 never stops by gap. A non-convex
         problem has none: there ``stationarity`` counts.

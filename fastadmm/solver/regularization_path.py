@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import primal_value
-from fastadmm.coordinator.class_certificate import class_primal_value
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
+from fastadmm.method.certificate import primal_value
+from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
 from fastadmm.solver.history import RoundRecord, Status

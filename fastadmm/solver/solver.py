@@ -14,18 +14,18 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
 from fastadmm.conversation.threads import Threads
-from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.final_proof import prove_elsewhere
-from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.reading import json_of
+from fastadmm.method.certificate import LowerBound
 from fastadmm.problem.bounded_models import DEVIATIONS
 from fastadmm.problem.centring import Centring, centring_of
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.proof.claim import Claim, Proof
 from fastadmm.proof.prove import prove
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.attempts import Attempts, told_by
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.ending import describe_end

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.method import Method
 from fastadmm.errors import InputError
+from fastadmm.method.method import Method
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.problem import Problem
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.errors import FastadmmError
+from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.solver import SolverOptions, solve
 from mpmath import mp, mpf
 from numba.core.compiler_lock import global_compiler_lock

@@ -13,10 +13,6 @@ from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.admm.messages import correction
 from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.state import SharedState
-from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
-from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.penalised_bound import penalised_bound
-from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.coordinator.stationarity import (
     Progress,
     descent_penalty,
@@ -26,6 +22,10 @@ from fastadmm.coordinator.stationarity import (
     stationarities,
 )
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
+from fastadmm.method.method import Measured, Method
+from fastadmm.method.penalised_bound import penalised_bound
+from fastadmm.method.stall_watch import StallWatch
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Talk
 from fastadmm.coordinator.admm.admm import AdmmMethod
-from fastadmm.coordinator.certificate import PrimalValue
-from fastadmm.coordinator.class_certificate import class_primal_value, multinomial_of, shifted
-from fastadmm.coordinator.method import Measured
+from fastadmm.method.certificate import PrimalValue
+from fastadmm.method.class_certificate import class_primal_value, multinomial_of, shifted
+from fastadmm.method.method import Measured
 from fastadmm.parties.classes import ClassParty
 from fastadmm.parties.proximal import Party
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastadmm.coordinator.admm.order import GAUSS_SEIDEL, JACOBI, SHARING, Order
-from fastadmm.coordinator.scheme import CG_STEPS, Options, Scheme, Shape
+from fastadmm.method.scheme import CG_STEPS, Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
     from fastadmm.engine.engine import Engine
+    from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
 __all__ = ["ADMM_SCHEMES", "AdmmScheme"]
@@ -62,8 +62,8 @@ class AdmmScheme(Scheme):
         self, problem: Problem, options: Options, engine: Engine
     ) -> tuple[float, int, str, Engine, bool, bool, float]:
         """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation of the method."""
-        from fastadmm.coordinator.certificate import penalty_unit
         from fastadmm.coordinator.stationarity import descent_penalty
+        from fastadmm.method.certificate import penalty_unit
 
         given, convex = options.penalty, problem.convex
         if given is not None:

@@ -37,10 +37,10 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
-from fastadmm.coordinator.certificate import PrimalValue, sums_to_zero
 from fastadmm.coordinator.subspace.rounded_messages import RoundedMessages
-from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.sums import Sums
+from fastadmm.method.certificate import PrimalValue, sums_to_zero
+from fastadmm.method.span import SpanPoint
 from fastadmm.parties.masked_proximal import MaskedProximalParty
 from fastadmm.secrecy.grid import grid_step
 from fastadmm.secrecy.least import least_share
@@ -266,7 +266,7 @@ class SummedAdmmMethod(AdmmMethod):
         return stationarity, bound
 
     def _penalised_bound(self, u: Array, scale: float) -> Talk[float]:
-        """The bound of :mod:`fastadmm.coordinator.penalised_bound` at a scale that all parties allow."""
+        """The bound of :mod:`fastadmm.method.penalised_bound` at a scale that all parties allow."""
         problem = self.problem
         if scale == 0.0 or (problem.fit_intercept and not sums_to_zero(u, self.engine)):
             return -math.inf

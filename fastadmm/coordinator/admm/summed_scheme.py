@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.coordinator.admm.scheme import AdmmScheme
-from fastadmm.coordinator.scheme import Needs, Options, Shape, refuse_single
 from fastadmm.errors import ConfigError
+from fastadmm.method.scheme import Needs, Options, Shape, refuse_single
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
     from fastadmm.engine.engine import Engine
+    from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
 __all__ = ["SummedSharing"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import update_class_z_u
-from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
+from fastadmm.method.class_certificate import update_class_z_u
+from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
 __all__ = ["update_z_u"]

@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
-from fastadmm.coordinator.certificate import PrimalValue, dual_bound, penalty_unit
-from fastadmm.coordinator.class_certificate import (
+from fastadmm.coordinator.message_store import MessageStore
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
+from fastadmm.coordinator.subspace.metric_watch import MetricWatch
+from fastadmm.coordinator.subspace.moves import LAST_MOVES, Moves
+from fastadmm.coordinator.subspace.subspace import span_tolerance
+from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue, dual_bound, penalty_unit
+from fastadmm.method.class_certificate import (
     class_primal_value,
     hessian_sums,
     make_class_feasible,
     multinomial_of,
     shifted,
 )
-from fastadmm.coordinator.message_store import MessageStore
-from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
-from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
-from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
-from fastadmm.coordinator.subspace.metric_watch import MetricWatch
-from fastadmm.coordinator.subspace.moves import LAST_MOVES, Moves
-from fastadmm.coordinator.subspace.subspace import span_tolerance
-from fastadmm.engine.engine import Engine
+from fastadmm.method.class_span import ClassSpanPoint, minimise_over_class_span
+from fastadmm.method.class_span_hessian import ClassSpanHessian
+from fastadmm.method.method import Measured, Method
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn
 from fastadmm.problem.problem import Problem

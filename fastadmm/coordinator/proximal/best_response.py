@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.penalised_bound import DualShare
+from fastadmm.method.penalised_bound import DualShare
 from fastadmm.parties.active_set import Face
 
 __all__ = ["BestResponse", "SegmentNorms"]

@@ -2,7 +2,7 @@ r"""Newton's method over faces with one Hessian for all of them.
 
 The Hessian of the loss over all messages, at the curvature of an earlier point, gives that over every face,
 since a face's directions are combinations :math:`q` of messages: :math:`q^\top H q`. It is kept from search
-to search and from round to round (:class:`fastadmm.coordinator.subspace.span_hessian.SpanHessian`) while its
+to search and from round to round (:class:`fastadmm.method.span_hessian.SpanHessian`) while its
 steps contract, corrected by secants; so a step is one pass over the messages, and no message of a face is
 ever formed. Where a loss has flat pieces, curvature moves with every step, and the Hessian is computed anew.
 """
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import products_with
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.weights_program import descent_solver
-from fastadmm.coordinator.subspace.bent_rows import best_length_of_lines
-from fastadmm.coordinator.subspace.span import Secant
 from fastadmm.engine.engine import Engine
+from fastadmm.method.bent_rows import best_length_of_lines
+from fastadmm.method.line_length import best_length
+from fastadmm.method.span import Secant
 from fastadmm.problem.convex_losses import Squared
 from fastadmm.problem.problem import Problem
 

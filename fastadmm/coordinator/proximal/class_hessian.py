@@ -3,7 +3,7 @@ r"""The multinomial Hessian over all directions, kept from round to round.
 .. math:: H_{jk} = \sum_i s_i\, p_{ic} (\delta_{cd} - p_{id})\, v_{ij} v_{ik}
 
 for directions j and k of classes c and d, with the probabilities p of an earlier point. As
-:class:`fastadmm.coordinator.subspace.span_hessian.SpanHessian`: what comes later adds rows and columns, and
+:class:`fastadmm.method.span_hessian.SpanHessian`: what comes later adds rows and columns, and
 only another point costs the whole.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastadmm.coordinator.proximal.class_newton import class_products
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span_hessian import SpanHessian
 
 __all__ = ["ClassHessian"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import multinomial_of
 from fastadmm.engine.engine import Engine
+from fastadmm.method.class_certificate import multinomial_of
 from fastadmm.problem.problem import Problem
 
 __all__ = ["class_newton_system", "class_products"]

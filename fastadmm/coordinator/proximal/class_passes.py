@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import inner
-from fastadmm.coordinator.class_certificate import multinomial_of
-from fastadmm.coordinator.line_length import SHALLOW, best_length
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import lifted
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import inner
+from fastadmm.method.class_certificate import multinomial_of
+from fastadmm.method.line_length import SHALLOW, best_length
 from fastadmm.problem.problem import Problem
 
 __all__ = ["ClassPasses", "passes_over"]

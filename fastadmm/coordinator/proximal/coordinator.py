@@ -10,18 +10,6 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
-from fastadmm.coordinator.certificate import (
-    PrimalValue,
-    inner,
-    make_feasible,
-    penalty_unit,
-    primal_value,
-)
-from fastadmm.coordinator.class_certificate import (
-    class_curvature_about,
-    class_primal_value,
-    make_class_feasible,
-)
 from fastadmm.coordinator.metric_limits import (
     directions_for_faces,
     directions_of_few_numbers,
@@ -47,6 +35,18 @@ from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.singular import singular
+from fastadmm.method.certificate import (
+    PrimalValue,
+    inner,
+    make_feasible,
+    penalty_unit,
+    primal_value,
+)
+from fastadmm.method.class_certificate import (
+    class_curvature_about,
+    class_primal_value,
+    make_class_feasible,
+)
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem

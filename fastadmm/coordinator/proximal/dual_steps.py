@@ -24,12 +24,12 @@ from fastadmm.coordinator.admm.coordinator import acceleration_memory
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.coordinator.admm.scheme import DEFAULT_PENALTY
 from fastadmm.coordinator.admm.z_update import update_z_u
-from fastadmm.coordinator.certificate import penalty_unit
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
+from fastadmm.method.certificate import penalty_unit
 from fastadmm.problem.problem import Problem
 
 __all__ = ["DualSteps"]

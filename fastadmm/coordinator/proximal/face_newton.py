@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.line_length import SHALLOW, best_length
 from fastadmm.coordinator.proximal.hull import loss_system, rise_of
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.coordinator.proximal.weights_program import descent_solver
-from fastadmm.coordinator.subspace.span import Secant
 from fastadmm.engine.engine import Engine
+from fastadmm.method.line_length import SHALLOW, best_length
+from fastadmm.method.span import Secant
 from fastadmm.problem.problem import Problem
 
 __all__ = ["FaceModel", "FacePoint", "minimise_on_face"]

@@ -15,9 +15,9 @@ import numpy as np
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import BY_CLASS, CALLS
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
-from fastadmm.coordinator.class_certificate import multinomial_of
-from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.method.class_certificate import multinomial_of
+from fastadmm.method.method import Measured
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
 

@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk
-from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.smoothing import Smoothing
-from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
+from fastadmm.method.method import Measured, Method
+from fastadmm.method.penalised_bound import DualShare, bound_from_shares
+from fastadmm.method.stall_watch import StallWatch
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.problem import Problem

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastadmm.coordinator.scheme import CG_STEPS, Needs, Options, Scheme, Shape
+from fastadmm.method.scheme import CG_STEPS, Needs, Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
+    from fastadmm.method.method import Method
 
 __all__ = ["Proximal"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import inner
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import difference, lifted
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import inner
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SegmentPenalty", "best_position"]

@@ -12,9 +12,9 @@ import numpy as np
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.proximal.class_hessian import ClassHessian
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
-from fastadmm.coordinator.subspace.bent_rows import Lines
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.bent_rows import Lines
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SharedDirections"]

@@ -23,13 +23,13 @@ import numpy as np
 import scipy.linalg
 
 from fastadmm.conversation.exchange import Talk
-from fastadmm.coordinator.certificate import PrimalValue, primal_value
-from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
-from fastadmm.coordinator.subspace.span import SpanPoint, span_solver
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue, primal_value
+from fastadmm.method.method import Measured
+from fastadmm.method.span import SpanPoint, span_solver
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Bend", "DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import primal_value
-from fastadmm.coordinator.stall_watch import StallWatch
-from fastadmm.coordinator.subspace.bent_rows import Lines, minimise_over_bends
 from fastadmm.coordinator.subspace.box_program import minimise_over_box
-from fastadmm.coordinator.subspace.span import SomeRows, Span, SpanPoint, minimise_over_span
 from fastadmm.engine.engine import Engine
+from fastadmm.method.bent_rows import Lines, minimise_over_bends
+from fastadmm.method.certificate import primal_value
+from fastadmm.method.span import SomeRows, Span, SpanPoint, minimise_over_span
+from fastadmm.method.stall_watch import StallWatch
 from fastadmm.problem.problem import Problem
 
 __all__ = ["FewRows", "has_few_rows"]

@@ -15,7 +15,6 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk
-from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.stationarity import intercept_part
 from fastadmm.coordinator.subspace.descent import (
     Bend,
@@ -23,8 +22,9 @@ from fastadmm.coordinator.subspace.descent import (
     DescentSubspaceMethod,
     descend_over_span,
 )
-from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue
+from fastadmm.method.span import SpanPoint
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.problem.problem import Problem

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.span_hessian import CurvatureLeft
+from fastadmm.method.span_hessian import CurvatureLeft
 
 __all__ = ["LAST_MOVES", "Moves"]
 

@@ -18,11 +18,11 @@ import math
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.bent_rows import minimise_over_bends
-from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.method.bent_rows import minimise_over_bends
+from fastadmm.method.span import Here, SomeRows, Span, SpanPoint, minimise_over_span
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
 __all__ = ["LEAST_SHARE", "MOST_SHARE", "TIMES_BENDING", "minimise_near_bends"]
@@ -51,7 +51,7 @@ def minimise_near_bends(
     hessian: SpanHessian,
     tilt: Array | None = None,
 ) -> SpanPoint:
-    """:func:`fastadmm.coordinator.subspace.span.minimise_over_span` on few rows, if few have curvature."""
+    """:func:`fastadmm.method.span.minimise_over_span` on few rows, if few have curvature."""
     ends = problem.loss.bends(problem.y)
     span, share, here = Span(problem, messages, engine, tilt), LEAST_SHARE, None
     for _ in range(_MOST_CHOICES):

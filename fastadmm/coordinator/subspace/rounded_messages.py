@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import SpanPoint
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Correction", "RoundedMessages"]

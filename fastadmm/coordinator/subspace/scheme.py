@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastadmm.coordinator.scheme import Needs, Options, Scheme, Shape
 from fastadmm.errors import ConfigError
+from fastadmm.method.scheme import Needs, Options, Scheme, Shape
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
     from fastadmm.engine.engine import Engine
+    from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
 __all__ = ["DIRECTIONS", "Subspace", "choose_directions"]

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk
-from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
-from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.metric_limits import directions_for_kinks
 from fastadmm.coordinator.smoothing import Smoothing
-from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
+from fastadmm.method.method import Measured
+from fastadmm.method.span import SpanPoint
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SmoothedSubspaceMethod"]

@@ -23,15 +23,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
-from fastadmm.coordinator.certificate import (
-    PrimalValue,
-    dual_bound,
-    make_feasible,
-    penalty_unit,
-    primal_value,
-)
 from fastadmm.coordinator.message_store import MessageStore
-from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import (
     directions_for_few_rows,
     directions_of_few_numbers,
@@ -46,9 +38,17 @@ from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
-from fastadmm.coordinator.subspace.span import Span, SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import (
+    PrimalValue,
+    dual_bound,
+    make_feasible,
+    penalty_unit,
+    primal_value,
+)
+from fastadmm.method.method import Measured, Method
+from fastadmm.method.span import Span, SpanPoint, minimise_over_span
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem

@@ -30,10 +30,10 @@ from fastadmm.conversation.exchange import Pace, Talk, ask_all
 from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
-from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import SpanPoint
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem

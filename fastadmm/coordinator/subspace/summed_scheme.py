@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastadmm.coordinator.scheme import Needs, Options, Shape, refuse_single
 from fastadmm.coordinator.subspace.scheme import Subspace
+from fastadmm.method.scheme import Needs, Options, Shape, refuse_single
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
     from fastadmm.engine.engine import Engine
+    from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
 __all__ = ["SummedSubspace"]

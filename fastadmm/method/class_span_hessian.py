@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.span import span_solver
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.span import span_solver
+from fastadmm.method.span_hessian import SpanHessian
 
 __all__ = ["ClassSpanHessian"]
 

@@ -16,8 +16,8 @@ from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
-    from fastadmm.coordinator.method import Method
     from fastadmm.engine.engine import Engine
+    from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
 __all__ = ["CG_STEPS", "SECRECY", "Needs", "Options", "Scheme", "Shape", "refuse_single"]

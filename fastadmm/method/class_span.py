@@ -3,7 +3,7 @@ r"""Minimise the multinomial objective over the span of all messages, with coeff
 .. math:: \min_{A, b}\; \sum_i s_i\, \ell\bigl(o_i + b + A v_i\bigr) + \frac{\lambda W}{2} \|A\|^2
 
 Every class may use every message: :math:`v_i` holds the K messages' numbers of sample i, A is C x K. A
-quasi-Newton method (BFGS) that starts from :mod:`fastadmm.coordinator.multinomial.span_hessian`: a step
+quasi-Newton method (BFGS) that starts from :mod:`fastadmm.method.class_span_hessian`: a step
 is one pass over the messages, and no Hessian is formed at the points that it visits.
 """
 
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import multinomial_of
-from fastadmm.coordinator.multinomial.span_hessian import ClassSpanHessian
-from fastadmm.coordinator.subspace.span import Best, Secant, is_lower
 from fastadmm.engine.engine import Engine
+from fastadmm.method.class_certificate import multinomial_of
+from fastadmm.method.class_span_hessian import ClassSpanHessian
+from fastadmm.method.span import Best, Secant, is_lower
 from fastadmm.problem.problem import Problem
 
 __all__ = [

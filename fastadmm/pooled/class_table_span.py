@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastadmm.coordinator.class_certificate import hessian_sums, multinomial_of, shifted
-from fastadmm.coordinator.multinomial.span import ClassSpanPoint
-from fastadmm.coordinator.subspace.span import Here
 from fastadmm.engine.engine import Engine
+from fastadmm.method.class_certificate import hessian_sums, multinomial_of, shifted
+from fastadmm.method.class_span import ClassSpanPoint
+from fastadmm.method.span import Here
 from fastadmm.problem.problem import Problem
 
 __all__ = ["ClassTableSpan", "HessianOfClasses"]

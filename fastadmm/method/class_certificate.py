@@ -1,4 +1,4 @@
-r"""The certificate of a multinomial model: that of :mod:`fastadmm.coordinator.certificate` for C scalars.
+r"""The certificate of a multinomial model: that of :mod:`fastadmm.method.certificate` for C scalars.
 
 The dual point :math:`g = s (p - e_y)` is a matrix of C numbers per sample. It
 sums to zero over the classes of each sample by construction and, with
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import PrimalValue, sums_to_zero
-from fastadmm.coordinator.class_root import class_root
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import PrimalValue, sums_to_zero
+from fastadmm.method.class_root import class_root
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.problem.problem import Problem
 

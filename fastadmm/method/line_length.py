@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import inner
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import inner
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SHALLOW", "best_length"]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.span import SomeRows, Span, SpanPoint, span_solver
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.some_rows import SomeRowsEngine
+from fastadmm.method.span import SomeRows, Span, SpanPoint, span_solver
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Lines", "best_length_of_lines", "minimise_over_bends"]

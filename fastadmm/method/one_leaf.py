@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 from fastadmm.engine.tree import leaves_of
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
 __all__ = ["address_of_next_step", "is_one_leaf", "memory_of_steps", "newton_on_one_leaf", "told_of_steps"]
@@ -28,7 +28,7 @@ def is_one_leaf(problem: Any, engine: Engine) -> bool:
 def newton_on_one_leaf(
     span: Any, here: Any, tolerance: float, hessian: SpanHessian, fresh: bool, limits: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], bool]:
-    """Newton's method as in :func:`fastadmm.coordinator.subspace.span.descend`."""
+    """Newton's method as in :func:`fastadmm.method.span.descend`."""
     from fastadmm.kernels.blas import routine
     from fastadmm.kernels.loss_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.coordinator.certificate import inner_parts, sums_to_zero
 from fastadmm.engine.engine import Engine
+from fastadmm.method.certificate import inner_parts, sums_to_zero
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 

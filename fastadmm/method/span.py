@@ -20,10 +20,10 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.subspace.one_leaf import is_one_leaf, newton_on_one_leaf
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.method.line_length import best_length
+from fastadmm.method.one_leaf import is_one_leaf, newton_on_one_leaf
+from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
+from fastadmm.method.root import increasing_root
 from fastadmm.problem.problem import Problem
 
 __all__ = [

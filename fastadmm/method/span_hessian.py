@@ -6,7 +6,7 @@ r"""Hessian of the loss over the span of all messages, kept from round to round.
 (the first row only with an intercept), at a *reference* curvature h. A new
 message adds a row and a column, which costs one product with V; only moving
 the reference costs all K² N. Steps with a slightly old reference are chord
-steps of Newton's method: see :mod:`fastadmm.coordinator.subspace.span`.
+steps of Newton's method: see :mod:`fastadmm.method.span`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
-from fastadmm.coordinator.stall_watch import StallWatch
 from fastadmm.engine.engine import Engine
+from fastadmm.method.stall_watch import StallWatch
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Measured", "Method"]

@@ -1,0 +1,1 @@
+"""What both programs need: schemes, methods, bounds, and Newton over a span."""

@@ -1,0 +1,1 @@
+"""Every scheme, and the choice among them."""
