@@ -339,6 +339,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
+        self.program_ = result.program
         self.status_ = result.status
         self.certified_, self.certified_within_ = result.certified, result.certified_within
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)

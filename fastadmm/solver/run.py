@@ -14,6 +14,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.program import program_line
 
 __all__ = ["Run", "mean_contribution"]
 
@@ -71,6 +72,14 @@ class Run(Protocol):
 
     def reason(self) -> str:
         """Why this method, in a few words."""
+
+    def program(self) -> str:
+        """Which of the two programs runs, and why: pooled, or parties as between organisations."""
+        return program_line(self.name)
+
+    def hint(self) -> str:
+        """A line where the other program would have been much faster; else empty."""
+        return ""
 
     def notes(self) -> list[str]:
         """Further lines on the method."""

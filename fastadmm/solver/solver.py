@@ -33,6 +33,7 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.kept_model import KeptModel, LowestModel
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.program import pooled_hint
 from fastadmm.solver.proof_state import exported, restored
 from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.row_state import with_rows
@@ -545,6 +546,11 @@ class Solver(Run):
     def reason(self) -> str:
         """Why this scheme."""
         return self._reason
+
+    def hint(self) -> str:
+        if self.name == "pooled" or self.options.secrecy != "none" or not self._checkable:
+            return ""
+        return pooled_hint(self.problem, self.engine, self.seconds)
 
     def notes(self) -> list[str]:
         """What a round's answers hold, where there is a choice; what is not proved, whatever is found."""
