@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
-from fastadmm.coordinator import class_certificate
 from fastadmm.coordinator.multinomial import multinomial
 from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.method import class_certificate
 from fastadmm.method.class_root import class_root
 from fastadmm.method.class_span import minimise_over_class_span
 from fastadmm.method.class_span_hessian import ClassSpanHessian

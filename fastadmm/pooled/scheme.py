@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pooled"]
 
-#: Vectors of the rows, of one predictor and of each of several; bytes of an entry of sparse rows that are
-#: copied, of dense and sparse columns taken one by one, and of those of several predictors; a Gram matrix with
+#: Vectors of the rows, of one predictor and of each of several; bytes of an entry of copied sparse rows, of
+#: dense and sparse columns taken one by one, and of those of several predictors; a Gram matrix with
 #: its factor and parts. bench/memory.py measures them.
 _WORK, _WORK_OF_CLASS, _ENTRY, _COLUMN_ENTRY, _CLASS_ENTRY, _GRAMS = 44, 16, 12.0, (8.0, 24.0), 28.0, 3.0
 
