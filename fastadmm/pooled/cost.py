@@ -12,7 +12,7 @@ __all__ = ["coordinate_passes", "dense_gram", "first_set", "gram", "gram_fits", 
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
-ENTRY, PAIR = (0.5, 1.3), (0.04, 0.7)
+ENTRY, PAIR = (0.5, 1.3), (0.04, 1.2)
 
 #: Columns whose Gram matrix a cache holds; the power of their number by which a sparse pair takes longer.
 CACHED, GROWTH = 512.0, 1.4

@@ -32,7 +32,7 @@ class Pooled(Scheme):
     name = "pooled"
     rounds = "one, mostly"
     remarks = "all columns are in this process: Newton's method over all weights, nothing is exchanged"
-    needs = Needs(convex=True, a_sum=True)
+    needs = Needs(convex=True)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Because there is nobody to exchange anything with."""
