@@ -145,6 +145,8 @@ class Fit:
             statement = write_proved(
                 folder, self.config, loaded.partition, loaded.provenance, solver, result, self.run_id
             )
+        if finished and solver.traffic is not None:
+            self.display.note(solver.traffic.sentence(solver.engine.all_rows(solver.problem.n_samples)))
         document = result_document(solver, result, statement)
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:
