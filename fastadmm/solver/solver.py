@@ -45,9 +45,6 @@ __all__ = ["Solver", "SolverOptions", "least_of", "solve"]
 #: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
 
-#: From so many rounds on, after twice as many and so on, a run looks whether it could have ended.
-_MANY_ROUNDS = 128
-
 #: What the wanted gap of rounds is multiplied by if the proof finds less than they claimed.
 _TIGHTER = 0.25
 
@@ -235,8 +232,7 @@ class Solver(Run):
         due = self._claims(record) and self.attempts.are_due(record.round)
         if not self.driver.local:  # one exchange: no clock decides, and what is kept is proved in the end
             return due or (self.n_rounds >= self.options.max_rounds and self._kept_round is None)
-        # A proof may know better than the bound of rounds; it costs some passes.
-        return due or (record.round >= _MANY_ROUNDS and record.round & (record.round - 1) == 0)
+        return due
 
     def _claims(self, record: RoundRecord) -> bool:
         """Whether rounds have found what was asked for, or what double precision resolves of the start.
@@ -267,8 +263,6 @@ class Solver(Run):
                 self.bound.value = proof.bound
                 self.method.bound = proof.bound * self.problem.total_weight
                 self.method.tighten(_TIGHTER)
-                if self.driver.local:
-                    yield from self.method.settle()
         self.proof, self.proof_round = proof, record.round
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
