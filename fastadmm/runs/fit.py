@@ -147,6 +147,8 @@ class Fit:
             )
         if result.hint:
             self.display.note(result.hint)
+        if finished and solver.traffic is not None:
+            self.display.note(solver.traffic.sentence(solver.engine.all_rows(solver.problem.n_samples)))
         document = result_document(solver, result, statement)
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:

@@ -357,10 +357,8 @@ class RunConfig:
             "method",
             "what a party sends in a round of `subspace`: `one` direction in double precision, or "
             "`both` of its directions in single precision: "
-            "[solver.md](solver.md#both-directions-in-a-round). auto is `both` [by "
-            "files](rounds-by-files.md) and [between processes](federation.md), with a smooth convex loss, "
-            "one predictor per sample and a gap of at least 1e-9, otherwise `one`; in one process, both in "
-            "double precision where that is less work",
+            "[solver.md](solver.md#both-directions-in-a-round). auto is `both` with a smooth convex loss, "
+            "one predictor per sample and a gap of at least 1e-9, otherwise `one`",
             choices=DIRECTIONS,
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk
+from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
@@ -29,6 +30,7 @@ class Run(Protocol):
     private: bool = False  # whether what parties send is protected
     clips_rows: bool = False  # whether weights are for rows clipped to norm 1
     sums_only: bool = False  # whether the coordinator knows of messages only their sum
+    traffic: Traffic | None = None  # of a run whose parties are in this process, and not private
 
     @property
     def name(self) -> str:
