@@ -99,9 +99,9 @@ class Solver(Run):
         self.method = self.scheme.make(problem, self.options, self.engine)
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
-        self.traffic = (
-            Traffic(problem.n_parties, problem.n_samples, problem.n_outputs) if driver is None else None
-        )
+        self.traffic = None
+        if driver is None and self.scheme.name != "pooled":  # where nothing is exchanged
+            self.traffic = Traffic(problem.n_parties, problem.n_samples, problem.n_outputs)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties, self.traffic)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
