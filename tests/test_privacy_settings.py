@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 
 import pytest
 import tomli_w
+from fastadmm import ADMMSharingClassifier
 from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
 from fastadmm.privacy.accounting import gdp_of, zcdp_budget
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, state
-from fastadmm.settings.privacy import MODES, Privacy
+from fastadmm.runs.config import make_config, read_config
+from fastadmm.settings.privacy import MODES, Privacy, settings_of_modes
 from fastadmm.settings.setting import settings_of
+from sklearn.base import clone
 
 SEEN = {"coordinator": "noisy messages"}
 
@@ -224,6 +230,7 @@ OF_OTHER_MODES = {
         "ball": 3.0,
         "target_clip": 2.0,
         "message_clip": None,
+        "message_center": 1.0,
         "shrink": False,
         "slack": 1e-5,
     },
@@ -235,21 +242,69 @@ OF_OTHER_MODES = {
 @pytest.mark.parametrize(
     ("mode", "name"), [(mode, name) for mode, all in OF_OTHER_MODES.items() for name in all]
 )
-def test_settings_of_another_mode_are_refused(mode, name, tmp_path):
-    """In Python, and from TOML; the default of another mode, which files of older versions hold, is none."""
-    value, given = OF_OTHER_MODES[mode][name], {} if mode == "none" else {"epsilon": 1.0}
-    with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' ") as error:
-        Privacy(mode=mode, **given, **{name: value})
-    assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=f"^privacy: {name}: mode '{mode}' "):
-        Privacy.from_dict({"mode": mode, **given, name: "none" if value is None else value})
-    default = Privacy.__dataclass_fields__[name].default
-    Privacy(mode=mode, **given, **{name: default})
-    assert name not in Privacy(mode=mode, **given).to_dict()
+def test_settings_of_another_mode_are_refused(mode, name):
+    """In Python and from TOML, the default, too; objects have no such attribute."""
+    given = {"mode": mode} | ({} if mode == "none" else {"epsilon": 1.0})
+    for value in (OF_OTHER_MODES[mode][name], settings_of_modes()[name].default):
+        with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' .*mode '(fusion|message)'") as error:
+            Privacy(**given, **{name: value})
+        assert "\n" not in str(error.value)
+        with pytest.raises(ConfigError, match=f"^privacy: {name}: mode '{mode}' "):
+            Privacy.from_dict({**given, name: "none" if value is None else value})
+    settings = Privacy(**given)
+    assert not hasattr(settings, name)
+    assert name not in settings.to_dict()
+    assert name not in repr(settings)
+    with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' "):
+        settings.with_(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Privacy(),
+        Privacy(mode="message", epsilon=2.0, ball=3.0, message_clip=None),
+        Privacy("fusion", 1.0, label_party="bank"),
+    ],
+    ids=MODES,
+)
+def test_settings_are_of_their_modes_class_however_they_are_made(settings):
+    kind = type(settings)
+    same = [
+        kind(**{name: getattr(settings, name) for name in settings_of(kind)}),
+        eval(repr(settings), {"Privacy": Privacy}),
+        Privacy.from_dict(tomllib.loads(tomli_w.dumps(settings.to_dict()))),
+        pickle.loads(pickle.dumps(settings)),
+        copy.copy(settings),
+        copy.deepcopy(settings),
+        replace(settings),
+        settings.with_(),
+        clone(ADMMSharingClassifier(privacy=settings)).get_params()["privacy"],
+    ]
+    assert all(type(one) is kind and one == settings and hash(one) == hash(settings) for one in same)
+    assert settings not in {Privacy(mode="message", epsilon=9.0), Privacy(mode="fusion", epsilon=9.0)}
+    with pytest.raises(ConfigError, match="unknown key 'epsilom'; did you mean 'epsilon'"):
+        Privacy(mode=settings.mode, epsilom=1.0)
+    other = next(mode for mode in MODES if mode != settings.mode)
+    with pytest.raises(ConfigError, match=f"mode: these settings are of mode '{settings.mode}'"):
+        settings.with_(mode=other)
+
+
+def test_runs_of_older_versions_are_read(tmp_path):
+    """Their files hold the defaults of the other mode; what a person writes does not."""
+    table = {"mode": "fusion", "epsilon": 1.0, "rounds": 1, "message_clip": 2.0}
+    values = {"data": "a.parts", "privacy": table, "provenance": {}}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(values))
+    assert read_config(tmp_path / "run.toml")["privacy"] == {"mode": "fusion", "epsilon": 1.0}
+    del values["provenance"]
+    (tmp_path / "own.toml").write_text(tomli_w.dumps(values))
+    with pytest.raises(ConfigError, match="rounds: mode 'fusion' has none"):
+        make_config(read_config(tmp_path / "own.toml"))
 
 
 def test_every_setting_of_a_mode_says_so():
     """A setting whose documentation names one mode belongs to it."""
-    for key, setting in settings_of(Privacy).items():
-        named = [mode for mode in MODES if f"(`{mode}`)" in setting.doc]
-        assert named == [setting.mode] * bool(setting.mode), key
+    kinds = {mode: settings_of(type(Privacy(mode=mode, epsilon=1.0))) for mode in MODES[1:]}
+    for key, setting in settings_of_modes().items():
+        having = [mode for mode, own in kinds.items() if key in own]
+        assert [mode for mode in MODES if f"(`{mode}`)" in setting.doc] == having * (len(having) == 1), key

@@ -20,7 +20,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import rank_bounds
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:
     from fastadmm.blocks.block import FeatureBlock
@@ -225,7 +225,7 @@ def canary_epsilon(
 def audit_one_run(
     problem: Problem,
     options: SolverOptions,
-    settings: Privacy,
+    settings: MessagePrivacy,
     *,
     seed: int = 0,
     noise_factor: float = 1.0,

@@ -27,7 +27,7 @@ from fastadmm.privacy.source_audit import from_system
 from fastadmm.privacy.stored import Store
 from fastadmm.privacy.transcript import Tap, replayed
 from fastadmm.problem.problem import make_problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
 __all__ = ["audit_labels"]
@@ -44,7 +44,7 @@ _ROWS, _CHANGED = 300, 7
 _DISTANCES = (1, 2, 3, 4, 16, 64, 128, 1_024, 8_192)
 
 
-def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
+def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
     """Are randomised labels random enough? None without randomised labels.
 
     ``docs/privacy.md#the-audit``.
@@ -52,7 +52,7 @@ def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) ->
     claim = settings.label_epsilon
     if claim is None:
         return []
-    settings = settings.with_(total_epsilon=UNLIMITED, label_party=None)
+    settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
     # Enough labels for soft targets whose mean is surely between 0 and 1.
     n = max(trials, math.ceil(50.0 / math.tanh(claim / 2.0) ** 2))
     y = (np.arange(n) % 2).astype(np.float64)
@@ -155,7 +155,7 @@ def _independence_check(flips: Sequence[Array], draw: Callable[..., Array], due:
     return Check("independence of the labels' flips", odd or f"{len(pairs)} kinds of pairs", bool(odd))
 
 
-def _what_leaves(settings: Privacy) -> Check:
+def _what_leaves(settings: DifferentialPrivacy) -> Check:
     """Runs on labels that differ in one, with the same randomised labels: is all that leaves the same?"""
     name = "what is public, on labels that differ in one"
     n = many_rows(_ROWS, settings.delta)
@@ -197,14 +197,17 @@ def _flipped_too(record: Tap, n: int, claim: float) -> Tap:
     return record
 
 
-def _asked(settings: Privacy, blocks: Sequence[Array], y: Array) -> list[Any]:
+def _asked(settings: DifferentialPrivacy, blocks: Sequence[Array], y: Array) -> list[Any]:
     """Every call to a party in a run."""
     problem = make_problem([DenseBlock(block) for block in blocks], y, lam=0.1)
-    rounds = max(2, settings.rounds) if settings.mode == "message" else settings.rounds
-    solver = _MODES.private_solver(problem, SolverOptions(n_threads=1), settings.with_(rounds=rounds))
+    if isinstance(
+        settings, MessagePrivacy
+    ):  # the first target is of labels alone, the second of messages, too
+        settings = settings.with_(rounds=max(2, settings.rounds))
+    solver = _MODES.private_solver(problem, SolverOptions(n_threads=1), settings)
     solver.driver = watched = Watched(solver.driver)
     try:
-        for _ in range(rounds if settings.mode == "message" else 1):
+        for _ in range(settings.exchanges):
             solver.round()
     finally:
         solver.close()

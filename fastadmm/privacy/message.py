@@ -49,7 +49,7 @@ from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.statement import PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
@@ -115,7 +115,7 @@ class MessageSolver(Run):
         self,
         problem: Problem,
         options: SolverOptions,
-        settings: Privacy,
+        settings: MessagePrivacy,
         ledger: Ledger | None = None,
         outbox: Outbox | None = None,
         run: str = "run",
