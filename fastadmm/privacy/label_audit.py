@@ -7,7 +7,6 @@ be the same, bit for bit: targets of every round, and whatever else a party is a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_audit import UNLIMITED, many_rows
 from fastadmm.privacy.noise_tests import LEVEL, Check, drawn_in_a_child, frequency_check, least_and_most
 from fastadmm.privacy.public_labels import label_payment
-from fastadmm.privacy.source_audit import from_system
+from fastadmm.privacy.source_audit import flipped_draws
 from fastadmm.privacy.stored import Store
 from fastadmm.privacy.transcript import Tap, replayed
 from fastadmm.problem.problem import make_problem
@@ -103,29 +102,11 @@ def _parts_check(flips: Sequence[Array], y: Array, due: float) -> Check:
 
 def _key_check(draw: Callable[..., Array], due: float, n: int, y: Array) -> Check:
     """The system's randomness decides the flips, all of it, and nothing else does; no sampling."""
-    given, asked = os.urandom(32), [0]
-
-    def under(flip: int | None) -> Array:
-        raw = bytearray(given)
-        if flip is not None:
-            raw[flip // 8] ^= 1 << flip % 8
-        asked[0] = 0
-
-        def answer(size: int) -> bytes:
-            begin, asked[0] = asked[0], asked[0] + size
-            return bytes(raw[begin : begin + size]) + b"\0" * max(0, begin + size - len(raw))
-
-        with from_system(answer):
-            return draw(y[:n])
-
-    base = under(None)
-    same = np.array_equal(base, under(None))
-    asked_bits = min(8 * asked[0], 256)
-    bits = sum(not np.array_equal(under(flip), base) for flip in range(asked_bits))
     # Two independent draws of n labels are the same with a chance that n makes as small as a key's.
-    chance = (due * due + (1.0 - due) ** 2) ** n * 256.0
-    if chance > LEVEL:
+    if (due * due + (1.0 - due) ** 2) ** n * 256.0 > LEVEL:
         return Check("key of the labels", "too few labels are flipped to see it", False)
+    same, flipped = flipped_draws(lambda: draw(y[:n]))
+    bits = sum(not equal.all() for equal in flipped)
     found = f"{bits} of 256 bits of the operating system's randomness decide the flips"
     if not same:
         found = "other randomness than the operating system's decides the flips"

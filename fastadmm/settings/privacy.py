@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
@@ -41,13 +41,13 @@ ADJACENCIES: dict[str, str] = {
 SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
 
+_Budget = partial(Setting, "budget", panel=PANEL)
+
 #: How the mode itself is declared, by every mode's class.
-_MODE = Setting(
-    "budget",
+_MODE = _Budget(
     "`none`, `fusion` ([fusion.md](fusion.md)) or `message`",
     "Differential privacy: none, fusion or message.",
     option="--privacy",
-    panel=PANEL,
 )
 
 
@@ -200,71 +200,52 @@ class DifferentialPrivacy(Privacy):
 
     epsilon: Annotated[
         float,
-        Setting(
-            "budget",
+        _Budget(
             "budget of each party for the features of one record",
             "Budget of each party for one record's features.",
-            panel=PANEL,
             default_doc="needed",
         ),
     ] = math.inf
     delta: Annotated[
         float,
-        Setting(
-            "budget",
+        _Budget(
             "failure probability; must be below 1/N",
             "Failure probability of the guarantee; must be below 1/N.",
-            panel=PANEL,
         ),
     ] = 1e-5
-    adjacency: Annotated[str, Setting("budget", "which data sets are neighbours, see *Adjacency*")] = (
-        "replace_one"
-    )
+    adjacency: Annotated[str, _Budget("which data sets are neighbours, see *Adjacency*")] = "replace_one"
     label_epsilon: Annotated[
         float | None,
-        Setting(
-            "budget",
+        _Budget(
             "ε of randomised response on labels, drawn once, before anything else "
             "([fusion.md](fusion.md)); by default labels are not protected",
             "Epsilon of randomised response on the labels (default: labels are not protected).",
-            panel=PANEL,
         ),
     ] = None
     sampler: Annotated[
         str,
-        Setting(
-            "budget",
+        _Budget(
             '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
-            "gives no guarantee",
+            "gives no guarantee"
         ),
     ] = "grid"
-    seed: Annotated[
-        int | None,
-        Setting(
-            "budget",
-            "seed of `insecure_test`; refused with other samplers",
-        ),
-    ] = None
+    seed: Annotated[int | None, _Budget("seed of `insecure_test`; refused with other samplers")] = None
     total_epsilon: Annotated[
-        float | None,
-        Setting("budget", "budget of all runs that share `ledger`", default_doc="`epsilon`"),
+        float | None, _Budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
     ] = None
     public_scaling: Annotated[
         bool,
-        Setting(
-            "budget",
+        _Budget(
             "states that scales, fill values and categories do not come from the private rows",
             "State that scales, fill values and categories do not come from the private rows.",
             hidden=True,
-            panel=PANEL,
         ),
     ] = False
     allow_infinite_epsilon: Annotated[
         bool,
-        Setting(
-            "budget",
+        _Budget(
             "train even if no ε is proved; otherwise such a run is refused before anything is drawn or "
-            "charged (exit code 9)",
+            "charged (exit code 9)"
         ),
     ] = False
 
@@ -341,41 +322,27 @@ class MessagePrivacy(DifferentialPrivacy):
     mode: Annotated[str, _MODE] = "message"
     rounds: Annotated[
         int,
-        Setting(
-            "budget",
+        _Budget(
             "T, number of messages of each party, fixed and charged in advance (`message`)",
             option="--private-rounds",
         ),
     ] = 1
-    ball: Annotated[float, Setting("budget", "B, bound on each party's weights (`message`)")] = 8.0
+    ball: Annotated[float, _Budget("B, bound on each party's weights (`message`)")] = 8.0
     target_clip: Annotated[
-        float | None,
-        Setting("budget", "W, bound on public targets (`message`)", default_doc="`ball`"),
+        float | None, _Budget("W, bound on public targets (`message`)", default_doc="`ball`")
     ] = None
     message_clip: Annotated[
-        float | None,
-        Setting(
-            "budget",
-            'b, bound on each message entry (`message`); `"none"` for no clip',
-            none="none",
-        ),
+        float | None, _Budget('b, bound on each message entry (`message`); `"none"` for no clip', none="none")
     ] = 2.0
-    message_center: Annotated[
-        float, Setting("budget", "c, centre of the message clip, public (`message`)")
-    ] = 0.0
+    message_center: Annotated[float, _Budget("c, centre of the message clip, public (`message`)")] = 0.0
     shrink: Annotated[
-        bool,
-        Setting(
-            "budget",
-            "shrink noisy messages towards c by James and Stein's factor (`message`)",
-        ),
+        bool, _Budget("shrink noisy messages towards c by James and Stein's factor (`message`)")
     ] = True
     slack: Annotated[
         float,
-        Setting(
-            "budget",
+        _Budget(
             "certified solver error, part of the sensitivity, at least; rounding may take more "
-            "(`message`). Between parties it cannot be chosen",
+            "(`message`). Between parties it cannot be chosen"
         ),
     ] = 1e-6
 
@@ -409,24 +376,18 @@ class FusionPrivacy(DifferentialPrivacy):
 
     mode: Annotated[str, _MODE] = "fusion"
     model_share: Annotated[
-        float,
-        Setting(
-            "budget",
-            "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
-        ),
+        float, _Budget("share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)")
     ] = 0.4
-    model_epsilon_max: Annotated[float, Setting("budget", "upper limit of this share of ε (`fusion`)")] = 1.0
+    model_epsilon_max: Annotated[float, _Budget("upper limit of this share of ε (`fusion`)")] = 1.0
     row_norm: Annotated[
         float | None,
-        Setting(
-            "budget",
+        _Budget(
             "R, public bound; in training, longer rows are scaled down to it. By default found with "
-            "noise and charged (`fusion`)",
+            "noise and charged (`fusion`)"
         ),
     ] = None
     label_party: Annotated[
-        str | None,
-        Setting("budget", "party that holds the labels (`fusion`)", default_doc="the first"),
+        str | None, _Budget("party that holds the labels (`fusion`)", default_doc="the first")
     ] = None
 
     def __post_init__(self) -> None:
