@@ -71,13 +71,21 @@ def release(
     label_epsilon: Annotated[
         float, typer.Option(help="Each label is flipped with probability 1 / (1 + e^epsilon).")
     ],
+    ledger: Annotated[
+        Path, typer.Option(readable=False, help="Your privacy ledger, charged before the file is there.")
+    ],
+    total_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Most that the ledger may charge to these labels. (default: this epsilon)"),
+    ] = None,
     force: _Force = False,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
     from fastadmm.privacy.label_response import flip_probability
     from fastadmm.runs.scorecard import release_labels
 
-    n_samples = release_labels(labels, out, label_epsilon, force=force)
+    most = label_epsilon if total_epsilon is None else total_epsilon
+    n_samples = release_labels(labels, out, label_epsilon, ledger, most, force=force)
     flipped = 100.0 * flip_probability(label_epsilon)
     say(
         f"{out}: {n_samples} labels, each flipped with probability {flipped:.3g} %: epsilon {label_epsilon:g}"
