@@ -64,15 +64,11 @@ def audit(
     *,
     claim: _Claim,
     trials: Annotated[
-        int | None,
-        typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)"),
+        int | None, typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)")
     ] = None,
     canaries: Annotated[
         bool,
-        typer.Option(
-            "--canaries",
-            help="Also train once on the run's data, with every record as a canary.",
-        ),
+        typer.Option("--canaries", help="Also train once on the run's data, with every record as a canary."),
     ] = False,
     paper: Annotated[
         int | None,

@@ -72,8 +72,7 @@ class _Message:
 @with_options()
 def privacy(
     run: Annotated[
-        Path | None,
-        typer.Argument(readable=False, help="Run directory, model directory or ledger to show."),
+        Path | None, typer.Argument(readable=False, help="Run directory, model directory or ledger to show.")
     ] = None,
     *,
     budget: _Budget,
@@ -86,8 +85,7 @@ def privacy(
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf)."),
+        Path | None, typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -114,11 +112,7 @@ def privacy(
     from fastadmm.privacy.plan import plan_budget, plan_table
 
     plan = plan_budget(
-        delta,
-        epsilon=budget.epsilon,
-        rounds=budget.rounds,
-        multiplier=budget.noise,
-        n_parties=budget.parties,
+        delta, epsilon=budget.epsilon, rounds=budget.rounds, multiplier=budget.noise, n_parties=budget.parties
     )
     sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
     if plot is not None:

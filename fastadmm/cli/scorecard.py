@@ -96,8 +96,7 @@ def release(
 @group.command()
 def points(
     model: Annotated[
-        Path,
-        typer.Argument(readable=False, help="Run or model directory, or one party's file of a model."),
+        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
     base: Annotated[float, typer.Option(help="Points where the odds are --odds.")] = 600.0,
@@ -129,8 +128,7 @@ def apply(
         Path, typer.Argument(readable=False, help="Directory from 'points', or one party's NAME.json.")
     ],
     tables: Annotated[
-        list[Path],
-        typer.Argument(readable=False, help="One table for each party, or one with all columns."),
+        list[Path], typer.Argument(readable=False, help="One table for each party, or one with all columns.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", readable=False, help="CSV file (default: standard output).")
@@ -162,7 +160,7 @@ def apply(
 
     options = TableRows(
         id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
-        header=not no_header,
+        header=not no_header
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:

@@ -182,11 +182,7 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
 
 
 def canary_epsilon(
-    scores: np.ndarray,
-    included: np.ndarray,
-    guesses: int,
-    delta: float,
-    confidence: float = 0.95,
+    scores: np.ndarray, included: np.ndarray, guesses: int, delta: float, confidence: float = 0.95
 ) -> float:
     """One-run audit: a lower bound on epsilon from one run with many canaries (Steinke et al. 2023).
 

@@ -36,12 +36,7 @@ from fastadmm.privacy.fusion_sender import (
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
-from fastadmm.privacy.public_labels import (
-    PublicLabels,
-    label_payment,
-    publish_labels,
-    with_labels_spent,
-)
+from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels, with_labels_spent
 from fastadmm.privacy.releases import reserve
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store

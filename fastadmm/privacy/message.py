@@ -39,12 +39,7 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
-from fastadmm.privacy.public_labels import (
-    check_label_loss,
-    label_payment,
-    publish_labels,
-    with_labels_spent,
-)
+from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels, with_labels_spent
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.statement import PrivacyStatement, state
 from fastadmm.privacy.stored import Store

@@ -196,12 +196,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
         with atomic_file(target) as temporary:
             temporary.write_bytes(read_bytes(file))
     else:
-        write_party_model(
-            target,
-            party,
-            version=document["version"],
-            model_id=document["model_id"],
-        )
+        write_party_model(target, party, version=document["version"], model_id=document["model_id"])
     return party.name
 
 

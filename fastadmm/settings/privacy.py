@@ -40,7 +40,6 @@ ADJACENCIES: dict[str, str] = {
 #: Where noise comes from; only the first two are private.
 SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
-
 _Budget = partial(Setting, "budget", panel=PANEL)
 
 #: How the mode itself is declared, by every mode's class.
@@ -71,19 +70,16 @@ class Privacy:
     label_epsilon : float or None
         Pure epsilon of randomised response on the labels; None: labels are not protected.
     sampler : {"grid", "discrete", "insecure_test"}
-        ``grid``: rounded Gaussian noise keyed by the operating system;
-        ``discrete``: exact discrete Gaussian (needs OpenDP); ``insecure_test``:
-        seeded, for tests, epsilon = infinity.
+        ``grid``: rounded Gaussian noise keyed by the operating system; ``discrete``: exact discrete
+        Gaussian (needs OpenDP); ``insecure_test``: seeded, for tests, epsilon = infinity.
     seed : int or None
         Seed of ``insecure_test``; refused elsewhere.
     total_epsilon : float or None
         Budget over all runs that share a ledger, at the same delta; None: epsilon.
     public_scaling : bool
-        Says that the constants by which columns were prepared (centres and scales, fills, categories)
-        do not come from the private rows. Without it such columns make epsilon infinite.
+        Says that scales, fills and categories do not come from the private rows, else epsilon is infinite.
     allow_infinite_epsilon : bool
-        Go on where nothing finite is proved, for columns prepared by constants of the private
-        rows; without it such a run is refused before anything is drawn or charged.
+        Go on where nothing finite is proved; otherwise such a run is refused before anything is drawn.
     rounds : int
         T: messages that each party sends, fixed and charged beforehand (``message``).
     ball : float
@@ -97,16 +93,14 @@ class Privacy:
     shrink : bool
         Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
     slack : float
-        Certified solver error per round, added to the sensitivity, at least: see
-        :func:`fastadmm.privacy.sensitivity.solver_slack` (``message``; theorem T6).
+        Certified solver error per round, at least, part of the sensitivity (``message``; theorem T6).
     model_share : float
         Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
         ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
     model_epsilon_max : float
         Largest epsilon that is not given to the symbols (``fusion``).
     row_norm : float or None
-        R: longer rows are shortened to it in training; public. None: found with
-        noise and charged (``fusion``).
+        R: longer rows are shortened to it, public (``fusion``); None: found with noise and charged.
     label_party : str or None
         The party that holds the labels; None: the first (``fusion``).
     """
