@@ -59,8 +59,9 @@ def test_settings_survive_toml():
     assert back == settings
     assert back.clip_of_targets == settings.ball
     assert Privacy.from_dict(Privacy().to_dict()) == Privacy()
-    with pytest.raises(ConfigError, match=r"run\.toml: privacy: unknown key 'eps'"):
-        Privacy.from_dict({"eps": 1}, "run.toml: privacy")
+    for key in ("eps", "cls", "values"):
+        with pytest.raises(ConfigError, match=rf"run\.toml: privacy: unknown key '{key}'"):
+            Privacy.from_dict({key: 1}, "run.toml: privacy")
 
 
 def test_delta_has_to_be_below_one_over_n():
@@ -280,6 +281,8 @@ def test_runs_of_older_versions_are_read(tmp_path):
     values = {"data": "a.parts", "privacy": table, "provenance": {}}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(values))
     assert read_config(tmp_path / "run.toml")["privacy"] == {"mode": "fusion", "epsilon": 1.0}
+    (tmp_path / "odd.toml").write_text(tomli_w.dumps({**values, "privacy": {"mode": [1]}}))
+    assert read_config(tmp_path / "odd.toml")["privacy"] == {"mode": [1]}
     del values["provenance"]
     (tmp_path / "own.toml").write_text(tomli_w.dumps(values))
     with pytest.raises(ConfigError, match="rounds: mode 'fusion' has none"):

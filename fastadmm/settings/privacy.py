@@ -107,7 +107,7 @@ class Privacy:
 
     mode: Annotated[str, _MODE] = "none"
 
-    def __new__(cls, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
+    def __new__(cls, /, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
         """Settings of the mode's class; that of ``__init__`` is called next."""
         kind: type[Privacy] = cls
         if cls not in _KINDS.values():
@@ -418,7 +418,7 @@ def settings_of_modes() -> dict[str, Setting]:
 
 def without_other_modes(values: Mapping[str, Any]) -> dict[str, Any]:
     """A table that an older version wrote: without the defaults of settings that its mode has not."""
-    own = settings_of(_KINDS.get(values.get("mode", "none"), NoPrivacy))
+    own = settings_of(_KINDS.get(str(values.get("mode")), NoPrivacy))
     others = {key: s.default for key, s in settings_of_modes().items() if key not in own}
     return {key: value for key, value in values.items() if key not in others or value != others[key]}
 
