@@ -17,7 +17,13 @@ from fastadmm.coordinator.subspace.stacked import StackedSubspaceMethod
 from fastadmm.coordinator.subspace.stacked_span import StackedSpan
 from fastadmm.coordinator.subspace.whole_span import dense_rows_pay
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_rows, beside_transposed
+from fastadmm.kernels.beside import (
+    beside_blocks,
+    beside_gram,
+    beside_product,
+    beside_rows,
+    beside_transposed,
+)
 from fastadmm.kernels.blas import routine
 from fastadmm.problem.problem import Problem
 from fastadmm.solver import solver as solver_module
