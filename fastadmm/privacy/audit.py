@@ -18,6 +18,7 @@ from scipy.stats import beta, binom, norm
 
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import rank_bounds
 from fastadmm.settings.privacy import MessagePrivacy
@@ -239,7 +240,7 @@ def audit_one_run(
     kept: list[Any] = [
         _scaled_rows(block, coins.astype(float)) for block, coins in zip(given.blocks, included)
     ]
-    settings = settings.with_(adjacency="zero_out")
+    settings = settings.with_(adjacency="zero_out", total_epsilon=UNLIMITED)
     solver = MessageSolver(replace(given, blocks=kept), options, settings)
     if noise_factor != 1.0:
         grid = solver.level.grid * 2.0 ** round(math.log2(noise_factor))
