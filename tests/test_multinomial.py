@@ -106,13 +106,7 @@ def test_tiny_gradients_keep_their_digits():
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(2, 6),
-    st.integers(0, 10**6),
-    st.floats(-6, 6),
-    st.floats(-3, 6),
-    st.floats(-2, 2),
-)
+@given(st.integers(2, 6), st.integers(0, 10**6), st.floats(-6, 6), st.floats(-3, 6), st.floats(-2, 2))
 def test_prox_to_machine_precision_from_any_start(classes, seed, log_r, log_spread, log_weight):
     rng = np.random.default_rng(seed)
     n, r, s = 6, 10.0**log_r, np.full(6, 10.0**log_weight)

@@ -293,16 +293,10 @@ class RunConfig:
         ),
     ] = 0
     checkpoint_rounds: Annotated[
-        int | None,
-        Setting("output", "number of rounds between checkpoints", sign="positive"),
+        int | None, Setting("output", "number of rounds between checkpoints", sign="positive")
     ] = None
     checkpoint_seconds: Annotated[
-        float,
-        Setting(
-            "output",
-            "longest time between checkpoints, in seconds",
-            sign="positive",
-        ),
+        float, Setting("output", "longest time between checkpoints, in seconds", sign="positive")
     ] = 30.0
     privacy: Annotated[
         Privacy,
@@ -481,21 +475,11 @@ class RunConfig:
     path_values: Annotated[
         list[float] | None,
         Setting(
-            "method",
-            "the values of the grid",
-            wanted="a list of numbers",
-            check=checks.grid,
-            group=_PATH,
+            "method", "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
         ),
     ] = None
     path_length: Annotated[
-        int,
-        Setting(
-            "method",
-            "number of values, if the grid is computed",
-            sign="positive",
-            group=_PATH,
-        ),
+        int, Setting("method", "number of values, if the grid is computed", sign="positive", group=_PATH)
     ] = 20
     path_ratio: Annotated[
         float | None,
