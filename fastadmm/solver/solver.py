@@ -266,7 +266,7 @@ class Solver(Run):
             if self.driver.local:
                 weights = self.method.weights()
                 proof = self.prove(weights, self._outer(weights, self.method.intercept))
-                self._count_proof()
+                self._count_proof(ending=not due)
             else:
                 proof = yield from self._proof_elsewhere(self.method.intercept)
             if claims and due and not proof.settled:
@@ -335,14 +335,14 @@ class Solver(Run):
         if not kept and self.proof_round == self.n_rounds:
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
-        self._count_proof()
+        self._count_proof(ending=True)
         if kept and held is not None and held.record is not None:
             self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
 
-    def _count_proof(self) -> None:
+    def _count_proof(self, ending: bool) -> None:
         if self.traffic is not None:
-            self.traffic.prove()
+            self.traffic.prove(ending)
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
         """Keep the present weights, or let the parties elsewhere do so."""

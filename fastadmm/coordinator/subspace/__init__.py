@@ -6,8 +6,7 @@ Rounds by directions
     ``rounded_messages`` what single precision costs.
 
 Minimising over the span
-    ``span`` with ``span_hessian``; ``one_leaf`` does it in one compiled call where rows are few;
-    ``near_rows`` and ``bent_rows`` if the loss has curvature at few rows.
+    :mod:`fastadmm.method.span`; ``near_rows`` if the loss has curvature at few rows.
 
 Other losses and settings
     ``smoothed`` (kinks), ``descent`` (non-convex), ``log_sum``, ``few_rows`` with ``box_program`` (more
