@@ -51,10 +51,7 @@ def train(
     ] = None,
     pooled: Annotated[
         bool,
-        typer.Option(
-            "--pooled",
-            help="All columns are in this process: nothing is exchanged. The same as --scheme pooled.",
-        ),
+        typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")

@@ -35,7 +35,12 @@ class Traffic:
         self.per_row, self.other = np.zeros(n_parties), np.zeros(n_parties)
 
     def take(self, exchange: Exchange, answers: Answers) -> None:
-        """Count an exchange; what parties are only told travels with the next question."""
+        """Count an exchange; what parties are only told travels with the next question.
+
+        Scores of held-out rows do not count: nothing is trained with them.
+        """
+        if exchange.calls[0].name == "scores":
+            return
         self.ending = 0
         self.asked += any(CALLS[call.name].answer for call in exchange.calls)
         for call, answer in zip(exchange.calls, answers, strict=True):
