@@ -32,6 +32,7 @@ class Traffic:
     def __init__(self, n_parties: int, n_samples: int, n_outputs: int = 1) -> None:
         self.n_samples, self.n_outputs, self.asked = n_samples, n_outputs, 0
         self.ending = 0  # a proof that is the end of a run; one that goes on has not made it
+        self.proved = -1  # exchanges at the last proof that is no such end
         self.per_row, self.other = np.zeros(n_parties), np.zeros(n_parties)
 
     def take(self, exchange: Exchange, answers: Answers) -> None:
@@ -49,10 +50,13 @@ class Traffic:
 
     def prove(self, ending: bool) -> None:
         """Count the exchange of a proof, with a number of every row and class to each party and from it."""
+        if self.asked == self.proved:  # nothing since: it is that proof
+            return
         if ending:
             self.ending = 1
         else:
             self.asked, self.per_row = self.asked + 1, self.per_row + self._of_proof
+            self.proved = self.asked
 
     @property
     def exchanges(self) -> int:
@@ -93,9 +97,10 @@ class Traffic:
 
     def export(self) -> dict[str, Any]:
         """The state."""
-        return {"exchanges": self.asked, "per_row": self.per_row, "other": self.other}
+        told = {"exchanges": self.asked, "proved": self.proved}
+        return {**told, "per_row": self.per_row, "other": self.other}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Inverse of :meth:`export`."""
-        self.asked = int(saved["exchanges"])
+        self.asked, self.proved = int(saved["exchanges"]), int(saved["proved"])
         self.per_row, self.other = (np.array(saved[key], dtype=np.float64) for key in ("per_row", "other"))
