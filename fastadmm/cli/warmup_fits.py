@@ -70,7 +70,7 @@ def _of(form: Any, n_rows: int, *widths: int, **more: Any) -> list[Any]:
 
 
 def _smooth_fits() -> Iterator[_Fit]:
-    """Newton's method over all columns: with Hessian-vector products, and of few rows by dual ascent."""
+    """Dense and sparse columns, many rows and few."""
     yield _Fit(_of(dense, 20_000, 5, 5))
     yield _Fit(_of(dense, 80_000, 7, 7))  # columns that fill large pages
     yield _Fit(_of(dense, 600, 40, 40))
