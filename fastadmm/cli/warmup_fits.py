@@ -35,7 +35,7 @@ class _Fit:
 
 
 def other_fits(n_threads: int) -> None:
-    """Solve problems that go all ways but those of the default path."""
+    """Solve problems of all kinds but those of the default path."""
     for fit in (*_smooth_fits(), *_fits_with_kinks(), *_fits_of_classes(), *_fits_by_messages()):
         rng = np.random.default_rng(1)
         y = targets(fit.loss, fit.blocks[0].shape[0], rng)
