@@ -84,9 +84,9 @@ class PooledMethod(Method):
             check_scale(block, name, self.engine)
 
     def reopen(self) -> float:
-        """Begin at zero; the summed loss there."""
-        self.point = self.goal.zero()
-        return self.point.value
+        """Begin at zero, or where the set is nearest to it; the summed loss there."""
+        self.point = self.goal.start()
+        return self.point.value - self.goal.regulariser(self.point.weights)
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         joined = np.concatenate(weights)
