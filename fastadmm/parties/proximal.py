@@ -150,7 +150,7 @@ class Party(Answering):
     def _message(self, out: np.ndarray | None) -> np.ndarray:
         if out is None:
             return self.block.product(self.weights, self.engine)
-        self.block.product_into(self.weights, out, self.engine.later)
+        self.block.product_into(self.weights, out, self.engine)
         return out
 
     def _stepped(self, message: np.ndarray) -> dict[str, Any]:
