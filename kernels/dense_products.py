@@ -14,8 +14,6 @@ from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
     "add_rows",
-    "add_rows_of_three",
-    "dense_accumulate_images",
     "dense_accumulate_transposed",
     "dense_column_squares",
     "dense_columns",
@@ -85,43 +83,6 @@ def add_rows(matrix, v, out, start, stop):
         for j in range(columns):
             out[j] = fma(p, a[j], out[j])
         i += 1
-
-
-@inline
-def add_rows_of_three(matrix, vectors, out, start, stop):
-    """As :func:`add_rows` for three vectors and sums at once, to the bit as one by one."""
-    x, y, z = out[0], out[1], out[2]
-    one, two, three = vectors
-    i = start
-    while i + 4 <= stop:
-        a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
-        p, q, r, s = one[i], one[i + 1], one[i + 2], one[i + 3]
-        t, u, v, w = two[i], two[i + 1], two[i + 2], two[i + 3]
-        e, f, g, h = three[i], three[i + 1], three[i + 2], three[i + 3]
-        for j in range(len(x)):
-            x[j] = fma(s, d[j], fma(r, c[j], fma(q, b[j], fma(p, a[j], x[j]))))
-            y[j] = fma(w, d[j], fma(v, c[j], fma(u, b[j], fma(t, a[j], y[j]))))
-            z[j] = fma(h, d[j], fma(g, c[j], fma(f, b[j], fma(e, a[j], z[j]))))
-        i += 4
-    add_rows(matrix, one, x, i, stop)
-    add_rows(matrix, two, y, i, stop)
-    add_rows(matrix, three, z, i, stop)
-
-
-@kernel
-def dense_accumulate_images(matrix, vectors, out, start, stop):
-    """Add the images of three vectors under the transposed rows of a range, to the bit as one by one.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-    vectors : tuple of three ndarray of shape (N,)
-    out : ndarray of shape (3, d)
-        Sums that are added to.
-    start, stop : int
-        Row range.
-    """
-    add_rows_of_three(matrix, vectors, out, start, stop)
 
 
 @kernel

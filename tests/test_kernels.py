@@ -25,7 +25,6 @@ from fastadmm.kernels.csr import (
 )
 from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
 from fastadmm.kernels.dense_products import (
-    dense_accumulate_images,
     dense_accumulate_transposed,
     dense_column_squares,
     dense_product,
@@ -516,12 +515,6 @@ def test_dense_kernels(shape):  # (41, 600): products of several vectors in grou
     for i in range(start, stop):  # one row after the other: however they are grouped
         dense_accumulate_transposed(matrix, v, again, i, i + 1)
     np.testing.assert_array_equal(out, again)
-    vectors, images = np.array([v, rng.normal(size=n), -v]), np.ones((3, d))
-    dense_accumulate_images(matrix, tuple(vectors), images, start, stop)
-    for own, image in zip(vectors, images):
-        again = np.ones(d)
-        dense_accumulate_transposed(matrix, own, again, start, stop)
-        np.testing.assert_array_equal(image, again)
 
 
 @pytest.mark.parametrize("d", [3, 9, 61, 70])

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.engine.engine import Engine
@@ -81,37 +81,30 @@ def collect_messages(
     out: np.ndarray,
     engine: Engine,
     metric: np.ndarray | None = None,
-    known: np.ndarray | None = None,
 ) -> Talk[Answers]:
     """One x-update of every party.
 
-    Shapes: out (M, N); metric, known (N,).
+    Shapes: out (M, N); metric (N,).
     Scaling: penalty summed scaling.
     """
     m_parties = len(out)
-    common = correction(order, state, penalty, engine, metric) if known is None else known
+    common = correction(order, state, penalty, engine, metric)
     scaled = float(order.tau(m_parties) * penalty)
 
     def call(m: int) -> Call:
-        def target() -> np.ndarray:
-            return engine.plus(state.messages[m], common, factor=-1.0)
-
         def asked() -> dict[str, Any]:
-            return {"w": target(), "scaled_penalty": scaled}
+            return {"w": engine.plus(state.messages[m], common, factor=-1.0), "scaled_penalty": scaled}
 
-        if known is None:
-            return Call(m, "step", asked, {"out": out[m]})
-        here = {"w": target, "scaled_penalty": scaled, "out": out[m]}
-        return Call(m, "step", asked, here, enough_here=True)
+        return Call(m, "step", asked)
 
     answers: Answers = []
     if order.parallel:
         answers = yield Exchange([call(m) for m in range(m_parties)])
         for m, answer in enumerate(answers):
-            put(answer["message"], out[m])
+            out[m] = answer["message"]
         return answers
     for m in range(m_parties):
         answers += yield Exchange([call(m)], Pace.IN_TURN)
-        put(answers[m]["message"], out[m])
+        out[m] = answers[m]["message"]
         engine.plus(common, engine.plus(out[m], state.messages[m], factor=-1.0), out=common)
     return answers

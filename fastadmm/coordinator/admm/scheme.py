@@ -111,11 +111,8 @@ class AdmmScheme(Scheme):
         return _STATES * state + _WORK * vector, more
 
     def passes(self, update: str) -> int:
-        """For the messages, and the certificate."""
-        # Where parties work in parallel and from D'w, the certificate is one with the next x-update: see
-        # fastadmm.parties.proximal.Party.look_ahead.
-        steps = 2 * CG_STEPS if update in ("cg", "proximal") else 0
-        return 2 + (not self.order.parallel or update == "kernel") + steps
+        """For target and message, and the certificate."""
+        return 3 + (2 * CG_STEPS if update in ("cg", "proximal") else 0)
 
 
 ADMM_SCHEMES = (

@@ -134,44 +134,6 @@ class SharedDirections:
             mine = self.of(m)
             self.products[k, mine] = self.products[mine, k] = products
 
-    def of_units(self, widths: Sequence[int]) -> list[Array]:
-        """Hold all columns of parties that have sent nothing; places of shape (d_m, N) for them."""
-        k, classes = sum(widths), self.n_classes
-        self.store.make_room(0, k, max(self.most, k))
-        own = np.split(np.arange(k), np.cumsum(widths)[:-1])
-        self.rows = np.concatenate([rows for rows in own for _ in range(classes)])
-        self.owner = np.repeat(np.arange(classes * len(widths)), np.repeat(widths, classes))
-        self.products = np.eye(len(self.owner))
-        return [self.store.rows[rows[0] : rows[-1] + 1] for rows in own]
-
-    def hold_one_each(self, owner: Array, squares: Array) -> None:
-        """Hold one direction of some parties, and nothing else; messages are given when they are needed.
-
-        Shapes: owner, squares (K,).
-        """
-        self.owner, self.rows, self.products = owner, np.arange(len(owner)), np.diag(squares)
-        self.hessian.forget()
-        self.known = None
-
-    def give(self, messages: Sequence[Array]) -> None:
-        """Hold the messages, each of shape (N,), of :meth:`hold_one_each`."""
-        self.store.make_room(0, len(messages), max(self.most, len(messages)))
-        for message, row in zip(messages, self.store.rows):
-            self.engine.copy(message, row)
-
-    def divide(self, sizes: Array) -> None:
-        """Divide unit vectors of :meth:`of_units`, and their messages, by sizes of shape (K,)."""
-        messages, each = self.messages, np.empty(len(self.messages))
-        each[self.rows] = sizes
-
-        def piece(part: tuple[int, int]) -> None:
-            messages[:, slice(*part)] /= each[:, None]
-
-        self.engine.by_leaf(piece, self.engine.leaves(messages.shape[1]), light=True)
-        self.products = np.diag(sizes**-2.0)
-        self.hessian.forget()
-        self.known = None
-
     def recombine(self, m: int, rotation: Array) -> None:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest).
 

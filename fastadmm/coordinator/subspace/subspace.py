@@ -492,14 +492,13 @@ class SubspaceCoordinator:
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
-        turning = []
         for mine, (unit, row) in zip(places, turns):
             self.hessian.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
-            turning.append((reflect_rows, leaves, (self.store.rows, mine[turned], unit[turned])))
+            given = self.store.rows, mine[turned], unit[turned]
+            self.engine.over_rows(reflect_rows, leaves, *given)
             c[mine] -= 2.0 * float(c[mine] @ unit) * unit
             dropped.append(int(mine[row]))
-        self.engine.each_over_rows(turning)
         self.hessian.drop(dropped)
         stay = np.delete(np.arange(len(c)), dropped)
         self.store.keep(stay.tolist())

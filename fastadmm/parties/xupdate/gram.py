@@ -21,7 +21,6 @@ class GramEigen(XUpdate):
     """
 
     name: ClassVar[str] = "gram"
-    by_image = True
 
     def __init__(self, block: FeatureBlock) -> None:
         self.block = block
