@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.subspace import span as span_module
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import LEAF_ROWS
+from fastadmm.method import span as span_module
 from fastadmm.method.one_leaf import is_one_leaf
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian

@@ -25,8 +25,7 @@ from fastadmm.engine.control_groups import core_limit
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.gathered import Later, do_together
 from fastadmm.engine.job import Job
-from fastadmm.engine.lent import Vectors
-from fastadmm.engine.pages import free
+from fastadmm.engine.pages import Vectors, free
 from fastadmm.engine.process import OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows

@@ -25,10 +25,33 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.engine.engine import Engine
 
-__all__ = ["collect_messages", "correction", "penalty_terms", "relax"]
+__all__ = ["SharedState", "collect_messages", "correction", "penalty_terms", "relax"]
+
+
+class SharedState:
+    """Messages, consensus variable and dual variable, in one vector.
+
+    One flat vector lets an acceleration step treat the whole state as a point.
+
+    Shapes: messages (M, N); z, u (N,).
+    """
+
+    def __init__(self, n_parties: int, n_samples: int, vector: np.ndarray | None = None) -> None:
+        m, n = n_parties, n_samples
+        self.vector = np.zeros((m + 2) * n) if vector is None else vector
+        self.messages = self.vector[: m * n].reshape(m, n)
+        self.z = self.vector[m * n : (m + 1) * n]
+        self.u = self.vector[(m + 1) * n :]
+
+    def like(self, vector: np.ndarray) -> SharedState:
+        """A state of the same shape with given values."""
+        return SharedState(*self.messages.shape, vector)
+
+    def total(self) -> np.ndarray:
+        """Sum of the messages over parties, in the parties' order, of shape (N,)."""
+        return self.messages.sum(axis=0)
 
 
 def correction(

@@ -25,6 +25,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.metric_limits import (
+    MetricWatch,
     directions_for_few_rows,
     directions_of_few_numbers,
     directions_per_party,
@@ -34,7 +35,6 @@ from fastadmm.coordinator.metric_limits import (
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
-from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
