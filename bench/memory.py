@@ -35,6 +35,12 @@ LONG = 200.0
 
 #: Scheme, loss, parties, columns of each, rounds, further options.
 CASES: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
+    ("pooled", "logistic", 2, 4, 5, {}),
+    ("pooled", "logistic", 2, 40, 5, {}),
+    ("pooled", "logistic", 2, 40, 5, {"regularizer": "l1"}),
+    ("pooled", "hinge", 2, 40, 5, {}),
+    ("pooled", "multinomial", 2, 40, 5, {}),
+    ("pooled", "multinomial", 2, 40, 5, {"regularizer": "l1"}),
     ("subspace", "logistic", 2, 4, 14, {}),
     ("subspace", "logistic", 8, 4, 14, {}),
     ("subspace", "logistic", 2, 40, 14, {}),

@@ -37,7 +37,7 @@ from fastadmm.privacy import (
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.rounds import private_terms
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -750,7 +750,7 @@ def charges_add_up_to_their_largest(patch):
 
 @fault(*BOTH)
 def a_delta_above_one_over_n(patch):
-    patch(Privacy, "check_samples", lambda self, n: None)
+    patch(DifferentialPrivacy, "check_samples", lambda self, n: None)
 
 
 @fault(*BOTH)

@@ -356,12 +356,12 @@ def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
         "release": __version__,
         "table": table_digest(),
     }
-    settings = Privacy(mode="fusion", epsilon=float(rng.choice([0.1, 1.0, 100.0])), delta=1e-6)
+    given = {"mode": mode, "epsilon": float(rng.choice([0.1, 1.0, 100.0])), "delta": 1e-6}
     if mode == "fusion":
-        terms["privacy"] = privacy_text(settings)
+        terms["privacy"] = privacy_text(Privacy(**given))
     if mode == "message":
         kind = str(rng.choice(["replace_one", "zero_out"]))
-        settings = settings.with_(mode=mode, rounds=6, adjacency=kind)
+        settings = Privacy(**given, rounds=6, adjacency=kind)
         if rng.random() < 0.1:
             settings = settings.with_(slack=float(10.0 ** rng.uniform(-300, 0)))
         terms["privacy"] = privacy_text(settings)

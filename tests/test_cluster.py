@@ -17,9 +17,9 @@ from fastadmm.cluster.comm import add_nodes
 from fastadmm.cluster.engine import RowEngine, nodes_of
 from fastadmm.cluster.rows import solve_rows
 from fastadmm.cluster.together import ask, is_member, run_together
-from fastadmm.coordinator import stall_watch
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.method import stall_watch
 from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator import stall_watch
 from fastadmm.errors import FastadmmError, FormatError
+from fastadmm.method import stall_watch
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig

@@ -17,13 +17,7 @@ from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve, consent_to_run, run_description
 from fastadmm.federation.asked import asked_file, asked_lines, keep_asked
 from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.schema import (
-    answer_of,
-    digest_of,
-    encode_request,
-    open_envelope,
-    table_digest,
-)
+from fastadmm.federation.schema import answer_of, digest_of, encode_request, open_envelope, table_digest
 from fastadmm.federation.status import agent_status
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES
@@ -58,7 +52,7 @@ def terms_of(data: PartyData, **more: Any) -> dict[str, Any]:
         "family": "subspace", "regularization": 1.0, "x_update": "auto", "regularizer": "l2",
         "l1_ratio": -1.0, "constraint": "all", "n_samples": data.n_samples, "row_digest": data.row_digest,
         "position": 0, "loss": "logistic", "release": __version__, "table": table_digest(),
-        "parties": f"{data.name},other", **more,
+        "parties": f"{data.name},other", **more
     }  # fmt: skip
 
 
@@ -295,7 +289,7 @@ def everything() -> Iterator[dict[str, Any]]:
         ratio = 0.123456789 if regularizer == "elastic_net" else -1.0
         yield {
             "family": family, "regularizer": regularizer, "constraint": constraint, "l1_ratio": ratio,
-            "loss": "negative_binomial", "regularization": 1.23456e-9, **more,
+            "loss": "negative_binomial", "regularization": 1.23456e-9, **more
         }  # fmt: skip
     for mode, adjacency, sampler in itertools.product(
         ("fusion", "message"), ADJACENCIES, ("grid", "insecure_test")

@@ -142,7 +142,7 @@ def test_what_a_party_remembers_must_fit(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_weights_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
-    assert run("train", data, "-q", "--rounds", 1, "-o", tmp_path / "run") == ExitCode.OK
+    assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
     with h5py.File(tmp_path / "run" / "model" / "party-1.h5", "r+") as file:
         file["weights"][:] = 1.7e308
     err = refused(
@@ -153,7 +153,7 @@ def test_weights_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_scores_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
-    assert run("train", data, "-q", "--rounds", 1, "-o", tmp_path / "run") == ExitCode.OK
+    assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
     for part in ("party-1.h5", "party-2.h5"):
         with h5py.File(tmp_path / "run" / "model" / part, "r+") as file:
             file["weights"][:] = [1.7e308] + [0.0] * (len(file["weights"]) - 1)
@@ -265,7 +265,7 @@ def test_words_of_files_reach_the_terminal_harmless(
 def test_report_of_numbers_beyond_every_axis(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
-    assert run("train", data, "-q", "--rounds", 1, "-o", tmp_path / "run") == ExitCode.OK
+    assert run("train", data, "-q", "--rounds", 8, "-o", tmp_path / "run") == ExitCode.OK
     log = tmp_path / "run" / "rounds.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     lines[0] |= {"objective": 1.7e308, "gap": 1.7e308}

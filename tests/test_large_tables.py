@@ -81,11 +81,7 @@ def tables_of(folder: Path, ids: Any = None) -> dict[str, pa.Table]:
     }
     order = rng.permutation(N)
     spend = [None if i % 50 == 0 else f"{v:.3f}" for i, v in enumerate(rng.normal(0, 1, N))]
-    shop = {
-        "id": ids[order],
-        "spend": spend,
-        "seg": np.array(["new", "gold", "a,b"])[rng.integers(0, 3, N)],
-    }
+    shop = {"id": ids[order], "spend": spend, "seg": np.array(["new", "gold", "a,b"])[rng.integers(0, 3, N)]}
     found = {"bank": pa.table(bank), "shop": pa.table(shop)}
     for name, table in found.items():
         pa.csv.write_csv(table, folder / f"{name}.csv")
@@ -210,7 +206,7 @@ def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: A
         "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n",
         "1 1:1 # 2:3\n2 3:4\n",
         "1 1:123456789012345678901234567890 2:4.9e-324\n",
-        "1 2:1 2:1\n", "1 0:1\n", "1 qid:3 1:2\n", "1 1:x\n", "a 1:2\n", "1 1:inf\n", "1 99:1\n",
+        "1 2:1 2:1\n", "1 0:1\n", "1 qid:3 1:2\n", "1 1:x\n", "a 1:2\n", "1 1:inf\n", "1 99:1\n"
     ]  # fmt: skip
     for k, text in enumerate(blocks):
         path = tmp_path / f"{k}.txt"

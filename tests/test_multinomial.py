@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
-from fastadmm.coordinator import class_certificate
 from fastadmm.coordinator.subspace import multinomial
 from fastadmm.coordinator.subspace.multinomial import class_directions_per_party
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.method import class_certificate
 from fastadmm.method.class_certificate import class_root
 from fastadmm.method.class_span import ClassSpanHessian, minimise_over_class_span
 from fastadmm.parties.classes import choose_class_solver
@@ -105,13 +105,7 @@ def test_tiny_gradients_keep_their_digits():
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(2, 6),
-    st.integers(0, 10**6),
-    st.floats(-6, 6),
-    st.floats(-3, 6),
-    st.floats(-2, 2),
-)
+@given(st.integers(2, 6), st.integers(0, 10**6), st.floats(-6, 6), st.floats(-3, 6), st.floats(-2, 2))
 def test_prox_to_machine_precision_from_any_start(classes, seed, log_r, log_spread, log_weight):
     rng = np.random.default_rng(seed)
     n, r, s = 6, 10.0**log_r, np.full(6, 10.0**log_weight)

@@ -330,11 +330,7 @@ def generated(seed, loss, regularizer, constraint, lam, intercept):
 
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
-@given(
-    seed=st.integers(0, 10**6),
-    lam=st.sampled_from([1e-3, 1e-2, 0.3]),
-    intercept=st.booleans(),
-)
+@given(seed=st.integers(0, 10**6), lam=st.sampled_from([1e-3, 1e-2, 0.3]), intercept=st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_the_augmented_lagrangian_decreases_by_what_the_theorem_says(case, seed, lam, intercept):
     """Every round, at the default penalty: also the amount, from the moves of messages and z."""

@@ -298,6 +298,8 @@ def test_the_owners_rows_among_others_and_stored_otherwise_are_no_public_pilot(t
         (["--owners", "a:10:1", "--curvature", "1,2"], "gradients are unbounded"),
         (["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--rounds", "0"], "at least one"),
         (["--owners", "a:10:1", "--curvature", "x", "--bound", "clip:1"], "is not L,BETA"),
+        (["--owners", "a:10:1", "--curvature", "1,2", "--ledger", "x"], "only --private-pilot is charged"),
+        (["--owners", "a:10:1", "--pilot", "x", "--distance", "1"], "goes with --curvature"),
         (
             ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--mechanism", "gaussian"],
             "delta",

@@ -10,14 +10,7 @@ import signal
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import (
-    ConfigError,
-    ExitCode,
-    FastadmmError,
-    FormatError,
-    InputError,
-    PrivacyBudgetError,
-)
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.owner import Owner
 from fastadmm.owners.run import resume_owner_run, start_owner_run
@@ -470,7 +463,7 @@ def test_interrupted_process_resumes(tmp_path):
     out = tmp_path / "run"
     process = start(
         "owners", "train", path, "--epsilon", "1", "--bound", "clip:1", "--step", "0.01", "-o", out,
-        "--rounds", "100000",
+        "--rounds", "100000"
     )  # fmt: skip
     assert wait_for(
         lambda: (out / "rounds.jsonl").exists() and (out / "rounds.jsonl").stat().st_size > 2000, process
@@ -556,6 +549,8 @@ def test_batches_are_accounted(tmp_path):
         ({"mechanism": "gaussian"}, 5, "need a delta"),
         ({"mechanism": "gaussian", "delta": 0.5}, 5, "at 1/n or above"),
         ({"mechanism": "magic"}, 5, "not one of laplace, gaussian"),
+        ({"delta": 1e-5}, 5, "mechanism 'laplace' has none, mechanism 'gaussian' has"),
+        ({"target-bound": 1}, 5, "loss 'logistic' has none, loss 'squared' has"),
         ({"step": None}, 5, "needs the curvature"),
         ({"method": "algorithm1", "step": None}, 5, "leaves rho"),
         ({"batch": 0.5}, 5, "Gaussian answers only"),
@@ -600,7 +595,7 @@ def test_owners_with_other_features_are_refused(tmp_path):
     path, _ = write_owners(tmp_path / "o")
     with OwnerWriter(
         path / "b.h5", name="b", n_features=2, kind="dense", task="classification", feature_names=["u", "v"],
-        classes=("no", "yes"),
+        classes=("no", "yes")
     ) as writer:  # fmt: skip
         writer.append(np.ones((2, 2)), np.ones(2))
     with pytest.raises(FastadmmError, match="features differ"):

@@ -119,5 +119,11 @@ def test_audit_of_the_papers_calibration(capsys):
     assert run("audit") == ExitCode.CONFIG
     assert run("audit", "--epsilon", 1, "--canaries") == ExitCode.CONFIG
     assert run("audit", "--epsilon", 1, "--privacy", "none") == ExitCode.CONFIG
+    capsys.readouterr()
+    fusion, budget = "audit --epsilon 1 --privacy fusion", "privacy --epsilon 1 --rounds 1"
+    for line in (f"{fusion} --ball 8", f"{fusion} --mu 1", "audit run --mu 1", "privacy run --plot a.svg",
+                 f"{budget} --ball 8"):  # fmt: skip
+        assert run(*line.split()) == ExitCode.CONFIG
+        assert line.split()[-2].strip("-") in capsys.readouterr().err
     assert run("audit", "--epsilon", 1, "--privacy", "fusion", "--trials", 1000) == ExitCode.OK
     assert "would notice" in capsys.readouterr().out

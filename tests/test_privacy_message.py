@@ -542,9 +542,9 @@ def test_scaling_by_private_constants_is_not_private(data, tmp_path):
 
     partition = open_partition(data / "train.parts")
     object.__setattr__(partition.parties[0], "transform", Transform(scale=np.ones(4)))
-    unproved = unproved_parties(configured(data), partition)
+    unproved = unproved_parties(configured(data).privacy, partition)
     assert list(unproved) == ["party-1"]
-    assert unproved_parties(configured(data, privacy={"public_scaling": True}), partition) == {}
+    assert unproved_parties(SETTINGS.with_(public_scaling=True), partition) == {}
     with pytest.raises(PrivacyBudgetError, match="party-1: epsilon 4 was asked for, but none is proved"):
         solver(unproved=unproved)
     made = solver(SETTINGS.with_(allow_infinite_epsilon=True), unproved=unproved)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 
 import pytest
 import tomli_w
+from fastadmm import ADMMSharingClassifier
 from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
 from fastadmm.privacy.accounting import gdp_of, zcdp_budget
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, state
-from fastadmm.settings.privacy import MODES, Privacy
+from fastadmm.runs.config import make_config, read_config
+from fastadmm.settings.privacy import MODES, Privacy, settings_of_modes
 from fastadmm.settings.setting import settings_of
+from sklearn.base import clone
 
 SEEN = {"coordinator": "noisy messages"}
 
@@ -53,8 +59,9 @@ def test_settings_survive_toml():
     assert back == settings
     assert back.clip_of_targets == settings.ball
     assert Privacy.from_dict(Privacy().to_dict()) == Privacy()
-    with pytest.raises(ConfigError, match=r"run\.toml: privacy: unknown key 'eps'"):
-        Privacy.from_dict({"eps": 1}, "run.toml: privacy")
+    for key in ("eps", "cls", "values"):
+        with pytest.raises(ConfigError, match=rf"run\.toml: privacy: unknown key '{key}'"):
+            Privacy.from_dict({key: 1}, "run.toml: privacy")
 
 
 def test_delta_has_to_be_below_one_over_n():
@@ -218,38 +225,72 @@ def test_processes_that_charge_at_once_share_one_budget(tmp_path):
     assert Ledger(tmp_path / "l").spent("data").epsilon(1e-5) <= 1.0 + 1e-9
 
 
-OF_OTHER_MODES = {
-    "fusion": {
-        "rounds": 2,
-        "ball": 3.0,
-        "target_clip": 2.0,
-        "message_clip": None,
-        "shrink": False,
-        "slack": 1e-5,
-    },
-    "message": {"model_share": 0.5, "model_epsilon_max": 0.7, "row_norm": 1.0, "label_party": "bank"},
-    "none": {"delta": 1e-6, "total_epsilon": 2.0, "public_scaling": True, "rounds": 2, "row_norm": 1.0},
-}
+ALLOWED = {mode: {} if mode == "none" else {"epsilon": 1.0} for mode in MODES}
+OWN = {mode: settings_of(type(Privacy(mode=mode, **given))) for mode, given in ALLOWED.items()}
 
 
-@pytest.mark.parametrize(
-    ("mode", "name"), [(mode, name) for mode, all in OF_OTHER_MODES.items() for name in all]
-)
-def test_settings_of_another_mode_are_refused(mode, name, tmp_path):
-    """In Python, and from TOML; the default of another mode, which files of older versions hold, is none."""
-    value, given = OF_OTHER_MODES[mode][name], {} if mode == "none" else {"epsilon": 1.0}
-    with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' ") as error:
-        Privacy(mode=mode, **given, **{name: value})
-    assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=f"^privacy: {name}: mode '{mode}' "):
-        Privacy.from_dict({"mode": mode, **given, name: "none" if value is None else value})
-    default = Privacy.__dataclass_fields__[name].default
-    Privacy(mode=mode, **given, **{name: default})
-    assert name not in Privacy(mode=mode, **given).to_dict()
+@pytest.mark.parametrize("mode", MODES)
+def test_settings_of_another_mode_are_refused(mode):
+    """In Python and from TOML, the default, too; objects have no such attribute."""
+    others = settings_of_modes().keys() - OWN[mode].keys()
+    assert len(others) == {"none": 20, "fusion": 7, "message": 4}[mode]
+    settings = Privacy(mode=mode, **ALLOWED[mode])
+    assert not [name for name in others if hasattr(settings, name) or name in settings.to_dict()]
+    for name in others:
+        for value in (settings_of_modes()[name].default, 3.0):
+            with pytest.raises(
+                ConfigError, match=f"^{name}: mode '{mode}' .*mode '(fusion|message)'"
+            ) as error:
+                Privacy(mode=mode, **ALLOWED[mode], **{name: value})
+            assert "\n" not in str(error.value)
+            with pytest.raises(ConfigError, match=f"^{name}: mode '{mode}' "):
+                settings.with_(**{name: value})
+            with pytest.raises(ConfigError, match=f"^privacy: {name}: mode '{mode}' "):
+                Privacy.from_dict({"mode": mode, **ALLOWED[mode], name: "none" if value is None else value})
+
+
+MESSAGE = Privacy(mode="message", epsilon=2.0, ball=3.0, message_clip=None)
+
+
+@pytest.mark.parametrize("settings", [Privacy(), MESSAGE, Privacy("fusion", 1.0, label_party="bank")])
+def test_settings_are_of_their_modes_class_however_they_are_made(settings):
+    kind = type(settings)
+    same = [
+        kind(**{name: getattr(settings, name) for name in settings_of(kind)}),
+        eval(repr(settings), {"Privacy": Privacy}),
+        Privacy.from_dict(tomllib.loads(tomli_w.dumps(settings.to_dict()))),
+        pickle.loads(pickle.dumps(settings)),
+        copy.copy(settings),
+        copy.deepcopy(settings),
+        replace(settings),
+        settings.with_(),
+        clone(ADMMSharingClassifier(privacy=settings)).get_params()["privacy"],
+    ]
+    assert all(type(one) is kind and one == settings and hash(one) == hash(settings) for one in same)
+    assert settings not in {Privacy(mode="message", epsilon=9.0), Privacy(mode="fusion", epsilon=9.0)}
+    with pytest.raises(ConfigError, match="unknown key 'epsilom'; did you mean 'epsilon'"):
+        Privacy(mode=settings.mode, epsilom=1.0)
+    other = next(mode for mode in MODES if mode != settings.mode)
+    with pytest.raises(ConfigError, match=f"mode: these settings are of mode '{settings.mode}'"):
+        settings.with_(mode=other)
+
+
+def test_runs_of_older_versions_are_read(tmp_path):
+    """Their files hold the defaults of the other mode; what a person writes does not."""
+    table = {"mode": "fusion", "epsilon": 1.0, "rounds": 1, "message_clip": 2.0}
+    values = {"data": "a.parts", "privacy": table, "provenance": {}}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(values))
+    assert read_config(tmp_path / "run.toml")["privacy"] == {"mode": "fusion", "epsilon": 1.0}
+    (tmp_path / "odd.toml").write_text(tomli_w.dumps({**values, "privacy": {"mode": [1]}}))
+    assert read_config(tmp_path / "odd.toml")["privacy"] == {"mode": [1]}
+    del values["provenance"]
+    (tmp_path / "own.toml").write_text(tomli_w.dumps(values))
+    with pytest.raises(ConfigError, match="rounds: mode 'fusion' has none"):
+        make_config(read_config(tmp_path / "own.toml"))
 
 
 def test_every_setting_of_a_mode_says_so():
     """A setting whose documentation names one mode belongs to it."""
-    for key, setting in settings_of(Privacy).items():
-        named = [mode for mode in MODES if f"(`{mode}`)" in setting.doc]
-        assert named == [setting.mode] * bool(setting.mode), key
+    for key, setting in settings_of_modes().items():
+        having = [mode for mode, own in OWN.items() if key in own]
+        assert [mode for mode in MODES if f"(`{mode}`)" in setting.doc] == having * (len(having) == 1), key

@@ -135,16 +135,7 @@ def test_page_is_complete_and_self_contained(run):
     assert path == run / "report.html"
     text = path.read_text(encoding="utf-8")
     page = Page(text)
-    for expected in (
-        "Certified",
-        "bank",
-        "telco",
-        "clinic",
-        "32 561",
-        "a9a.t.parts",
-        "alone",
-        "Brier score",
-    ):
+    for expected in ("Certified", "bank", "telco", "clinic", "32 561", "a9a.t.parts", "alone", "Brier score"):
         assert expected in page.words
     assert text.count("<svg") == 8  # seven from the log, and calibration
     # Every link stays in the page, every id exists once, every figure has its words.

@@ -467,12 +467,7 @@ def test_torn_last_line_of_the_log(folder: Path, uninterrupted: dict, tmp_path: 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("{", "not JSON"),
-        ("[]", "missing"),
-        ('{"status": "converged"}', "missing"),
-        ("\xff", "not JSON"),
-    ],
+    [("{", "not JSON"), ("[]", "missing"), ('{"status": "converged"}', "missing"), ("\xff", "not JSON")],
 )
 def test_damaged_result(folder: Path, uninterrupted: dict, tmp_path: Path, text: str, message: str) -> None:
     out = tmp_path / "run"

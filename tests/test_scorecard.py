@@ -18,6 +18,7 @@ import pytest
 from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.judging.binning import evidence, numeric_edges, ordered_groups
+from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.scorecard import Binning, bin_data
 from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
@@ -159,9 +160,10 @@ def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.Captu
 
 
 def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labels = ("scorecard", "labels", home / "p/labels.h5")
+    book = home / "book.jsonl"
+    labels = ("scorecard", "labels", home / "p/labels.h5", "--ledger", book)
     assert not run(*labels, "-o", home / "weak.h5", "--label-epsilon", 1)
-    assert not run(*labels, "-o", home / "exact.h5", "--label-epsilon", 40)
+    assert not run(*labels, "-o", home / "exact.h5", "--label-epsilon", 40, "--total-epsilon", 41)
     bin_data(home / "p/guest.h5", home / "alone.h5", Binning(), home / "exact.h5")
     true, alone = open_party(home / "w/guest.h5"), open_party(home / "alone.h5")
     np.testing.assert_allclose(alone.load(), true.load(), rtol=1e-9, atol=1e-12)
@@ -177,7 +179,15 @@ def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.Ca
         assert sum(column.bins.events) == pytest.approx(partition.labels.y.sum(), abs=5 * deviation)
     assert {row["column"] for row in rows} == {"age", "city"}
     assert run(*labels, "-o", home / "x.h5", "--label-epsilon", 0) == 5
-    assert run("scorecard", "labels", home / "weak.h5", "-o", home / "x.h5", "--label-epsilon", 1) == 3
+    assert run(*labels[:2], home / "weak.h5", *labels[3:], "-o", home / "x.h5", "--label-epsilon", 1) == 3
+    capsys.readouterr()
+    # What left is charged to the labels, together with what training releases of them.
+    train = ("train", home / "p", "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4, "-o", home / "x")
+    for again in ((*labels, "-o", home / "x.h5"), (*train, "--public-scaling", "--ledger", book)):
+        assert run(*again, "--label-epsilon", 1) == 9
+        assert "2 releases of 2 run(s) have spent epsilon 41" in " ".join(capsys.readouterr().err.split())
+    assert not (home / "x.h5").exists()
+    assert len(Ledger(book).charges) == 2
 
 
 def test_bins_are_stored_with_the_columns(home: Path) -> None:

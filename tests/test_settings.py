@@ -31,14 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def test_what_decides_is_what_it_was() -> None:
     """Comparisons, models and fingerprints of older runs were made with these keys."""
-    assert PENALTY == (
-        "party_lambda",
-        "regularizer",
-        "l1_ratio",
-        "groups",
-        "constraint",
-        "party_constraint",
-    )
+    assert PENALTY == ("party_lambda", "regularizer", "l1_ratio", "groups", "constraint", "party_constraint")
     more = ("loss", "lambda", "intercept", "class_weight", "validation", "seed")
     assert set(OBJECTIVE) == {*PENALTY, *more}
     assert {"directions", "warm_start", "path", "gap"} <= set(DECISIVE)
@@ -47,11 +40,7 @@ def test_what_decides_is_what_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "choices"),
-    [
-        ("x_update", ("auto", *X_UPDATES)),
-        ("validation_metric", tuple(METRICS)),
-    ],
+    ("key", "choices"), [("x_update", ("auto", *X_UPDATES)), ("validation_metric", tuple(METRICS))]
 )
 def test_choices_are_those_of_the_solver(key: str, choices: tuple[str, ...]) -> None:
     assert SETTINGS[key].allowed == choices

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.coordinator import stall_watch
+from fastadmm.method import stall_watch
 from fastadmm.method.stall_watch import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status

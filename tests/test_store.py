@@ -166,13 +166,7 @@ def test_chunks_are_whole_rows_of_bounded_size(tmp_path: Path, pieces: int) -> N
     string_ids=st.booleans(),
 )
 def test_party_round_trip(
-    tmp_path: Path,
-    dense: np.ndarray,
-    kind: str,
-    dtype: str,
-    step: int,
-    sparse_input: bool,
-    string_ids: bool,
+    tmp_path: Path, dense: np.ndarray, kind: str, dtype: str, step: int, sparse_input: bool, string_ids: bool
 ) -> None:
     n, d = dense.shape
     ids = np.array([f"id-{i}-ä" for i in range(n)], dtype=object) if string_ids else np.arange(n)[::-1] * 7

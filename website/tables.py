@@ -10,7 +10,7 @@ from typing import Any
 
 from fastadmm.schemes.registry import SCHEMES
 from fastadmm.settings.owners import OwnerSettings
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import Privacy, settings_of_modes
 from fastadmm.settings.run import RunConfig
 from fastadmm.settings.setting import Setting, settings_of
 
@@ -22,7 +22,11 @@ SCHEMA = "train.schema.json"
 #: Pages with tables, between comments that name the family.
 PAGES = ("training.md", "privacy.md", "owners.md")
 
-FAMILIES = {"RunConfig": RunConfig, "Privacy": Privacy, "OwnerSettings": OwnerSettings}
+FAMILIES = {
+    "RunConfig": settings_of(RunConfig),
+    "Privacy": settings_of_modes(),
+    "OwnerSettings": settings_of(OwnerSettings),
+}
 
 _TYPES = {str: "text", bool: "true, false", int: "whole number", float: "number", dict: "table", list: "list"}
 _JSON_TYPES = {
@@ -36,10 +40,10 @@ _JSON_TYPES = {
 _SIGNS = {"": "", "positive": " > 0", "not negative": " ≥ 0"}
 
 
-def table(family: type) -> str:
+def table(family: dict[str, Setting]) -> str:
     """Markdown table of a family's keys."""
     rows = ["| key | type | default | option | meaning |", "|---|---|---|---|---|"]
-    for setting in settings_of(family).values():
+    for setting in family.values():
         option = f"`{setting.flag}`" if setting.help else "–"
         cells = (f"`{setting.key}`", _type(setting), _default(setting), option, setting.doc)
         rows.append(f"| {' | '.join(cells)} |")
@@ -95,24 +99,24 @@ def filled(page: str) -> str:
     return re.sub(f"(?s){start}\n.*?\n{end}", lambda _: f"{start}\n\n{schemes()}\n\n{end}", page)
 
 
-def schema(family: Any) -> dict[str, Any]:
+def schema(family: dict[str, Setting]) -> dict[str, Any]:
     """JSON schema of a family's keys, for editors of TOML.
 
     Parameters
     ----------
-    family : dataclass
-        Of :func:`fastadmm.settings.setting.settings_of`.
+    family : dict
+        As :func:`fastadmm.settings.setting.settings_of` gives it.
     """
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {key: _schema(setting) for key, setting in settings_of(family).items()},
+        "properties": {key: _schema(setting) for key, setting in family.items()},
     }
 
 
 def _schema(setting: Setting) -> dict[str, Any]:
     if isinstance(setting.default, Privacy):
-        return {"description": setting.doc, **schema(Privacy)}
+        return {"description": setting.doc, **schema(FAMILIES["Privacy"])}
     kinds = [kind for kind in setting.kinds if not (kind is int and float in setting.kinds)]
     types = [_JSON_TYPES[kind] for kind in kinds] + (["string"] if setting.none else [])
     limits = {"positive": {"exclusiveMinimum": 0}, "not negative": {"minimum": 0}, "": {}}[setting.sign]
@@ -131,7 +135,7 @@ def _schema(setting: Setting) -> dict[str, Any]:
 def schema_text() -> str:
     """Content of the file that editors read."""
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Configuration of fastadmm train"}
-    return json.dumps({**head, **schema(RunConfig)}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({**head, **schema(FAMILIES["RunConfig"])}, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
+from fastadmm.cli.options import given_options, with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
-    from fastadmm.settings.privacy import Privacy
+    from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy
 
 
 @dataclass(frozen=True)
@@ -22,36 +22,37 @@ class _Claim:
     """The claim to audit, without a run."""
 
     epsilon: Annotated[float | None, typer.Option(help="Without a run: epsilon to audit.")] = None
-    privacy: Annotated[str, typer.Option(help="Without a run: mode to audit, message or fusion.")] = "message"
-    delta: Annotated[float, typer.Option(help="Failure probability of the claim.")] = 1e-5
-    rounds: Annotated[int, typer.Option(help="Number of messages of each party.")] = 1
-    mu: Annotated[float, typer.Option(help="Ratio of regularisation to step (docs/privacy.md).")] = 100.0
-    ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0
+    privacy: Annotated[
+        str | None, typer.Option(help="Mode to audit, message or fusion. (default: message)")
+    ] = None
+    delta: Annotated[float | None, typer.Option(help="Failure probability of the claim. (default: 1e-5)")] = (
+        None
+    )
+    rounds: Annotated[int | None, typer.Option(help="Number of messages of each party. (default: 1)")] = None
+    mu: Annotated[
+        float | None, typer.Option(help="Ratio of regularisation to step (docs/privacy.md). (default: 100)")
+    ] = None
+    ball: Annotated[float | None, typer.Option(help="Bound on each party's weights. (default: 8)")] = None
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
-    message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0
-    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one"
+    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None
+    adjacency: Annotated[str | None, typer.Option(help="replace_one or zero_out. (default: replace_one)")] = (
+        None
+    )
 
-    def settings(self) -> Privacy:
-        """The claim as settings of a private run."""
+    def settings(self) -> tuple[FusionPrivacy | MessagePrivacy, float]:
+        """The claim as settings of a private run, and mu; what its mode has not is refused."""
         from fastadmm.errors import ConfigError
-        from fastadmm.settings.privacy import Privacy
+        from fastadmm.settings.privacy import FusionPrivacy, MessagePrivacy, Privacy
 
         if self.epsilon is None:
             raise ConfigError("audit: give a run, or --epsilon and the settings to audit")
-        if self.privacy == "fusion":
-            return Privacy(mode="fusion", epsilon=self.epsilon, delta=self.delta)
-        if self.privacy == "message":
-            return Privacy(
-                mode="message",
-                epsilon=self.epsilon,
-                delta=self.delta,
-                rounds=self.rounds,
-                ball=self.ball,
-                target_clip=self.target_clip,
-                message_clip=self.message_clip,
-                adjacency=self.adjacency,
-            )
-        raise ConfigError(f"--privacy: {self.privacy!r} is not 'message' or 'fusion'")
+        given = {key: value for key, value in asdict(self).items() if value is not None}
+        mode, mu = given.pop("privacy", "message"), given.pop("mu", None)
+        if mode != "message" and mu is not None:
+            raise ConfigError("--mu: mode 'message' has one; leave it out")
+        settings = Privacy(mode=mode, **given)
+        assert isinstance(settings, (FusionPrivacy, MessagePrivacy))  # mode 'none' has no epsilon
+        return settings, 100.0 if mu is None else mu
 
 
 @app.command()
@@ -63,15 +64,11 @@ def audit(
     *,
     claim: _Claim,
     trials: Annotated[
-        int | None,
-        typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)"),
+        int | None, typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)")
     ] = None,
     canaries: Annotated[
         bool,
-        typer.Option(
-            "--canaries",
-            help="Also train once on the run's data, with every record as a canary.",
-        ),
+        typer.Option("--canaries", help="Also train once on the run's data, with every record as a canary."),
     ] = False,
     paper: Annotated[
         int | None,
@@ -87,6 +84,7 @@ def audit(
     from fastadmm.errors import ConfigError, ExitCode
     from fastadmm.rounds.audited_hosts import audit_hosts
     from fastadmm.runs import audit as audits
+    from fastadmm.settings.privacy import FusionPrivacy
 
     live = sys.stderr.isatty() and not as_json
 
@@ -94,19 +92,25 @@ def audit(
         if live:
             say(f"audit: {text}", error=True)
 
+    own = given_options(claim, *(("epsilon", "delta") if run is None else ()))
+    own += ["--paper"] * (run is not None and paper is not None)
+    if own and (run is not None or paper is not None):
+        what = "the paper's calibration" if run is None else "a run"
+        raise ConfigError(f"audit: {what} says that itself; leave out {', '.join(own)}")
     if paper is not None:
-        rows = audits.audit_paper(paper, 1.0 if claim.epsilon is None else claim.epsilon, claim.delta, trials)
+        epsilon, delta = (1.0 if claim.epsilon is None else claim.epsilon), claim.delta or 1e-5
+        rows = audits.audit_paper(paper, epsilon, delta, trials)
     elif run is not None:
         rows = audits.audit_run(run, trials, canaries, note)
         claimed, mu = audits.claim_of(run)
     else:
         if canaries and claim.epsilon is not None:
             raise ConfigError("audit: --canaries needs a run, whose data it trains on")
-        claimed, mu = claim.settings(), claim.mu
-        if claimed.mode == "fusion":
+        claimed, mu = claim.settings()
+        if isinstance(claimed, FusionPrivacy):
             rows = audits.audit_fusion(claimed, None, trials, note)
         else:
-            rows = audits.audit_settings(claimed, claim.mu, trials, None, note)
+            rows = audits.audit_settings(claimed, mu, trials, None, note)
     if paper is None:
         rows += audits.or_its_end("answers by files", lambda: audit_hosts(claimed, mu, note))
     flagged = any(row.flagged for row in rows)

@@ -52,8 +52,7 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
         raise StorageError(f"{shown(out)}: exists already; choose another name with --out or pass --force")
     with atomic_directory(out, force=force, marker="train.csv") as directory:
         train, test = convert_tables(directory, say)
-        # What laboratories would send each other: in one process they may send few columns at once.
-        asked = {"data": str(train.path), "test": str(test.path), "lambda": LAMBDA, "directions": "both"}
+        asked = {"data": str(train.path), "test": str(test.path), "lambda": LAMBDA}
         config = make_config(asked)
         say(f"fastadmm train train.parts --test test.parts --lambda {LAMBDA:g}")
         result = start_run(config, directory / "run")

@@ -49,8 +49,12 @@ def forecast(
         str | None,
         typer.Option(metavar="L,BETA", help="Instead of --pilot: assumed smallest and largest curvature."),
     ] = None,
-    parameters: Annotated[int, typer.Option(help="With --curvature: number of parameters.")] = 10,
-    distance: Annotated[float, typer.Option(help="With --curvature: norm of the best parameters.")] = 1.0,
+    parameters: Annotated[
+        int | None, typer.Option(help="With --curvature: number of parameters. (default: 10)")
+    ] = None,
+    distance: Annotated[
+        float | None, typer.Option(help="With --curvature: norm of the best parameters. (default: 1)")
+    ] = None,
     *,
     options: dict[str, Any],
     max_rounds: Annotated[int, typer.Option(help="Largest T to try when looking for the best.")] = 1000,
@@ -64,8 +68,15 @@ def forecast(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
+    from fastadmm.errors import ConfigError
     from fastadmm.owners.forecast_setup import make_forecast
 
+    given = {"parameters": parameters, "distance": distance}
+    assumed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if assumed and curvature is None:
+        raise ConfigError(f"--{next(iter(assumed))}: goes with --curvature; remove it")
+    if ledger is not None and private_pilot is None:
+        raise ConfigError("--ledger: only --private-pilot is charged; remove it")
     found = make_forecast(
         options,
         data=data,
@@ -73,9 +84,8 @@ def forecast(
         pilot=pilot,
         private=private_pilot,
         curvature=curvature,
-        parameters=parameters,
-        distance=distance,
         ledger=ledger,
+        **assumed,
     )
     document = found.to_json(max_rounds)
     if plot is not None:
@@ -119,7 +129,7 @@ def _show(document: dict[str, Any]) -> None:
     members = Table(title="owners")
     for name in (
         "owner", "records", "epsilon", "value of joining", "joins from epsilon", "joins from records",
-        "trains alone", "best with help", "helpers",
+        "trains alone", "best with help", "helpers"
     ):  # fmt: skip
         members.add_column(name, justify="left" if name in ("owner", "helpers") else "right")
     for owner in document["owners"]:
@@ -142,7 +152,7 @@ def _show(document: dict[str, Any]) -> None:
     say(
         f"Proved bound on optimisation and noise: {_number(bound)}. The paper's law (1/n^2) sum 1/eps^2 = "
         f"{_number(document['paper']['psi'])}; its Theorem 2 {_number(document['paper']['theorem2'])}, "
-        f"its Theorem 3 is proportional to {_number(document['paper']['theorem3'])}.",
+        f"its Theorem 3 is proportional to {_number(document['paper']['theorem3'])}."
     )
     for warning in document["warnings"]:
         say(f"warning: {warning}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
+from fastadmm.cli.options import given_options, with_options
 from fastadmm.cli.terminal import say
 
 
@@ -40,30 +40,30 @@ class _Message:
             " (docs/privacy.md)."
         ),
     ] = None
-    ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0
+    ball: Annotated[
+        float | None, typer.Option(help="Bound on each party's weights, with --mu. (default: 8)")
+    ] = None
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
     message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None
-    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out, with --mu.")] = "replace_one"
+    adjacency: Annotated[
+        str | None, typer.Option(help="replace_one or zero_out, with --mu. (default: replace_one)")
+    ] = None
 
     def sensitivity(self, epsilon: float, delta: float) -> tuple[float | None, str]:
         """Of a party's message, and the theorem that says so; None without --mu."""
-        if self.mu is None:
-            return None, ""
         from fastadmm.errors import ConfigError
+
+        if self.mu is None:
+            if own := given_options(self):
+                raise ConfigError(f"privacy: {', '.join(own)}: of mode message; give its --mu, too")
+            return None, ""
         from fastadmm.privacy.sensitivity import message_sensitivity
-        from fastadmm.settings.privacy import Privacy
+        from fastadmm.settings.privacy import MessagePrivacy
 
         if self.adjacency == "column":
             raise ConfigError("adjacency: choose replace_one or zero_out here")
-        settings = Privacy(
-            mode="message",
-            epsilon=max(epsilon, 1e-300),
-            delta=delta,
-            ball=self.ball,
-            target_clip=self.target_clip,
-            message_clip=2.0 if self.message_clip is None else self.message_clip,
-            adjacency=self.adjacency,
-        )
+        given = {key: value for key, value in asdict(self).items() if key != "mu" and value is not None}
+        settings = MessagePrivacy(epsilon=max(epsilon, 1e-300), delta=delta, **given)
         bound = message_sensitivity(settings, self.mu, 1)
         return bound.value, bound.theorem
 
@@ -72,8 +72,7 @@ class _Message:
 @with_options()
 def privacy(
     run: Annotated[
-        Path | None,
-        typer.Argument(readable=False, help="Run directory, model directory or ledger to show."),
+        Path | None, typer.Argument(readable=False, help="Run directory, model directory or ledger to show.")
     ] = None,
     *,
     budget: _Budget,
@@ -86,8 +85,7 @@ def privacy(
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf)."),
+        Path | None, typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -100,18 +98,21 @@ def privacy(
         _set_limit(run, set_limit, budget.delta)
     delta = 1e-5 if budget.delta is None else budget.delta
     if run is not None:
-        if any(value is not None for value in (budget.epsilon, budget.rounds, budget.noise)):
-            raise ConfigError("privacy: give either a run, or two of --epsilon, --rounds and --noise")
+        if own := [
+            *given_options(budget, "delta"),
+            *given_options(message),
+            *["--plot"] * (plot is not None),
+        ]:
+            raise ConfigError(
+                "privacy: give either a run, or two of --epsilon, --rounds and --noise; with a run leave out "
+                f"{', '.join(own)}"
+            )
         _show(run, budget.delta, as_json)
         return
     from fastadmm.privacy.plan import plan_budget, plan_table
 
     plan = plan_budget(
-        delta,
-        epsilon=budget.epsilon,
-        rounds=budget.rounds,
-        multiplier=budget.noise,
-        n_parties=budget.parties,
+        delta, epsilon=budget.epsilon, rounds=budget.rounds, multiplier=budget.noise, n_parties=budget.parties
     )
     sensitivity, theorem = message.sensitivity(plan.epsilon, delta)
     if plot is not None:

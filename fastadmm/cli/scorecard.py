@@ -71,13 +71,21 @@ def release(
     label_epsilon: Annotated[
         float, typer.Option(help="Each label is flipped with probability 1 / (1 + e^epsilon).")
     ],
+    ledger: Annotated[
+        Path, typer.Option(readable=False, help="Your privacy ledger, charged before the file is there.")
+    ],
+    total_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Most that the ledger may charge to these labels. (default: this epsilon)"),
+    ] = None,
     force: _Force = False,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
     from fastadmm.privacy.label_response import flip_probability
     from fastadmm.runs.scorecard import release_labels
 
-    n_samples = release_labels(labels, out, label_epsilon, force=force)
+    most = label_epsilon if total_epsilon is None else total_epsilon
+    n_samples = release_labels(labels, out, label_epsilon, ledger, most, force=force)
     flipped = 100.0 * flip_probability(label_epsilon)
     say(
         f"{out}: {n_samples} labels, each flipped with probability {flipped:.3g} %: epsilon {label_epsilon:g}"
@@ -88,8 +96,7 @@ def release(
 @group.command()
 def points(
     model: Annotated[
-        Path,
-        typer.Argument(readable=False, help="Run or model directory, or one party's file of a model."),
+        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
     base: Annotated[float, typer.Option(help="Points where the odds are --odds.")] = 600.0,
@@ -121,8 +128,7 @@ def apply(
         Path, typer.Argument(readable=False, help="Directory from 'points', or one party's NAME.json.")
     ],
     tables: Annotated[
-        list[Path],
-        typer.Argument(readable=False, help="One table for each party, or one with all columns."),
+        list[Path], typer.Argument(readable=False, help="One table for each party, or one with all columns.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", readable=False, help="CSV file (default: standard output).")
@@ -154,7 +160,7 @@ def apply(
 
     options = TableRows(
         id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
-        header=not no_header,
+        header=not no_header
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace
+from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
 
 __all__ = ["Threads"]
@@ -16,11 +17,22 @@ class Threads:
 
     local = True
 
-    def __init__(self, engine: Engine, parties: Sequence[Any] | Mapping[int, Any]) -> None:
-        self.engine, self.parties = engine, parties
+    def __init__(
+        self,
+        engine: Engine,
+        parties: Sequence[Any] | Mapping[int, Any],
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.engine, self.parties, self.traffic = engine, parties, traffic
 
     def carry(self, exchange: Exchange) -> Answers:
         """The answers, in the order of the calls."""
+        answers = self._asked(exchange)
+        if self.traffic is not None:
+            self.traffic.take(exchange, answers)
+        return answers
+
+    def _asked(self, exchange: Exchange) -> Answers:
         calls, pace = exchange.calls, exchange.pace
         if pace is Pace.SHORT:
             return self.engine.map(self._ask, calls, parallel=False)

@@ -188,10 +188,6 @@ class Method(ABC):
             if getattr(holder, "wanted", 0.0) > 0.0:
                 holder.wanted *= factor  # type: ignore[union-attr]
 
-    def settle(self) -> Talk[None]:
-        """Go on from the weights as they are returned, where the state's own sum differs from theirs."""
-        yield from ()
-
     def weight_norms(self) -> list[float]:
         """Euclidean norm of every x_m."""
         return [float(np.linalg.norm(x)) for x in self.weights()]

@@ -76,7 +76,6 @@ class Needs:
     smooth: bool = False  # whether it needs what Traits calls so
     ridge: bool = False  # whether it needs what Traits calls so
     convex: bool = False  # whether it needs what Traits calls so
-    a_sum: bool = False  # whether it needs what Traits calls so
     log_sum: bool = False  # whether ``log_sum`` without a constraint will do in place of squared l2
     one_predictor: bool = False  # whether it has one predictor per sample only
     most_parties: int | None = None
@@ -88,7 +87,6 @@ class Needs:
             (traits.smooth or not self.smooth)
             and (traits.ridge or not self.ridge or (self.log_sum and traits.log_sum))
             and (traits.convex or not self.convex)
-            and (traits.a_sum or not self.a_sum)
             and not (traits.vector and self.one_predictor)
             and (self.most_parties is None or traits.n_parties <= self.most_parties)
             and (self.most_parts is None or traits.n_parties * traits.n_outputs <= self.most_parts)
@@ -98,7 +96,6 @@ class Needs:
         told = {
             "a smooth loss": self.smooth,
             f"regularizer l2 {'or log_sum ' * self.log_sum}without a constraint": self.ridge,
-            "one penalty that is a sum over all weights": self.a_sum,
             "one predictor per sample": self.one_predictor,
             f"at most {self.most_parties} parties": self.most_parties is not None,
             f"at most {self.most_parts} parties times classes": self.most_parts is not None,

@@ -14,7 +14,7 @@ from fastadmm.owners.forecast import Forecast, Member
 from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
-from fastadmm.owners.setup import default_step
+from fastadmm.owners.setup import default_step, refuse_others
 from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.record_digests import record_digests, shared_rows
@@ -90,6 +90,7 @@ def make_forecast(
         else "classification"
     )
     loss = get_loss(chosen.loss, task, str(pilot or data))
+    refuse_others(chosen, loss)
     n_features = public.owners[0].n_features if public is not None else max(1, parameters - chosen.intercept)
     bound = make_bound(
         chosen.bound,

@@ -28,7 +28,7 @@ from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.owners.account import LEDGER, RunAccount
 from fastadmm.owners.answers import Answers
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.setup import Setup, describe_setup, make_setup
+from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_others
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Payment
 from fastadmm.runs.display import Silent
@@ -52,10 +52,10 @@ OWNERS = Kind(
     RUN_FILE,
     (
         RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
-        "model", ".*.tmp",
+        "model", ".*.tmp"
     ),
     LEDGER,
-    f"no {RUN_FILE}: not a run with owners of rows",
+    f"no {RUN_FILE}: not a run with owners of rows"
 )  # fmt: skip
 
 #: The party that a model of rows is for: a test set is converted with ``--parties 1 --names features``.
@@ -99,6 +99,7 @@ def start_owner_run(
     data = open_owners(settings.data)
     engine = Engine(settings.threads)
     setup = _setup(settings, data, engine, stream)
+    refuse_others(settings, setup.loss)
     if objective and settings.ledger is not None:
         raise ConfigError(
             "ledger: --objective reads the data without noise, which no budget covers; leave one of them out"

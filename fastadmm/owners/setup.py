@@ -18,7 +18,15 @@ from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners
 
-__all__ = ["Setup", "default_step", "describe_setup", "make_setup", "owner_weights", "smoothness_bound"]
+__all__ = [
+    "Setup",
+    "default_step",
+    "describe_setup",
+    "make_setup",
+    "owner_weights",
+    "refuse_others",
+    "smoothness_bound",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +129,14 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
     return Setup(
         settings, loss, bound, owners, epsilons, data.kappa, weights, method, step, smoothness, noise
     )
+
+
+def refuse_others(settings: OwnerSettings, loss: OwnerLoss) -> None:
+    """Refuse settings of another mechanism or loss, which only runs of older versions have."""
+    if settings.delta is not None and settings.mechanism == "laplace":
+        raise ConfigError("delta: mechanism 'laplace' has none, mechanism 'gaussian' has; remove it")
+    if settings.target_bound is not None and loss.name != "squared":
+        raise ConfigError(f"target_bound: loss {loss.name!r} has none, loss 'squared' has; remove it")
 
 
 def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.ndarray:

@@ -364,7 +364,7 @@ class CentralPath:
         return math.inf
 
     def minimise(self, goal: Goal, point: Point, wanted: float, otherwise: float) -> Point | None:
-        """Follow the path; None where a set has no inside, or the end is no better."""
+        """Follow the path; None where a set has no inside."""
         problem, engine = goal.problem, goal.engine
         values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in problem.blocks])
         least = point.lower if math.isfinite(point.lower) else 0.0
@@ -374,4 +374,4 @@ class CentralPath:
         if end is None:
             return None
         found = goal.at(end.weights, end.intercept, np.ravel(end.gradient))
-        return found if found.value < point.value or found.lower > point.lower else None
+        return found

@@ -59,7 +59,7 @@ class Coordinates:
         attempt = partial(_attempt, goal, self._by_gram(goal))
         for number in range(_ATTEMPTS):
             found = attempt(point, _ACCURACY * _SHARPER**number * wanted, wanted)
-            better = found.value < point.value or found.lower > point.lower
+            better = found.value < point.value or found.gap < point.gap
             point = found if better else point
             if point.gap <= wanted or not better:
                 break

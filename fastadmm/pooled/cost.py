@@ -6,12 +6,13 @@ import math
 
 from fastadmm.blocks.side_by_side import mean_row_square
 from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.room import gram_is_allowed
 
 __all__ = ["coordinate_passes", "dense_gram", "first_set", "gram", "gram_fits", "kernel", "pair", "product"]
 
 #: Nanoseconds of a stored entry in a pass over the rows, and of a pair of entries of a row in a Gram matrix:
 #: of dense and of sparse columns.
-ENTRY, PAIR = (0.5, 1.3), (0.04, 0.7)
+ENTRY, PAIR = (0.5, 1.3), (0.04, 1.2)
 
 #: Columns whose Gram matrix a cache holds; the power of their number by which a sparse pair takes longer.
 CACHED, GROWTH = 512.0, 1.4
@@ -21,9 +22,6 @@ DESCENT, PASSES = (0.6, 2.2), 60.0
 
 #: Nanoseconds of the cube of the columns in a Cholesky factor; of a call, however small the table.
 FACTOR, CALL = 0.017, 3e4
-
-#: Bytes that a Gram matrix and its factor may take beside a table: so many, or as many as the table.
-MOST_BYTES = 1 << 28
 
 
 def product(goal: Goal) -> float:
@@ -53,7 +51,7 @@ def dense_gram(rows: int, columns: int) -> float:
 
 def gram_fits(goal: Goal) -> bool:
     """Whether a Gram matrix of all columns, with its factor, is no larger than the table, or small."""
-    return 16.0 * float(sum(goal.widths)) ** 2 <= max(8.0 * goal.n_samples * goal.entries, MOST_BYTES)
+    return gram_is_allowed(sum(goal.widths), goal.n_samples * goal.entries)
 
 
 def kernel(goal: Goal) -> float:

@@ -16,6 +16,7 @@ from fastadmm.method.class_certificate import class_primal_value
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
 from fastadmm.method.span import SpanPoint
 from fastadmm.pooled.point import Point
+from fastadmm.problem.bounded_models import deviations_of, reach_of
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem
 
@@ -88,16 +89,44 @@ class Goal:
         pairs = zip(self.problem.penalties, self.parted(weights))
         return sum(own.value(x) for penalty, part in pairs for own, x in _by_class(penalty, part))
 
-    def lower(self, u: Array, images: Array | None = None) -> float:
+    def lower(self, u: Array, images: Array) -> float:
         """What a dual vector proves of every model, summed scaling; minus infinity where that is nothing.
 
         Shapes: u (N,) or (C N,); images (d,) or (C, d).
         """
-        images = self.images(u) if images is None else images
         pairs = zip(self.problem.penalties, self.parted(images))
-        shares = [
-            DualShare.proved(own, -pull) for penalty, part in pairs for own, pull in _by_class(penalty, part)
-        ]
+        each = (own for penalty, part in pairs for own in _by_class(penalty, part))
+        shares = [DualShare.proved(own, -pull) for own, pull in each]
+        return bound_from_shares(self.problem, u, shares, self.engine)
+
+    @cached_property
+    def _sizes(self) -> list[Array | None]:
+        """Deviations of the columns of each block, (d_m,), whose weights nothing bounds; None of others."""
+        penalties, blocks = self.problem.penalties, self.problem.blocks
+        endless = [own.homogeneous and own.coefficients[0] == 0.0 for own in penalties]
+        about, engine = self.problem.fit_intercept, self.engine
+        return [deviations_of(b, about, engine) if free else None for b, free in zip(blocks, endless)]
+
+    def within(self, u: Array, images: Array, weights: Array) -> float:
+        """What a dual vector proves among models in which no column contributes more than the reach.
+
+        Returns: summed scaling; minus infinity where all weights are bounded, or these are no such model.
+        Shapes: u (N,) or (C N,); images and weights (d,) or (C, d).
+        """
+        if all(size is None for size in self._sizes):
+            return -math.inf
+        reach, shares = reach_of(self.problem, self.engine), []
+        parts = self.problem.penalties, self._sizes, self.parted(images), self.parted(weights)
+        for penalty, size, image, x in zip(*parts):
+            for (own, pull), (_, part) in zip(_by_class(penalty, -image), _by_class(penalty, x)):
+                if size is None:
+                    shares.append(DualShare.proved(own, pull))
+                    continue
+                if (np.abs(part) * size > reach).any():
+                    return -math.inf
+                varies = size > 0.0  # what a constant column contributes is the intercept's
+                most = own.excess(np.where(varies, pull, 0.0), np.where(varies, size, 1.0))
+                shares.append(DualShare(1.0, reach * most, 0.0))
         return bound_from_shares(self.problem, u, shares, self.engine)
 
     def zero(self) -> Point:
@@ -120,8 +149,9 @@ class Goal:
         known = class_primal_value if problem.loss.vector else primal_value
         found = known(problem, total, intercept, engine)
         u = found.gradient if dual is None else dual
-        value = found.loss + self.regulariser(weights)
-        return Point(weights, found.intercept, total, found.gradient, u, value, self.lower(u))
+        value, images = found.loss + self.regulariser(weights), self.images(u)
+        proved = self.lower(u, images), self.within(u, images, weights)
+        return Point(weights, found.intercept, total, found.gradient, u, value, *proved)
 
     def ended(self, weights: Array, end: SpanPoint, gap: float) -> Point:
         """The model of weights whose loss is known, and of whose gap a minimiser has an estimate.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,13 +101,13 @@ class PooledMethod(Method):
                 self.point = found
             else:
                 self.point = point if found is None else _better(point, found)
-                gained = max(point.value - self._point.value, 0.0) + max(self._point.lower - point.lower, 0.0)
-                gap = point.value - point.lower
-                if found is None or not (gained >= _GAINS * gap or math.isinf(gap)):
+                closer = self._point.gap < (1.0 - _GAINS) * point.gap
+                lower = self._point.value < point.value - _GAINS**2 * abs(point.value)
+                if not (closer or lower):
                     self.number += 1
         point = self._point
-        self.raise_bound(point.lower, point.dual)
-        return self._measured(point.value, self.bound, 0.0, 0.0)
+        self.bound, self.witness = max(self.bound, point.lower), np.ravel(point.dual)
+        return self._measured(point.value, self.bound, 0.0, 0.0, bound_within=point.within)
 
     @property
     def _point(self) -> Point:
@@ -159,13 +159,15 @@ class PooledMethod(Method):
         weights = [np.array(state["weights"], dtype=np.float64) for state in parties]
         joined = np.concatenate(weights)
         given = np.ascontiguousarray(joined.T) if self.problem.loss.vector else joined
-        self.point = self.goal.at(given, self._saved_intercept, self.witness)
+        point = self.goal.at(given, self._saved_intercept, self.witness)
+        self.point = replace(point, intercept=self._saved_intercept)  # not moved once more
 
 
 def _better(one: Point, other: Point) -> Point:
     """The weights of less value of two, with the dual vector that proves more."""
     low = other if other.value < one.value else one
-    dual = other if other.lower > one.lower else one
+    proved = max(one.lower, one.within), max(other.lower, other.within)
+    dual = other if proved[1] > proved[0] else one
     if low is dual:
         return low
-    return Point(low.weights, low.intercept, low.total, low.gradient, dual.dual, low.value, dual.lower)
+    return replace(low, dual=dual.dual, lower=dual.lower, within=dual.within)

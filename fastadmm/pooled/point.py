@@ -16,7 +16,7 @@ class Point:
     """Weights of all columns with the best intercept, and the dual vector that proves most of them.
 
     Shapes: weights (d,) or (C, d); intercept () or (C,); total, gradient and dual (N,) or (C N,).
-    Scaling: value and lower summed scaling.
+    Scaling: value, lower and within summed scaling.
     """
 
     weights: np.ndarray
@@ -26,8 +26,10 @@ class Point:
     dual: np.ndarray
     value: float
     lower: float
+    within: float = -math.inf  # what it proves among models of bounded size, where nothing bounds weights
 
     @property
     def gap(self) -> float:
         """The objective above what the dual vector proves, as a share of that."""
-        return (self.value - self.lower) / self.lower if 0.0 < self.lower < math.inf else math.inf
+        proved = max(self.lower, self.within)
+        return (self.value - proved) / proved if 0.0 < proved < math.inf else math.inf

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastadmm.method.scheme import Needs, Options, Scheme, Shape
+from fastadmm.pooled.room import gram_is_allowed
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -15,8 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Pooled"]
 
-#: Vectors of the rows that a minimiser works with, beside a copy of sparse columns.
-_WORK = 24
+#: Vectors of the rows, of one predictor and of each of several; bytes of an entry of copied sparse rows, of
+#: dense and sparse columns taken one by one, and of those of several predictors; a Gram matrix with
+#: its factor and parts. bench/memory.py measures them.
+_WORK, _WORK_OF_CLASS, _ENTRY, _COLUMN_ENTRY, _CLASS_ENTRY, _GRAMS = 44, 16, 12.0, (8.0, 24.0), 28.0, 3.0
+
+#: Up to so many columns a Gram matrix is less work than columns one by one.
+_BY_GRAM = 1250
 
 
 class Pooled(Scheme):
@@ -25,7 +32,7 @@ class Pooled(Scheme):
     name = "pooled"
     rounds = "one, mostly"
     remarks = "all columns are in this process: Newton's method over all weights, nothing is exchanged"
-    needs = Needs(convex=True, a_sum=True)
+    needs = Needs(convex=True)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Because there is nobody to exchange anything with."""
@@ -53,8 +60,17 @@ class Pooled(Scheme):
         return 0, 0
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """Vectors of the rows."""
-        return 8 * _WORK * shape.n_outputs * shape.n_samples, 0
+        """Vectors of the rows, copies of sparse columns, a Gram matrix where that is allowed."""
+        n, d = shape.n_samples, sum(shape.widths)
+        entries = n * sum(width * density for width, density in zip(shape.widths, shape.densities))
+        sparse = sum(density < 1.0 for density in shape.densities)
+        copied = _ENTRY * entries if sparse > 1 else 0.0
+        by_column = _CLASS_ENTRY if shape.n_outputs > 1 else _COLUMN_ENTRY[sparse > 0] * (d > _BY_GRAM)
+        by_column *= 0.0 if shape.traits.ridge else entries
+        grams = _GRAMS * 8.0 * float(d) ** 2 if gram_is_allowed(d, entries) else 0.0
+        work = _WORK_OF_CLASS * shape.n_outputs if shape.n_outputs > 1 else _WORK
+        rows = 8.0 * (work + shape.n_parties) * n
+        return math.ceil(rows + copied + by_column + grams), 0
 
     def factor_bytes(self, shape: Shape, options: Options) -> int:
         """None of a party."""

@@ -18,9 +18,10 @@ from scipy.stats import beta, binom, norm
 
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.message_audit import UNLIMITED
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import rank_bounds
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 
 if TYPE_CHECKING:
     from fastadmm.blocks.block import FeatureBlock
@@ -182,11 +183,7 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
 
 
 def canary_epsilon(
-    scores: np.ndarray,
-    included: np.ndarray,
-    guesses: int,
-    delta: float,
-    confidence: float = 0.95,
+    scores: np.ndarray, included: np.ndarray, guesses: int, delta: float, confidence: float = 0.95
 ) -> float:
     """One-run audit: a lower bound on epsilon from one run with many canaries (Steinke et al. 2023).
 
@@ -225,7 +222,7 @@ def canary_epsilon(
 def audit_one_run(
     problem: Problem,
     options: SolverOptions,
-    settings: Privacy,
+    settings: MessagePrivacy,
     *,
     seed: int = 0,
     noise_factor: float = 1.0,
@@ -243,7 +240,7 @@ def audit_one_run(
     kept: list[Any] = [
         _scaled_rows(block, coins.astype(float)) for block, coins in zip(given.blocks, included)
     ]
-    settings = settings.with_(adjacency="zero_out")
+    settings = settings.with_(adjacency="zero_out", total_epsilon=UNLIMITED)
     solver = MessageSolver(replace(given, blocks=kept), options, settings)
     if noise_factor != 1.0:
         grid = solver.level.grid * 2.0 ** round(math.log2(noise_factor))

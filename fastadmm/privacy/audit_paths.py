@@ -19,7 +19,7 @@ from fastadmm.privacy import fusion_sender, message_sender, noise
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
 
 __all__ = ["PATHS", "Agents", "Watched", "same_calls"]
 
@@ -62,7 +62,7 @@ class Agents:
 
     def __init__(
         self,
-        settings: Privacy,
+        settings: DifferentialPrivacy,
         blocks: Sequence[Any],
         names: Sequence[str],
         engine: Engine,
@@ -77,7 +77,7 @@ class Agents:
 
     def open(self, terms: dict[str, Any]) -> None:
         """Open the parties."""
-        family = _FUSION.FusionParty if self.settings.mode == "fusion" else _MESSAGE.MessageSender
+        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageSender
         for m, (block, name) in enumerate(zip(self.blocks, self.names)):
             if block is None:
                 continue
@@ -103,7 +103,7 @@ class Agents:
         return [(party.name, party.kind, party.reason) for party in self.parties.values()]
 
 
-def _source(settings: Privacy, m: int) -> Any:
+def _source(settings: DifferentialPrivacy, m: int) -> Any:
     return _NOISE.NoiseSource(settings.sampler, settings.seed, m)
 
 

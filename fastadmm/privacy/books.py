@@ -9,24 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.releases import Payment
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["Books"]
 
 
+Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
+
+
 @dataclass(frozen=True)
-class Books:
+class Books(Generic[Settings_co]):
     """The books of one party in one run.
 
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
-    settings: Privacy  # what was agreed; ``total_epsilon`` is what the party's ledger allows over all runs
+    settings: (
+        Settings_co  # what was agreed; ``total_epsilon`` is what the party's ledger allows over all runs
+    )
     ledger: Ledger
     run: str  # identifier of the run in the ledger
     account: Account  # of the party's features

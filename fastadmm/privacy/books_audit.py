@@ -30,7 +30,7 @@ from fastadmm.privacy.noise_tests import Check
 from fastadmm.privacy.second_opinion import epsilon_spent
 from fastadmm.privacy.transcript import Tap
 from fastadmm.problem.problem import make_problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
 
 __all__ = ["audit_books", "too_little_stated"]
@@ -73,7 +73,7 @@ def _enough(label_epsilon: float) -> int:
 class _Books:
     """Runs on one folder with one ledger."""
 
-    def __init__(self, settings: Privacy, folder: Path) -> None:
+    def __init__(self, settings: DifferentialPrivacy, folder: Path) -> None:
         self.settings, self.folder, self.file = settings, folder, folder / "ledger.jsonl"
         n = many_rows(_ROWS, settings.delta)
         if settings.label_epsilon is not None:
@@ -103,7 +103,7 @@ class _Books:
         solver.driver = watched = Watched(solver.driver, look)
         try:
             with tap:
-                for _ in range(settings.rounds if settings.mode == "message" else 1):
+                for _ in range(settings.exchanges):
                     solver.round()
         finally:
             solver.close()
@@ -129,12 +129,12 @@ class _Books:
         return _LEDGERS.Ledger(self.file).spent(account, run)
 
 
-def audit_books(settings: Privacy) -> list[Check]:
+def audit_books(settings: DifferentialPrivacy) -> list[Check]:
     """Recompute what runs cost from their releases, and hold ledger and statement against it.
 
     ``docs/privacy.md#the-audit``.
     """
-    settings = settings.with_(total_epsilon=_ROOM * settings.epsilon, label_party=None)
+    settings = settings.of_any_parties().with_(total_epsilon=_ROOM * settings.epsilon)
     label = settings.label_epsilon
     if label is not None and many_rows(_enough(label), settings.delta) < _enough(label):
         settings = settings.with_(label_epsilon=None)  # of so few records soft targets may have no mean
@@ -188,7 +188,7 @@ def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int)
     return ""
 
 
-def too_little_stated(statement: Any, settings: Privacy, costs: Sequence[Any]) -> str:
+def too_little_stated(statement: Any, settings: DifferentialPrivacy, costs: Sequence[Any]) -> str:
     """What a statement says too little of; empty for nothing."""
     delta, discrete = settings.delta, settings.sampler == "discrete"
 
@@ -242,7 +242,7 @@ def _written(statement: Any) -> list[tuple[str, float, float]]:
     return [(what, found * (1.0 + 1e-4), due) for what, found, due in pairs]
 
 
-def _of_agents(settings: Privacy, folder: Path) -> str:
+def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     """The same for parties that answer as agents do, each with a ledger of its own."""
     books = _Books(settings, folder)
     n = books.problem.n_parties
@@ -267,7 +267,7 @@ def _of_agents(settings: Privacy, folder: Path) -> str:
     )
     agents.open({**solver.terms(), "regularization": books.problem.regularization})
     with Tap() as tap:
-        for _ in range(settings.rounds if settings.mode == "message" else 1):
+        for _ in range(settings.exchanges):
             solver.round()
     solver.close()
     for m, party in agents.parties.items():
@@ -322,7 +322,7 @@ def _other_runs(statement: Any, books: _Books, costs: Sequence[_Cost]) -> str:
     return ""
 
 
-def _with_labels(settings: Privacy, times: int) -> Privacy:
+def _with_labels(settings: DifferentialPrivacy, times: int) -> DifferentialPrivacy:
     if settings.label_epsilon is None:
         return settings
     return settings.with_(label_epsilon=times * settings.label_epsilon)

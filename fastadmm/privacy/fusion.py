@@ -36,17 +36,12 @@ from fastadmm.privacy.fusion_sender import (
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
-from fastadmm.privacy.public_labels import (
-    PublicLabels,
-    label_payment,
-    publish_labels,
-    with_labels_spent,
-)
+from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels, with_labels_spent
 from fastadmm.privacy.releases import reserve
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
@@ -70,7 +65,7 @@ _WEIGHTS = (
 )
 
 
-def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privacy) -> int:
+def check_fusion_mode(problem: Problem, options: SolverOptions, settings: FusionPrivacy) -> int:
     """Refuse what the theorems do not cover, in one line, before anything is computed."""
     if problem.loss.name != "logistic":
         raise ConfigError(
@@ -102,7 +97,7 @@ def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privac
     return problem.names.index(settings.label_party)
 
 
-def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
+def who_sees_fusion(settings: FusionPrivacy, holder: str) -> dict[str, str]:
     """Who sees what in mode "fusion"."""
     labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
     return {
@@ -122,7 +117,7 @@ class FusionSolver(Run):
         self,
         problem: Problem,
         options: SolverOptions,
-        settings: Privacy,
+        settings: FusionPrivacy,
         ledger: Ledger | None = None,
         store: Store | None = None,
         run: str = "run",

@@ -44,7 +44,7 @@ from fastadmm.privacy.source_audit import audit_source, parts_of
 from fastadmm.privacy.symbol_audit import symbol_checks
 from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, on_grid, replayed
 from fastadmm.problem.problem import make_problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.options import SolverOptions
 
 __all__ = ["audit_fusion_code", "recorded_cost"]
@@ -97,7 +97,7 @@ class _Cost:
     differ: str
 
 
-def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
+def recorded_cost(settings: FusionPrivacy, budget: FusionBudget) -> Check:
     """The exact total cost of the releases that a run recorded."""
     gdp = math.sqrt(budget.norm**2 + budget.model**2 + budget.moments**2)
     cost = epsilon_spent(gdp, settings.delta, (budget.symbol,))
@@ -106,12 +106,12 @@ def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
     return Check("cost of the releases on record, exact", found, refuted, cost)
 
 
-def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None]) -> list[Check]:
+def audit_fusion_code(settings: FusionPrivacy, trials: int, note: Callable[[str], None]) -> list[Check]:
     """Replay worst neighbours with fastadmm's own code, and test its noise and its symbols.
 
     ``docs/privacy.md#the-audit``.
     """
-    settings = settings.with_(label_party=None, total_epsilon=UNLIMITED)
+    settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
     engine = Engine(1)
     with engine.limited():
         note("replaying messages on neighbours")
@@ -136,20 +136,20 @@ def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None
         ]
 
 
-def _labels(settings: Privacy, case: _Case, n: int) -> PublicLabels:
+def _labels(settings: FusionPrivacy, case: _Case, n: int) -> PublicLabels:
     """Public labels of which the replaced record alone is of its class."""
     classes = np.full(n, 1.0 - case.label)
     classes[case.place] = float(case.label)
     return _public_labels(settings, classes)
 
 
-def _public_labels(settings: Privacy, classes: Array) -> PublicLabels:
+def _public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
     if settings.label_epsilon is None:
         return PublicLabels(classes, classes)
     return PublicLabels(classes, label_response.soft_targets(classes, settings.label_epsilon))
 
 
-def _solver(settings: Privacy, blocks: list[Any], threads: int = 1, driver: Any = None) -> Any:
+def _solver(settings: FusionPrivacy, blocks: list[Any], threads: int = 1, driver: Any = None) -> Any:
     """A run of a label holder and one or more other parties."""
     n = blocks[0].shape[0]
     y = (np.arange(n) % 2).astype(np.float64)
@@ -158,7 +158,7 @@ def _solver(settings: Privacy, blocks: list[Any], threads: int = 1, driver: Any 
 
 
 def _answers(
-    settings: Privacy, blocks: list[Any], labels: PublicLabels, path: str = "solver", threads: int = 1
+    settings: FusionPrivacy, blocks: list[Any], labels: PublicLabels, path: str = "solver", threads: int = 1
 ) -> list[Any]:
     """What the parties answer."""
     public = {"target": labels.target, "classes": labels.classes}
@@ -175,14 +175,19 @@ def _answers(
 
 
 def _message(
-    settings: Privacy, block: Any, labels: PublicLabels, tap: Tap, path: str = "solver", threads: int = 1
+    settings: FusionPrivacy,
+    block: Any,
+    labels: PublicLabels,
+    tap: Tap,
+    path: str = "solver",
+    threads: int = 1,
 ) -> tuple[Any, Tap]:
     """A party's message by the code of a run, and what was drawn for it."""
     with tap:
         return _answers(settings, [block], labels, path, threads)[0], tap
 
 
-def _cases(settings: Privacy) -> list[_Case]:
+def _cases(settings: FusionPrivacy) -> list[_Case]:
     """Neighbours in one column and in several, by storage, path, class, place and number of rows."""
     norm = settings.row_norm
     if norm is not None:
@@ -236,7 +241,7 @@ def _neighbours(case: _Case) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def _replay(settings: Privacy, case: _Case) -> _Cost:
+def _replay(settings: FusionPrivacy, case: _Case) -> _Cost:
     """What neighbours cost, in the worst past."""
     labels = _labels(settings, case, case.rows)
     how: dict[str, Any] = {"path": case.path, "threads": case.threads}
@@ -309,7 +314,7 @@ def _more_than_one(one: dict[str, Any], other: dict[str, Any], place: int) -> st
     return f"{different[0]!r} of the message" if different else ""
 
 
-def _cost(worst: _Cost, settings: Privacy) -> Check:
+def _cost(worst: _Cost, settings: FusionPrivacy) -> Check:
     power = "exact"
     if worst.epsilon <= settings.epsilon:
         factor = settings.epsilon / worst.epsilon
@@ -343,7 +348,7 @@ class _Noise:
     on_grid: bool
 
 
-def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
+def _drawn_noise(settings: FusionPrivacy, trials: int) -> _Noise:
     """Noise of whole messages of three parties by both paths, and of many moments and counts."""
     rng = np.random.default_rng(0)
     n, d = many_rows(_SHAPE[0], settings.delta), _SHAPE[1]
@@ -374,7 +379,7 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
     return _Noise(kinds, parties, steps, right)
 
 
-def _many(settings: Privacy, times: int, release: Callable[..., None]) -> list[Any]:
+def _many(settings: FusionPrivacy, times: int, release: Callable[..., None]) -> list[Any]:
     """One kind of release, made many times."""
     solver, engine = _solver(settings, [DenseBlock(np.zeros((2, 1)))]), Engine(1)
     solver.close()
@@ -394,7 +399,7 @@ def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None
     _PARTY.find_row_norm(np.array([0.0, 1.0, 2.0]), budget.norm, source, round, engine)
 
 
-def _budget(settings: Privacy) -> FusionBudget:
+def _budget(settings: FusionPrivacy) -> FusionBudget:
     """The split that a run makes."""
     solver = _solver(settings, [DenseBlock(np.zeros((2, 1)))])
     solver.close()
@@ -402,7 +407,7 @@ def _budget(settings: Privacy) -> FusionBudget:
     return budget
 
 
-def _noise_checks(noise: _Noise, worst: _Cost, settings: Privacy) -> list[Check]:
+def _noise_checks(noise: _Noise, worst: _Cost, settings: FusionPrivacy) -> list[Check]:
     def cost(share: float) -> float:
         return epsilon_spent(share_cost(worst.compared.gdp, share), settings.delta, (worst.symbol,))
 

@@ -115,11 +115,7 @@ def fit_scores(
     shift = float(scales @ (model.c0 + 0.5 * model.c1))
     intercepts = np.array([m.model.intercept for m in messages])
     return FusionFit(
-        w - model.coefficients @ scales,
-        float(b - shift + scales @ intercepts),
-        scales,
-        loss,
-        model.penalties,
+        w - model.coefficients @ scales, float(b - shift + scales @ intercepts), scales, loss, model.penalties
     )
 
 

@@ -21,7 +21,7 @@ from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.row_norm import NORM_QUERIES
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import FusionPrivacy
 
 __all__ = [
     "HOLDER_SEES",
@@ -58,14 +58,14 @@ def split_in_words(budget: FusionBudget) -> str:
     )
 
 
-def fusion_budget(settings: Privacy) -> FusionBudget:
+def fusion_budget(settings: FusionPrivacy) -> FusionBudget:
     """How a party's budget is split."""
     s = settings
     return split_budget(s.epsilon, s.delta, s.model_share, s.model_epsilon_max, s.row_norm is not None)
 
 
 def fusion_guarantee(
-    name: str, settings: Privacy, message: FusionMessage | None, spent: Spent, reason: str
+    name: str, settings: FusionPrivacy, message: FusionMessage | None, spent: Spent, reason: str
 ) -> PartyGuarantee:
     """What a party that sends a message is guaranteed.
 
@@ -94,7 +94,7 @@ class FusionParty(GatedParty):
     family = "fusion"
     clips_rows = False
 
-    def __init__(self, name: str, block: FeatureBlock, books: Books, engine: Engine) -> None:
+    def __init__(self, name: str, block: FeatureBlock, books: Books[FusionPrivacy], engine: Engine) -> None:
         check_features(block, name, engine)
         self.name, self.block, self.books, self.engine = name, block, books, engine
         self.budget = fusion_budget(books.settings)

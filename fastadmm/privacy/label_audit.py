@@ -7,7 +7,6 @@ be the same, bit for bit: targets of every round, and whatever else a party is a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,11 +22,11 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_audit import UNLIMITED, many_rows
 from fastadmm.privacy.noise_tests import LEVEL, Check, drawn_in_a_child, frequency_check, least_and_most
 from fastadmm.privacy.public_labels import label_payment
-from fastadmm.privacy.source_audit import from_system
+from fastadmm.privacy.source_audit import flipped_draws
 from fastadmm.privacy.stored import Store
 from fastadmm.privacy.transcript import Tap, replayed
 from fastadmm.problem.problem import make_problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
 __all__ = ["audit_labels"]
@@ -44,7 +43,7 @@ _ROWS, _CHANGED = 300, 7
 _DISTANCES = (1, 2, 3, 4, 16, 64, 128, 1_024, 8_192)
 
 
-def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
+def audit_labels(settings: DifferentialPrivacy, trials: int, publish: Callable[..., Any]) -> list[Check]:
     """Are randomised labels random enough? None without randomised labels.
 
     ``docs/privacy.md#the-audit``.
@@ -52,7 +51,7 @@ def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) ->
     claim = settings.label_epsilon
     if claim is None:
         return []
-    settings = settings.with_(total_epsilon=UNLIMITED, label_party=None)
+    settings = settings.of_any_parties().with_(total_epsilon=UNLIMITED)
     # Enough labels for soft targets whose mean is surely between 0 and 1.
     n = max(trials, math.ceil(50.0 / math.tanh(claim / 2.0) ** 2))
     y = (np.arange(n) % 2).astype(np.float64)
@@ -103,29 +102,11 @@ def _parts_check(flips: Sequence[Array], y: Array, due: float) -> Check:
 
 def _key_check(draw: Callable[..., Array], due: float, n: int, y: Array) -> Check:
     """The system's randomness decides the flips, all of it, and nothing else does; no sampling."""
-    given, asked = os.urandom(32), [0]
-
-    def under(flip: int | None) -> Array:
-        raw = bytearray(given)
-        if flip is not None:
-            raw[flip // 8] ^= 1 << flip % 8
-        asked[0] = 0
-
-        def answer(size: int) -> bytes:
-            begin, asked[0] = asked[0], asked[0] + size
-            return bytes(raw[begin : begin + size]) + b"\0" * max(0, begin + size - len(raw))
-
-        with from_system(answer):
-            return draw(y[:n])
-
-    base = under(None)
-    same = np.array_equal(base, under(None))
-    asked_bits = min(8 * asked[0], 256)
-    bits = sum(not np.array_equal(under(flip), base) for flip in range(asked_bits))
     # Two independent draws of n labels are the same with a chance that n makes as small as a key's.
-    chance = (due * due + (1.0 - due) ** 2) ** n * 256.0
-    if chance > LEVEL:
+    if (due * due + (1.0 - due) ** 2) ** n * 256.0 > LEVEL:
         return Check("key of the labels", "too few labels are flipped to see it", False)
+    same, flipped = flipped_draws(lambda: draw(y[:n]))
+    bits = sum(not equal.all() for equal in flipped)
     found = f"{bits} of 256 bits of the operating system's randomness decide the flips"
     if not same:
         found = "other randomness than the operating system's decides the flips"
@@ -155,7 +136,7 @@ def _independence_check(flips: Sequence[Array], draw: Callable[..., Array], due:
     return Check("independence of the labels' flips", odd or f"{len(pairs)} kinds of pairs", bool(odd))
 
 
-def _what_leaves(settings: Privacy) -> Check:
+def _what_leaves(settings: DifferentialPrivacy) -> Check:
     """Runs on labels that differ in one, with the same randomised labels: is all that leaves the same?"""
     name = "what is public, on labels that differ in one"
     n = many_rows(_ROWS, settings.delta)
@@ -197,14 +178,17 @@ def _flipped_too(record: Tap, n: int, claim: float) -> Tap:
     return record
 
 
-def _asked(settings: Privacy, blocks: Sequence[Array], y: Array) -> list[Any]:
+def _asked(settings: DifferentialPrivacy, blocks: Sequence[Array], y: Array) -> list[Any]:
     """Every call to a party in a run."""
     problem = make_problem([DenseBlock(block) for block in blocks], y, lam=0.1)
-    rounds = max(2, settings.rounds) if settings.mode == "message" else settings.rounds
-    solver = _MODES.private_solver(problem, SolverOptions(n_threads=1), settings.with_(rounds=rounds))
+    if isinstance(
+        settings, MessagePrivacy
+    ):  # the first target is of labels alone, the second of messages, too
+        settings = settings.with_(rounds=max(2, settings.rounds))
+    solver = _MODES.private_solver(problem, SolverOptions(n_threads=1), settings)
     solver.driver = watched = Watched(solver.driver)
     try:
-        for _ in range(rounds if settings.mode == "message" else 1):
+        for _ in range(settings.exchanges):
             solver.round()
     finally:
         solver.close()

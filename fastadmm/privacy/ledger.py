@@ -35,7 +35,7 @@ from fastadmm.privacy.charges import TOLERANCE, Book, Charge, Spent, added
 from fastadmm.privacy.ledger_file import LedgerFile, Limit, Line
 from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.statement import rounded_up
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
 
@@ -301,7 +301,10 @@ def refuse_to_forget(path: Path) -> None:
 
 
 def other_runs(
-    ledger: Ledger, data: Sequence[Account | str], settings: Privacy, labels: Account | None = None
+    ledger: Ledger,
+    data: Sequence[Account | str],
+    settings: DifferentialPrivacy,
+    labels: Account | None = None,
 ) -> str:
     """What a ledger has charged to the same data in other runs, in words; empty for none."""
     spent = [found for found in map(ledger.spent, data) if found.runs > 1]

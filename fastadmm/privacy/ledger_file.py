@@ -35,13 +35,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import (
-    remove_leftovers,
-    shown,
-    storage_errors,
-    synchronise,
-    temporary_beside,
-)
+from fastadmm.files.atomic import remove_leftovers, shown, storage_errors, synchronise, temporary_beside
 from fastadmm.files.file_lock import lock_file
 
 __all__ = ["LedgerFile", "Limit", "Line"]

@@ -39,17 +39,12 @@ from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
-from fastadmm.privacy.public_labels import (
-    check_label_loss,
-    label_payment,
-    publish_labels,
-    with_labels_spent,
-)
+from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels, with_labels_spent
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.statement import PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
@@ -115,7 +110,7 @@ class MessageSolver(Run):
         self,
         problem: Problem,
         options: SolverOptions,
-        settings: Privacy,
+        settings: MessagePrivacy,
         ledger: Ledger | None = None,
         outbox: Outbox | None = None,
         run: str = "run",

@@ -45,7 +45,7 @@ from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.source_audit import audit_source, parts_of
 from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, replayed
 from fastadmm.problem.problem import make_problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
 __all__ = [
@@ -104,12 +104,12 @@ def many_rows(most: int, delta: float) -> int:
     return int(min(most, 0.8 / delta))
 
 
-def cost_of_messages(gdp: float, settings: Privacy) -> float:
+def cost_of_messages(gdp: float, settings: MessagePrivacy) -> float:
     """Epsilon of all messages of a party together."""
     return epsilon_spent(gdp, settings.delta, (), settings.sampler == "discrete")
 
 
-def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
+def declared_cost(settings: MessagePrivacy, mu: float, sigma: float) -> Check:
     """Is a noise level enough for the claim, according to the theorems?"""
     bound = message_sensitivity(settings, mu, 1)
     cost = cost_of_messages(math.sqrt(settings.rounds) * bound.value / sigma, settings)
@@ -120,7 +120,9 @@ def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
     return Check("cost of the noise on record", found, cost > settings.epsilon * (1.0 + ROUNDING), cost)
 
 
-def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable[[str], None]) -> list[Check]:
+def audit_message_code(
+    settings: MessagePrivacy, mu: float, trials: int, note: Callable[[str], None]
+) -> list[Check]:
     """Replay worst neighbours with fastadmm's own code, and test its noise.
 
     ``docs/privacy.md#the-audit``.
@@ -151,7 +153,7 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
         return checks + audit_source(source, "messages", settings.sampler == "discrete")
 
 
-def worst_pairs(settings: Privacy, mu: float) -> list[Pair]:
+def worst_pairs(settings: MessagePrivacy, mu: float) -> list[Pair]:
     """Neighbours of the bounds, and for each clip those that need it most."""
     ball, target, clip = settings.ball, settings.clip_of_targets, settings.message_clip
     rows = min(float(_ROWS), 0.8 / settings.delta)
@@ -219,7 +221,7 @@ def _among(pair: Pair, rows: int) -> Pair:
     return Pair(f"{pair.name}, among {len(first)} rows", first, second, target)
 
 
-def _random_pair(settings: Privacy) -> Pair:
+def _random_pair(settings: MessagePrivacy) -> Pair:
     """Neighbours in four columns whose other rows are any; the record turns from one side to the other."""
     rng = np.random.default_rng(2)
     first = rng.normal(size=(many_rows(500, settings.delta), 4))
@@ -228,7 +230,7 @@ def _random_pair(settings: Privacy) -> Pair:
     return Pair("any neighbours", first, second, None)
 
 
-def _cost(found: list[tuple[str, Comparison]], settings: Privacy) -> Check:
+def _cost(found: list[tuple[str, Comparison]], settings: MessagePrivacy) -> Check:
     name, worst = max(found, key=lambda item: item[1].gdp)
     epsilon = cost_of_messages(worst.gdp, settings)
     declared = cost_of_messages(found[0][1].gdp, settings)
@@ -249,7 +251,7 @@ def _cost(found: list[tuple[str, Comparison]], settings: Privacy) -> Check:
 class _Code:
     """Runs of the product's own code, and the transcripts of them."""
 
-    def __init__(self, settings: Privacy, mu: float, shrinks: bool) -> None:
+    def __init__(self, settings: MessagePrivacy, mu: float, shrinks: bool) -> None:
         self.settings, self.mu, self.shrinks = settings, mu, shrinks
         self.solvers: list[Any] = []
         self.noise: list[Array] = []

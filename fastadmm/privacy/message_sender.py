@@ -22,7 +22,7 @@ from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.releases import Payment
 from fastadmm.privacy.sensitivity import Sensitivity, message_sensitivity
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 
 __all__ = ["MODELS_NOT_COVERED", "MessageSender", "message_guarantee", "message_level"]
 
@@ -32,7 +32,7 @@ MODELS_NOT_COVERED = (
 )
 
 
-def message_level(settings: Privacy, mu: float, n_samples: int) -> tuple[Sensitivity, Calibration]:
+def message_level(settings: MessagePrivacy, mu: float, n_samples: int) -> tuple[Sensitivity, Calibration]:
     """How far one record moves a message, and the noise that this takes.
 
     Theorem: as the sensitivity names it, in ``docs/privacy.md``.
@@ -47,7 +47,7 @@ def message_level(settings: Privacy, mu: float, n_samples: int) -> tuple[Sensiti
 
 
 def message_guarantee(
-    name: str, settings: Privacy, mu: float, n_samples: int, spent: Spent, reason: str
+    name: str, settings: MessagePrivacy, mu: float, n_samples: int, spent: Spent, reason: str
 ) -> PartyGuarantee:
     """What a party is guaranteed, with all T rounds charged, and messages that had to be drawn again.
 
@@ -74,7 +74,7 @@ class MessageSender(GatedParty):
     family = "message"
     clips_rows = True
 
-    def __init__(self, party: MessageParty, books: Books) -> None:
+    def __init__(self, party: MessageParty, books: Books[MessagePrivacy]) -> None:
         self.party, self.books = party, books
         self.name, self.block = party.name, party.block
         self.kind = "private ball"
@@ -85,7 +85,7 @@ class MessageSender(GatedParty):
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
         """A sender by the terms of a session, which also hold the party's own ``books``."""
-        books: Books = terms["books"]
+        books: Books[MessagePrivacy] = terms["books"]
         if not float(terms["penalty"]) > 0.0:
             raise Unanswerable("argument 'penalty': mode 'message' needs a positive one")
         mu, settings = float(terms["regularization"]) / float(terms["penalty"]), books.settings

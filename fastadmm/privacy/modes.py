@@ -11,7 +11,7 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
 
 __all__ = ["private_solver"]
@@ -20,12 +20,13 @@ __all__ = ["private_solver"]
 def private_solver(
     problem: Problem,
     options: SolverOptions,
-    settings: Privacy,
+    settings: DifferentialPrivacy,
     messages: Path | None = None,
     data: Sequence[str] | None = None,
     **common: Any,
 ) -> FusionSolver | MessageSolver:
     """The solver of a mode that is not "none"."""
-    if settings.mode == "fusion":
+    if isinstance(settings, FusionPrivacy):
         return FusionSolver(problem, options, settings, store=Store(messages), data=data, **common)
+    assert isinstance(settings, MessagePrivacy)
     return MessageSolver(problem, options, settings, outbox=Outbox(messages), **common)

@@ -18,7 +18,7 @@ from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.rows import clip_rows
 from fastadmm.privacy.sensitivity import solver_error, solver_slack
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 
 __all__ = ["MessageParty", "clipped_block", "fixed_ball_solution"]
 
@@ -73,7 +73,7 @@ class MessageParty:
         name: str,
         index: int,
         block: FeatureBlock,
-        settings: Privacy,
+        settings: MessagePrivacy,
         mu: float,
         level: Calibration,
         engine: Engine,

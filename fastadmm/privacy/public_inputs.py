@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from fastadmm.errors import ConfigError
 from fastadmm.problem.problem import Problem
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["check_public_inputs", "curvature_unit", "preparation_not_covered"]
 
 
-def check_public_inputs(problem: Problem, settings: Privacy) -> None:
+def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None:
     """Refuse weights and offsets, which a private run would publish although they may depend on labels or
     rows.
 
@@ -33,7 +33,7 @@ def check_public_inputs(problem: Problem, settings: Privacy) -> None:
             )
 
 
-def curvature_unit(problem: Problem, settings: Privacy) -> float:
+def curvature_unit(problem: Problem, settings: DifferentialPrivacy) -> float:
     """Curvature of the loss, which scales the public penalty: without labels where these are protected.
 
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
@@ -42,7 +42,9 @@ def curvature_unit(problem: Problem, settings: Privacy) -> float:
     return problem.loss.penalty_unit(y, problem.weight, problem.offset, problem.lam)
 
 
-def preparation_not_covered(settings: Privacy, unproved: Mapping[str, str] | None) -> tuple[str, ...]:
+def preparation_not_covered(
+    settings: DifferentialPrivacy, unproved: Mapping[str, str] | None
+) -> tuple[str, ...]:
     """What a statement does not cover if nobody said how columns were prepared (arrays, in estimators).
 
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.stored import Store
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["PublicLabels", "check_label_loss", "label_payment", "publish_labels", "with_labels_spent"]
+
+Settings = TypeVar("Settings", bound=DifferentialPrivacy)
 
 #: Part of the nonce of randomised labels, where parties have their number.
 _LABELS = 2**32 - 1
@@ -34,7 +37,7 @@ class PublicLabels:
     target: np.ndarray  # of shape (N,): the same, or unbiased soft targets where the classes are randomised
 
 
-def check_label_loss(loss: str, settings: Privacy) -> None:
+def check_label_loss(loss: str, settings: DifferentialPrivacy) -> None:
     """Refuse randomised labels where soft targets do not keep the mean of the loss."""
     if settings.label_epsilon is not None and loss not in ("logistic", "squared"):
         raise ConfigError(
@@ -42,7 +45,7 @@ def check_label_loss(loss: str, settings: Privacy) -> None:
         )
 
 
-def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Payment:
+def label_payment(settings: DifferentialPrivacy, ledger: Ledger, run: str, account: Account) -> Payment:
     """The cost of randomised labels; zero without them, and for the noise of tests, which claims nothing."""
     epsilon, charges = settings.label_epsilon, []
     if epsilon is None:
@@ -53,7 +56,7 @@ def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account)
     return Payment(ledger, charges, epsilon * runs, settings.delta)
 
 
-def with_labels_spent(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Privacy:
+def with_labels_spent(settings: Settings, ledger: Ledger, run: str, account: Account) -> Settings:
     """Settings for a run's statement: labels that had to be drawn twice cost twice."""
     spent = math.fsum(ledger.spent(account, run).pure)
     if settings.label_epsilon is None or spent <= settings.label_epsilon:
@@ -62,7 +65,7 @@ def with_labels_spent(settings: Privacy, ledger: Ledger, run: str, account: Acco
 
 
 def publish_labels(
-    y: np.ndarray, settings: Privacy, store: Store, payment: Payment, engine: Engine
+    y: np.ndarray, settings: DifferentialPrivacy, store: Store, payment: Payment, engine: Engine
 ) -> PublicLabels:
     """Randomise the labels if requested: once, stored and charged before they are used.
 

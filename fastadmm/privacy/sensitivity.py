@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import MessagePrivacy
 
 __all__ = [
     "Sensitivity",
@@ -128,7 +128,7 @@ def solver_error(residual_norm: float, mu: float) -> float:
     return residual_norm / (2.0 * math.sqrt(mu))
 
 
-def solver_slack(settings: Privacy, mu: float, n_samples: int) -> float:
+def solver_slack(settings: MessagePrivacy, mu: float, n_samples: int) -> float:
     r"""What a message may be off, known before any data are: T6.
 
     Theorem: ``docs/privacy.md#t6-inexact-solver``.
@@ -167,7 +167,7 @@ def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: st
     return Sensitivity(factor * ball * math.sqrt(ratio) * _MARGIN, "T1" if factor == 1.0 else "T2")
 
 
-def message_sensitivity(settings: Privacy, mu: float, n_samples: int) -> Sensitivity:
+def message_sensitivity(settings: MessagePrivacy, mu: float, n_samples: int) -> Sensitivity:
     """The bound that a run's settings ask for, solver's slack included."""
     ball, target = settings.ball, settings.clip_of_targets
     if settings.adjacency == "replace_one":

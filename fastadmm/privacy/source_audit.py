@@ -31,7 +31,7 @@ from fastadmm.privacy.noise_tests import (
     uniform_check,
 )
 
-__all__ = ["audit_source", "from_system", "parts_of"]
+__all__ = ["audit_source", "flipped_draws", "parts_of"]
 
 Array = np.ndarray
 
@@ -81,6 +81,32 @@ def from_system(answer: Callable[[int], bytes]) -> Iterator[None]:
         yield
     finally:
         os.urandom = own
+
+
+def flipped_draws(draw: Callable[[], Array]) -> tuple[bool, list[Array]]:
+    """Whether the system's randomness alone decides a draw; and, each bit of 256 of it flipped, what stays.
+
+    Shapes: what stays, for each bit that was asked for, that of a draw.
+    """
+    given, asked = os.urandom(_KEY_BITS // 8), 0
+
+    def under(flip: int | None) -> Array:
+        nonlocal asked
+        raw, asked = bytearray(given), 0
+        if flip is not None:
+            raw[flip // 8] ^= 1 << flip % 8
+
+        def answer(size: int) -> bytes:
+            nonlocal asked
+            begin, asked = asked, asked + size
+            return bytes(raw[begin:asked]).ljust(size, b"\0")
+
+        with from_system(answer):
+            return draw()
+
+    base = under(None)
+    same = np.array_equal(base, under(None))
+    return same, [under(flip) == base for flip in range(min(8 * asked, _KEY_BITS))]
 
 
 def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
@@ -168,26 +194,9 @@ def _draw(source: Any, n: int, number: int, engine: Engine, normals: bool, sigma
 
 def _key_check(make: Maker, what: str, normals: bool) -> Check:
     """Which bits of the system's randomness decide the noise; no sampling."""
-    given, engine = os.urandom(_KEY_BITS // 8), Engine(1)
-    asked = [0]
-
-    def numbers(flip: int | None) -> Array:
-        raw = bytearray(given)
-        if flip is not None:
-            raw[flip // 8] ^= 1 << flip % 8
-        asked[0] = 0
-
-        def answer(size: int) -> bytes:
-            begin, asked[0] = asked[0], asked[0] + size
-            more = b"\0" * max(0, begin + size - len(raw))
-            return bytes(raw[begin : begin + size]) + more
-
-        with from_system(answer):
-            return _draw(make(1), 8, 1, engine, normals)
-
-    base = numbers(None)
-    same = np.array_equal(base, numbers(None))
-    bits = sum(not (numbers(flip) == base).any() for flip in range(min(8 * asked[0], _KEY_BITS)))
+    engine = Engine(1)
+    same, flipped = flipped_draws(lambda: _draw(make(1), 8, 1, engine, normals))
+    bits = sum(not equal.any() for equal in flipped)
     found = f"{bits} of {_KEY_BITS} bits of the operating system's randomness decide every number"
     if _leaves(make(1)):
         bits, found = 0, "a source can be stored or sent, with its key"

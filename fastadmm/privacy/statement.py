@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from fastadmm.errors import FormatError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
-from fastadmm.settings.privacy import ADJACENCIES, Privacy
+from fastadmm.settings.privacy import ADJACENCIES, DifferentialPrivacy
 
 __all__ = [
     "NOT_COVERED",
@@ -164,7 +164,7 @@ class PrivacyStatement:
 
 
 def state(
-    settings: Privacy,
+    settings: DifferentialPrivacy,
     parties: Sequence[PartyGuarantee],
     seen: Mapping[str, str],
     not_covered: Sequence[str] = (),
@@ -207,7 +207,7 @@ def state(
     )
 
 
-def _epsilon(settings: Privacy, gdp: float, pure: Sequence[float]) -> float:
+def _epsilon(settings: DifferentialPrivacy, gdp: float, pure: Sequence[float]) -> float:
     """Exact for continuous noise; for discrete noise what zCDP proves, pure mechanisms added."""
     if settings.mode == "message" and settings.sampler == "discrete":
         return zcdp_epsilon(zcdp_of([gdp]), settings.delta) + math.fsum(pure)

@@ -28,7 +28,7 @@ from fastadmm.privacy.noise_tests import (
 )
 from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.transcript import Tap, on_grid
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import FusionPrivacy
 
 __all__ = ["symbol_checks"]
 
@@ -41,7 +41,7 @@ _PLACES = np.array([-3.0, -1.0, -0.9, -0.7, -0.5, -0.31, -0.1, 0.0, 0.13, 0.4, 0
 Maker = Callable[[Array, PublicLabels, Any, int], tuple[Any, Tap]]
 
 
-def symbol_checks(message: Maker, settings: Privacy, claimed: float, trials: int) -> list[Check]:
+def symbol_checks(message: Maker, settings: FusionPrivacy, claimed: float, trials: int) -> list[Check]:
     """Compare symbols with the law that the claim allows.
 
     ``docs/privacy.md#the-audit``.
@@ -79,7 +79,7 @@ def symbol_checks(message: Maker, settings: Privacy, claimed: float, trials: int
     ]
 
 
-def _labels(settings: Privacy, n: int) -> PublicLabels:
+def _labels(settings: FusionPrivacy, n: int) -> PublicLabels:
     classes = ((np.arange(n) // 2) % 2).astype(np.float64)
     epsilon = settings.label_epsilon
     return PublicLabels(
@@ -87,7 +87,7 @@ def _labels(settings: Privacy, n: int) -> PublicLabels:
     )
 
 
-def _rows_at(message: Maker, settings: Privacy, kinds: Array) -> Array:
+def _rows_at(message: Maker, settings: FusionPrivacy, kinds: Array) -> Array:
     """Rows of two columns whose scores lie at the places: the script's model does not depend on rows."""
     n = len(kinds)
     probe, _ = message(np.ones((n, 2)), _labels(settings, n), _script(n), 1)

@@ -57,11 +57,7 @@ class Poisson(_LogLink):
         from fastadmm.kernels import poisson as k
 
         return Kernels(
-            k.poisson_evaluate,
-            k.poisson_curvature,
-            k.poisson_prox,
-            k.poisson_conjugate,
-            k.poisson_advance,
+            k.poisson_evaluate, k.poisson_curvature, k.poisson_prox, k.poisson_conjugate, k.poisson_advance
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
@@ -119,11 +115,7 @@ class Tweedie(_LogLink):
         from fastadmm.kernels import tweedie as k
 
         return Kernels(
-            k.tweedie_evaluate,
-            k.tweedie_curvature,
-            k.tweedie_prox,
-            k.tweedie_conjugate,
-            k.tweedie_advance,
+            k.tweedie_evaluate, k.tweedie_curvature, k.tweedie_prox, k.tweedie_conjugate, k.tweedie_advance
         )
 
     def kernel_arguments(self) -> tuple[float, ...]:

@@ -372,6 +372,7 @@ def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[s
         if facts.convex
         else item("Stationarity", format_number(facts.stationarity, zeros=True), target),
         item("Rounds", format_number(facts.rounds), str((records.result or {}).get("scheme") or "")),
+        *_exchanges(records, facts),
         item("Time", format_duration(facts.seconds), _per_round(facts)),
         item("Samples", format_number(facts.n_samples), str((records.result or {}).get("loss") or "")),
         item("Parties", format_number(n_parties) if n_parties else NONE, _columns(records)),
@@ -387,6 +388,17 @@ def _lambda(records: RunRecords, facts: _Facts) -> dict[str, str]:
         return {"label": "λ", "value": format_number(facts.lam), "note": "per mean loss"}
     ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
     return {"label": "λ of each party", "value": " to ".join(ends), "note": "per mean loss"}
+
+
+def _exchanges(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
+    """What the run's exchanges would cost between organisations, where that was counted."""
+    result = records.result or {}
+    sent = [party.get("bytes") for party in result.get("parties") or []]
+    values, n = [value for value in sent if _real(value)], facts.n_samples
+    if not values or not n or not _real(result.get("exchanges")):
+        return []
+    note = f"as between organisations: {format_number(round(max(values) / n))} bytes a row"
+    return [{"label": "Exchanges", "value": format_number(result["exchanges"]), "note": note}]
 
 
 def _per_round(facts: _Facts) -> str:

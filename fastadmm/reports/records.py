@@ -219,7 +219,7 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     if not isinstance(result.get("status"), str):
         raise FormatError(f"{shown(path)}: key status must be a text, found {_kind(result.get('status'))}")
     numbers = ("rounds", "seconds", "objective", "gap", "gap_absolute", "gap_within", "stationarity")
-    for name in (*numbers, "lambda", "n_samples", "intercept"):
+    for name in (*numbers, "lambda", "n_samples", "intercept", "exchanges"):
         if not _is_number(result.get(name)):
             raise FormatError(f"{shown(path)}: key {name} must be a number, found {_kind(result[name])}")
     parties = result.get("parties", [])
@@ -228,7 +228,7 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     for k, party in enumerate(parties, start=1):
         if not isinstance(party, dict):
             raise FormatError(f"{shown(path)}: entry {k} of parties must be an object, found {_kind(party)}")
-        for name in ("n_features", "weight_norm", "lambda"):
+        for name in ("n_features", "weight_norm", "lambda", "bytes"):
             if not _is_number(party.get(name)):
                 raise FormatError(f"{shown(path)}: entry {k} of parties: {name} must be a number")
     return result

@@ -147,8 +147,7 @@ def draft_approval(
     if asked is None:
         exchanges, numbers = (2 * each for each in expected(settings))
     else:  # a private run is opened, has its rounds, and ends
-        rounds = asked.rounds if asked.mode == "message" else 1
-        exchanges, numbers = rounds + 2 + _RETRIES, rounds * _released(data) + 10
+        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * _released(data) + 10
     return Approval(
         path=path,
         run=run,

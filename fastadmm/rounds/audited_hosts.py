@@ -29,7 +29,7 @@ from fastadmm.privacy.transcript import Tap, compare_transcripts, replayed
 from fastadmm.rounds import host
 from fastadmm.rounds.exchange import Message, open_message, write_message
 from fastadmm.rounds.private_terms import Protection, privacy_text
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.store.party_file import PartyWriter, open_party
 
 __all__ = ["audit_hosts"]
@@ -55,13 +55,13 @@ class _World:
     stated: float
 
 
-def audit_hosts(settings: Privacy, mu: float, note: Callable[[str], None]) -> list[Check]:
+def audit_hosts(settings: DifferentialPrivacy, mu: float, note: Callable[[str], None]) -> list[Check]:
     """Replay neighbours through the code that answers files and agents."""
     note("replaying answers by files and agents")
     wrong, worst, count = "", 0.0, 0
     drawn: list[Array] = []
     for stored, dtype in _STORED:
-        for streamed in (False, True) if settings.mode == "fusion" else (False,):
+        for streamed in (False, True) if isinstance(settings, FusionPrivacy) else (False,):
             for rows, calls, name in _cases(settings, mu):
                 epsilon, found = _replay(settings, mu, rows, calls, (stored, dtype, streamed), drawn)
                 worst, count = max(worst, epsilon), count + 1
@@ -79,9 +79,9 @@ def audit_hosts(settings: Privacy, mu: float, note: Callable[[str], None]) -> li
     return checks
 
 
-def _cases(settings: Privacy, mu: float) -> Iterator[tuple[list[Array], list[Any], str]]:
+def _cases(settings: DifferentialPrivacy, mu: float) -> Iterator[tuple[list[Array], list[Any], str]]:
     """Neighbours, and what the party is asked."""
-    if settings.mode == "message":
+    if isinstance(settings, MessagePrivacy):
         pairs = worst_pairs(settings, mu)
         for pair in (pairs[0], pairs[-1]):
             turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 2)))[0].T
@@ -101,7 +101,7 @@ def _cases(settings: Privacy, mu: float) -> Iterator[tuple[list[Array], list[Any
 
 
 def _replay(
-    settings: Privacy,
+    settings: DifferentialPrivacy,
     mu: float,
     rows: list[Array],
     calls: list[Any],
@@ -148,7 +148,7 @@ def _replay(
 
 
 def _answers(
-    settings: Privacy,
+    settings: DifferentialPrivacy,
     mu: float,
     rows: Array,
     calls: list[Any],

@@ -26,6 +26,7 @@ from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.rounds.refused import refused
 from fastadmm.rounds.vocabulary import parties_of
 from fastadmm.secrecy.keys import kept_private_key
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.run import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
@@ -195,7 +196,7 @@ class Host:
             found[rows] = open_party(path).content_digest
         return found
 
-    def _books(self, terms: Mapping[str, Any]) -> Books:
+    def _books(self, terms: Mapping[str, Any]) -> Books[DifferentialPrivacy]:
         protection = self.approval.protection
         if protection is None:
             raise refused(

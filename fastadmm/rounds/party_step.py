@@ -140,14 +140,7 @@ def _step(
         if known is not None:
             _keep(known, state)
         PartyState(
-            asked.run,
-            asked.number,
-            asked.digest,
-            party.content_digest,
-            host.terms,
-            host.export(),
-            raw,
-            after,
+            asked.run, asked.number, asked.digest, party.content_digest, host.terms, host.export(), raw, after
         ).write(state / STATE)
         host.write_statement()
         keys = host.write_keys() if any(name == "introduce" for name, _ in asked.calls) else []
@@ -174,12 +167,7 @@ def _model_path(state: Path, name: str) -> Path | None:
 
 
 def _approval(
-    known: PartyState | None,
-    asked: Request,
-    party: PartyData,
-    state: Path,
-    place: str,
-    given: Path | None,
+    known: PartyState | None, asked: Request, party: PartyData, state: Path, place: str, given: Path | None
 ) -> tuple[Approval, bool]:
     """What the owner agreed to, and whether it is to be written to the state."""
     if given is not None:

@@ -19,12 +19,13 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.modes import private_solver
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem.problem import Problem
+from fastadmm.rounds.private_terms import chooses_slack
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.private import label_account_of
 from fastadmm.runs.result import certificate_of
 from fastadmm.runs.round_log import RoundLog
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
@@ -66,7 +67,8 @@ def solver_of_private(
 ) -> FusionSolver | MessageSolver:
     """The label holder's, or the coordinator's, part of a private run."""
     settings = config.privacy
-    if settings.slack != Privacy.slack:
+    assert isinstance(settings, DifferentialPrivacy)
+    if chooses_slack(settings):
         raise ConfigError("privacy.slack: between parties it follows from public numbers; leave it out")
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
     return private_solver(

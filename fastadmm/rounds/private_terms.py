@@ -17,7 +17,7 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.rounds.refused import refused
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 from fastadmm.store.party_file import PartyData
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Protection",
     "asked_privacy",
     "books_of",
+    "chooses_slack",
     "privacy_text",
     "refuse_ledger",
 ]
@@ -34,15 +35,20 @@ __all__ = [
 PRIVATE = ("fusion", "message")
 
 
+def chooses_slack(settings: Privacy) -> bool:
+    """Whether settings say a ``slack``, which between parties follows from public numbers."""
+    return isinstance(settings, MessagePrivacy) and settings.slack != MessagePrivacy.slack
+
+
 def privacy_text(settings: Privacy) -> str:
-    """Settings as the call ``start`` says them: without a ``slack``, which follows from public numbers."""
+    """Settings as the call ``start`` says them: without a ``slack`` that nobody chose."""
     said = settings.to_dict()
-    if settings.slack == Privacy.slack:
+    if not chooses_slack(settings):
         said.pop("slack", None)
     return json.dumps(said, sort_keys=True)
 
 
-def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
+def asked_privacy(terms: Mapping[str, Any], place: str) -> DifferentialPrivacy | None:
     """The settings of a private run; None for a run without noise."""
     if (terms["family"] in PRIVATE) != ("privacy" in terms):
         text = f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone"
@@ -51,10 +57,11 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
         return None
     try:
         settings = Privacy.from_dict(json_of(terms["privacy"], foreign=True))
-        settings.check_samples(int(terms["n_samples"]))
+        if isinstance(settings, DifferentialPrivacy):
+            settings.check_samples(int(terms["n_samples"]))
     except (ValueError, TypeError, AttributeError, ConfigError) as error:
         raise refused("privacy", FormatError(f"{place}: argument 'privacy': {error}")) from None
-    if settings.mode != terms["family"]:
+    if settings.mode != terms["family"] or not isinstance(settings, DifferentialPrivacy):
         text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
         raise refused("privacy", FormatError(text))
     return settings
@@ -74,7 +81,7 @@ class Protection:
     mechanism: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def draft(cls, settings: Privacy, terms: Mapping[str, Any]) -> Protection:
+    def draft(cls, settings: DifferentialPrivacy, terms: Mapping[str, Any]) -> Protection:
         """What a request asks for; what only the owner can say is not said yet."""
         s, rest = settings, _mechanism(settings, terms)
         return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler, mechanism=rest)
@@ -92,7 +99,7 @@ class Protection:
         penalty = {key: table[key] for key in ("penalty",) if key in table}
         return cls(**own, mechanism=_mechanism(Privacy.from_dict(said, place), penalty))
 
-    def excess(self, settings: Privacy, terms: Mapping[str, Any]) -> str:
+    def excess(self, settings: DifferentialPrivacy, terms: Mapping[str, Any]) -> str:
         """What of a request is beyond this, or otherwise; empty for nothing.
 
         Theorem: ``docs/privacy.md#outcomes-are-public``.
@@ -105,7 +112,7 @@ class Protection:
             if getattr(settings, key) != getattr(self, key):
                 allowed, asked = getattr(self, key), getattr(settings, key)
                 return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
-        if settings.slack != Privacy.slack:
+        if chooses_slack(settings):
             return "key 'slack' is no requester's: what a solver may be off follows from public numbers"
         rest = _mechanism(settings, terms)
         if "penalty" not in self.mechanism:
@@ -116,7 +123,7 @@ class Protection:
                 return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
         return ""
 
-    def agreed(self, settings: Privacy) -> Privacy:
+    def agreed(self, settings: DifferentialPrivacy) -> DifferentialPrivacy:
         """The settings that hold for the party."""
         return settings.with_(
             total_epsilon=self.total_epsilon,
@@ -151,7 +158,7 @@ def books_of(
     ledger: Path | None,
     releases: Path,
     place: str,
-) -> Books:
+) -> Books[DifferentialPrivacy]:
     """The books of a party in a private run by files."""
     asked = asked_privacy(terms, place)
     if asked is None or ledger is None:

@@ -23,7 +23,7 @@ from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
 from fastadmm.runs.recorded_costs import recorded_books
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 
 __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings", "claim_of", "or_its_end"]
 
@@ -40,7 +40,7 @@ def _quiet(text: str) -> None:
 
 
 def audit_settings(
-    settings: Privacy,
+    settings: MessagePrivacy,
     mu: float,
     trials: int | None = None,
     sigma: float | None = None,
@@ -54,7 +54,7 @@ def audit_settings(
 
 
 def audit_fusion(
-    settings: Privacy,
+    settings: FusionPrivacy,
     budget: FusionBudget | None = None,
     trials: int | None = None,
     note: Callable[[str], None] = _quiet,
@@ -66,7 +66,9 @@ def audit_fusion(
     return _few(checks + _rest(settings, trials or _TRIALS, _FUSION.publish_labels, note))
 
 
-def _rest(settings: Privacy, trials: int, publish: Any, note: Callable[[str], None]) -> list[Check]:
+def _rest(
+    settings: DifferentialPrivacy, trials: int, publish: Any, note: Callable[[str], None]
+) -> list[Check]:
     """Labels and books, which both modes have."""
     note("drawing labels")
     labels = or_its_end("labels", lambda: audit_labels(settings, trials, publish))
@@ -89,7 +91,7 @@ def or_its_end(what: str, checks: Callable[[], list[Check]]) -> list[Check]:
         return [Check(f"{what} on data that are allowed", found, True)]
 
 
-def _check_sampler(settings: Privacy) -> None:
+def _check_sampler(settings: DifferentialPrivacy) -> None:
     if settings.sampler == "insecure_test":
         raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
 
@@ -159,7 +161,7 @@ def audit_run(
     return checks
 
 
-def claim_of(run: Path) -> tuple[Privacy, float]:
+def claim_of(run: Path) -> tuple[DifferentialPrivacy, float]:
     """What a run claims, and the modulus of its x-update; 1 in mode "fusion", which has none."""
     from fastadmm.runs.private import STATEMENT
 

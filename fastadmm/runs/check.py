@@ -18,6 +18,7 @@ from fastadmm.runs.memory import SHARE
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import unproved_parties
 from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import check_same_columns
@@ -108,7 +109,8 @@ def open_run(config: RunConfig) -> tuple[Partition, Partition | None, Loss]:
     # Refused before any data is read.
     own_lambdas(config, [p.name for p in partition.parties])
     party_constraints(config, [p.name for p in partition.parties])
-    config.privacy.refuse_unproved(unproved_parties(config, partition))
+    if isinstance(config.privacy, DifferentialPrivacy):
+        config.privacy.refuse_unproved(unproved_parties(config.privacy, partition))
     return partition, test_partition, loss
 
 

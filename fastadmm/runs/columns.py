@@ -53,11 +53,7 @@ def _moved(column: TableColumn, old: Array, new: Array) -> dict[str, Any]:
     used = before + after > 0.0
     deviation = old.std() if column.levels is None else 0.0
     shift = float((new.mean() - old.mean()) / deviation) if deviation > 0.0 else None
-    return {
-        "psi": stability_index(before[used], after[used]),
-        "bins": int(used.sum()),
-        "mean_shift": shift,
-    }
+    return {"psi": stability_index(before[used], after[used]), "bins": int(used.sum()), "mean_shift": shift}
 
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:

@@ -93,12 +93,7 @@ def summand_of_file(model: Path, party: PartyData, *, allow_infinite_epsilon: bo
 
 
 def summand_of_table(
-    model: Path,
-    name: str | None,
-    table: Path,
-    options: TableRows,
-    *,
-    allow_infinite_epsilon: bool = False,
+    model: Path, name: str | None, table: Path, options: TableRows, *, allow_infinite_epsilon: bool = False
 ) -> Summand:
     """One party's contribution to the scores of rows of a table."""
     from fastadmm.data_tools.predict_tables import read_features

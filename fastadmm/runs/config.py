@@ -13,7 +13,7 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.other_names import choose_instead
 from fastadmm.settings.keys import PATHS, SETTINGS
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import Privacy, without_other_modes
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.settings.setting import Kind
 from fastadmm.settings.values import check_values, read_values
@@ -256,9 +256,11 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     Relative ``data`` and ``test`` paths count from the file's directory.
     """
     values = read_values(RunConfig, path)
-    provenance = values.get("provenance")
+    provenance, privacy = values.get("provenance"), values.get("privacy")
     if sealed and isinstance(provenance, dict):
         seal = provenance.pop(SEAL, None)
         remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
         check_seal(sealed_part(values), seal, shown(path), remedy)
+    if isinstance(provenance, dict) and isinstance(privacy, dict):
+        values["privacy"] = without_other_modes(privacy)
     return values

@@ -26,7 +26,7 @@ from fastadmm.store.model import (
 )
 from fastadmm.store.transform import Transform
 
-__all__ = ["FORMATS", "export_model", "export_party", "import_party"]
+__all__ = ["FORMATS", "export_model", "export_party", "import_party", "open_covered"]
 
 #: Formats by the name's end.
 FORMATS = {".h5": "h5", ".json": "json", ".skops": "skops", ".onnx": "onnx"}
@@ -101,6 +101,14 @@ def _transform_document(transform: Transform) -> dict[str, Any]:
     }
 
 
+def open_covered(path: Path, what: str, *, allow_infinite_epsilon: bool) -> Model:
+    """Open a whole model to give out what tells its weights; refused where no epsilon covers them."""
+    model = open_model(path)
+    lines, agreed = {party.name: party.privacy for party in model.parties}, allow_infinite_epsilon
+    require_covered(lines, model.privacy, shown(path), what, allow_infinite_epsilon=agreed)
+    return model
+
+
 def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_epsilon: bool = False) -> str:
     """Write the whole model, weights of all parties together."""
     kind = _format_of(out, "export")
@@ -108,14 +116,7 @@ def export_model(model: Path, out: Path, *, force: bool = False, allow_infinite_
         raise ConfigError(
             "export: .h5 is one party's file: name it with --party; all together: .json, .skops, .onnx"
         )
-    trained = open_model(model)
-    require_covered(
-        {party.name: party.privacy for party in trained.parties},
-        trained.privacy,
-        shown(model),
-        "the model",
-        allow_infinite_epsilon=allow_infinite_epsilon,
-    )
+    trained = open_covered(model, "the model", allow_infinite_epsilon=allow_infinite_epsilon)
     if kind == "json":
         _write_json(out, _model_document(trained), force)
     else:
@@ -195,12 +196,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
         with atomic_file(target) as temporary:
             temporary.write_bytes(read_bytes(file))
     else:
-        write_party_model(
-            target,
-            party,
-            version=document["version"],
-            model_id=document["model_id"],
-        )
+        write_party_model(target, party, version=document["version"], model_id=document["model_id"])
     return party.name
 
 

@@ -145,6 +145,10 @@ class Fit:
             statement = write_proved(
                 folder, self.config, loaded.partition, loaded.provenance, solver, result, self.run_id
             )
+        if result.hint:
+            self.display.note(result.hint)
+        if finished and solver.traffic is not None:
+            self.display.note(solver.traffic.sentence(solver.engine.all_rows(solver.problem.n_samples)))
         document = result_document(solver, result, statement)
         document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
         if comparison is not None:
@@ -165,6 +169,7 @@ class Fit:
         else:
             lam = ", ".join(f"{v:g} of {name}" for name, v in zip(solver.problem.names, own.values))
         threads = f"{solver.engine.n_threads} thread(s)"
+        note(solver.program())
         note(f"scheme '{solver.name}' ({solver.reason()}), {threads}, lambda {lam}")
         for line in solver.notes():
             note(line)

@@ -10,6 +10,7 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.private import LEDGER, read_run_id
+from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["ledger_rows"]
 
@@ -27,7 +28,7 @@ def ledger_rows(run: Path) -> list[tuple[str, str]]:
     values.pop("provenance", None)
     by_files = values.pop("rounds_by_files", None) is not None
     config = make_config(values, shown(path))
-    if config.privacy.mode == "none":
+    if not isinstance(config.privacy, DifferentialPrivacy):
         return []
     if by_files:
         return [

@@ -92,7 +92,7 @@ def write_card(
                 directory / f"{party.name}.json",
                 {"format": "fastadmm-points", "version": "1.0", "party": party.name,
                  "digits": scaling.digits, "bins": table,
-                 "points": [list(points) for points in own], "encoder": _encoder(party).to_json()},
+                 "points": [list(points) for points in own], "encoder": _encoder(party).to_json()}
             )  # fmt: skip
             try:
                 text = _sql(party, own)

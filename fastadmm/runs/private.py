@@ -16,7 +16,7 @@ from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.run import Run
@@ -61,7 +61,7 @@ def make_solver(
 ) -> Run:
     """The solver that a configuration asks for."""
     options, settings = solver_options(config), config.privacy
-    if settings.mode == "none":
+    if not isinstance(settings, DifferentialPrivacy):
         if config.ledger is not None:
             raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
         return Solver(problem, options, start=start, early=early)
@@ -74,23 +74,24 @@ def make_solver(
         [party.content_digest for party in partition.parties],
         ledger=ledger,
         run=run_id,
-        unproved=unproved_parties(config, partition),
+        unproved=unproved_parties(settings, partition),
         accounts=[feature_account(party) for party in partition.parties],
         label_account=label_account_of(partition.labels, problem.names, settings),
     )
 
 
-def label_account_of(labels: LabelData | None, names: list[str], settings: Privacy) -> Account | None:
+def label_account_of(
+    labels: LabelData | None, names: list[str], settings: DifferentialPrivacy
+) -> Account | None:
     """The account of labels, if they are to be randomised."""
     if settings.label_epsilon is None or labels is None:
         return None
     return label_account(labels.ids(), settings.label_holder(names) or "the label holder")
 
 
-def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
+def unproved_parties(settings: DifferentialPrivacy, partition: Partition) -> dict[str, str]:
     """Parties that would send what was prepared by constants of their private rows: no theorem covers it."""
-    settings = config.privacy
-    if settings.mode == "none" or settings.public_scaling:
+    if settings.public_scaling:
         return {}
     # The label holder sends nothing about its columns.
     holder = settings.label_holder([party.name for party in partition.parties])

@@ -25,7 +25,7 @@ from fastadmm.privacy.noise_tests import Check
 from fastadmm.privacy.second_opinion import epsilon_spent
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 
 __all__ = ["recorded_books"]
 
@@ -34,7 +34,7 @@ _ROUNDING = 1e-6
 
 
 def recorded_books(
-    run: Path, settings: Privacy, mechanism: Mapping[str, Any], ledger: Path, statement: Path
+    run: Path, settings: DifferentialPrivacy, mechanism: Mapping[str, Any], ledger: Path, statement: Path
 ) -> list[Check]:
     """Compare stored releases, ledger and statement of a run."""
     name = "releases, ledger and statement on record"
@@ -74,7 +74,7 @@ def _stored(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _costs(
     stored: Mapping[str, dict[str, Any]],
-    settings: Privacy,
+    settings: DifferentialPrivacy,
     mechanism: Mapping[str, Any],
     charges: Sequence[Charge],
 ) -> tuple[dict[str, Any], str]:
@@ -106,10 +106,10 @@ def _costs(
 
 
 def _cost(
-    name: str, values: Mapping[str, Any], settings: Privacy, mechanism: Mapping[str, Any]
+    name: str, values: Mapping[str, Any], settings: DifferentialPrivacy, mechanism: Mapping[str, Any]
 ) -> tuple[str, float, float, str]:
     """Party, mu, epsilon of symbols of one release; and what is wrong with its grid."""
-    if settings.mode == "fusion":
+    if not isinstance(settings, MessagePrivacy):
         (_, sigma, sensitivity), (_, moments) = values["model"], values["moments"]
         model = math.sqrt(STEPS) * float(sensitivity / sigma)
         gdp = math.hypot(model, 2.0 / float(moments), float(mechanism["norm_gdp"]))
@@ -121,7 +121,7 @@ def _cost(
     return name.split("-", 2)[2], gdp, 0.0, grid
 
 
-def _totals(ledger: Ledger, settings: Privacy) -> str:
+def _totals(ledger: Ledger, settings: DifferentialPrivacy) -> str:
     """Whether the ledger adds up all of its accounts as the audit does."""
     for group in ledger.accounts():
         spent = ledger.spent(group[0].account)

@@ -76,7 +76,9 @@ def result_document(
 ) -> dict[str, Any]:
     """What ``result.json`` says of the solution."""
     last, problem = result.record.to_json(), solver.problem
-    done = result.history[-1]
+    done, n = result.history[-1], solver.engine.all_rows(problem.n_samples)
+    traffic = solver.traffic
+    sent = [None] * problem.n_parties if traffic is None else traffic.bytes_by_party(n)
     return {
         "status": str(result.status),
         "message": result.message,
@@ -92,10 +94,12 @@ def result_document(
         "stationarity": last.get("stationarity"),
         "convex": problem.convex,
         "scheme": solver.name,
+        "program": result.program,
         "lambda": problem.recorded_lam,
         "loss": problem.loss.text,
         **problem.describe_penalty(),
-        "n_samples": solver.engine.all_rows(problem.n_samples),
+        "n_samples": n,
+        **({} if traffic is None else {"exchanges": traffic.exchanges}),
         "parties": [
             {
                 "name": name,
@@ -103,6 +107,7 @@ def result_document(
                 "weight_norm": norm,
                 **({} if problem.own_lambda is None else {"lambda": problem.own_lambda.values[m]}),
                 "file": f"{name}.h5",
+                **({} if sent[m] is None else {"bytes": sent[m]}),
                 "x_update": update,
             }
             for m, ((name, update, _), block, norm) in enumerate(

@@ -84,13 +84,19 @@ def bin_data(
     return rows, notes
 
 
-def release_labels(path: Path, out: Path, epsilon: float, *, force: bool = False) -> int:
-    """Write labels after randomised response, for a party to bin its columns with.
+def release_labels(
+    path: Path, out: Path, epsilon: float, ledger: Path, most: float, *, force: bool = False
+) -> int:
+    """Write labels after randomised response, charged first, for a party to bin its columns with.
 
     Guarantee: ``docs/fusion.md#f6-labels``.
     """
     from fastadmm.engine.engine import Engine
+    from fastadmm.privacy.accounts import label_account
+    from fastadmm.privacy.ledger import Charge, Ledger
     from fastadmm.privacy.noise import NoiseSource
+    from fastadmm.privacy.releases import Payment
+    from fastadmm.runs.private import new_run_id
 
     if not 0.0 < epsilon <= 50.0:
         raise ConfigError(f"--label-epsilon {epsilon:g}: is not above 0 and up to 50")
@@ -101,12 +107,17 @@ def release_labels(path: Path, out: Path, epsilon: float, *, force: bool = False
         raise InputError(
             f"{shown(path)}: has sample weights or offsets, which randomised response does not hide"
         )
+    account = label_account(labels.ids(), "the label holder")
+    charge = Charge.to(account, new_run_id(), "randomised labels for bins", pure=epsilon)
+    payment = Payment(Ledger(ledger), [charge], most, 0.0)
+    payment.check()
     with Engine(1) as engine:
         noisy = randomise_labels(labels.y, epsilon, NoiseSource(), 0, engine)
     with LabelWriter(
         out, task="classification", classes=labels.classes, force=force, label_epsilon=epsilon
     ) as writer:
         writer.append(noisy, ids=labels.ids())
+        payment.charge("")  # the file gets its name afterwards
     return labels.n_samples
 
 

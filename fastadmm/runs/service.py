@@ -10,11 +10,11 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.privacy.published import require_covered
 from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.combine import weights_of_party
+from fastadmm.runs.export import open_covered
 from fastadmm.runs.predict import make_predictions
-from fastadmm.store.model import PartyModel, SharedPart, open_model, open_shared_part
+from fastadmm.store.model import PartyModel, SharedPart, open_shared_part
 
 __all__ = ["Service", "open_service"]
 
@@ -205,14 +205,7 @@ def open_service(
             path, is_directory, party, path, allow_infinite_epsilon=allow_infinite_epsilon
         )
         return Service([weights], None, model_id, max_rows)
-    model = open_model(path)
-    require_covered(
-        {p.name: p.privacy for p in model.parties},
-        model.privacy,
-        shown(path),
-        "scores of chosen rows",
-        allow_infinite_epsilon=allow_infinite_epsilon,
-    )
+    model = open_covered(path, "scores of chosen rows", allow_infinite_epsilon=allow_infinite_epsilon)
     columns = [name for p in model.parties for name in Service([p], None, "", 1).columns]
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise ConfigError(

@@ -44,7 +44,7 @@ def choose_scheme(options: Options, traits: Traits = ANY, apart: bool = False) -
         return _choose_summed(name, traits, given)
     suited = [scheme for scheme in SCHEMES.values() if scheme.needs.met_by(traits)]
     if name == "auto":
-        alone = traits.n_parties == 1 and not (apart or given) and options.history is None
+        alone = traits.n_parties == 1 and traits.a_sum and not (apart or given) and options.history is None
         if alone and SCHEMES["pooled"] in suited:
             suited.insert(0, SCHEMES["pooled"])
         able = [scheme for scheme in suited if {*given[:1]} <= {*scheme.options}]

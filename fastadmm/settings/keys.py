@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import settings_of_modes
 from fastadmm.settings.run import RunConfig
 from fastadmm.settings.setting import settings_of
 
@@ -12,7 +12,7 @@ __all__ = ["DECISIVE", "KEYS", "LIMITS", "OBJECTIVE", "PATHS", "PENALTY", "PRIVA
 SETTINGS = settings_of(RunConfig)
 
 #: Those of the table ``[privacy]``.
-PRIVACY = settings_of(Privacy)
+PRIVACY = settings_of_modes()
 
 #: Every key, in that order.
 KEYS = tuple(SETTINGS)

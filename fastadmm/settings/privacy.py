@@ -1,10 +1,11 @@
-"""What privacy is asked for: one frozen object, checked once, before anything reads data."""
+"""What privacy is asked for: one frozen object of its mode's class, checked before data are read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
@@ -12,13 +13,21 @@ from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, settings_of
 
-__all__ = ["ADJACENCIES", "MODES", "PANEL", "SAMPLERS", "Privacy"]
+__all__ = [
+    "ADJACENCIES",
+    "MODES",
+    "PANEL",
+    "SAMPLERS",
+    "DifferentialPrivacy",
+    "FusionPrivacy",
+    "MessagePrivacy",
+    "Privacy",
+    "settings_of_modes",
+    "without_other_modes",
+]
 
 #: Heading of the options in the help.
 PANEL = "Privacy (docs/privacy.md)"
-
-#: Modes, the default first.
-MODES: tuple[str, ...] = ("none", "fusion", "message")
 
 #: Which two data sets count as neighbours, and how a statement says it.
 ADJACENCIES: dict[str, str] = {
@@ -31,12 +40,21 @@ ADJACENCIES: dict[str, str] = {
 #: Where noise comes from; only the first two are private.
 SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
 
+_Budget = partial(Setting, "budget", panel=PANEL)
 
-@dataclass(frozen=True)
+#: How the mode itself is declared, by every mode's class.
+_MODE = _Budget(
+    "`none`, `fusion` ([fusion.md](fusion.md)) or `message`",
+    "Differential privacy: none, fusion or message.",
+    option="--privacy",
+)
+
+
+@dataclass(frozen=True, init=False, repr=False)
 class Privacy:
     """What to protect, how strongly, and the constants that the proofs need.
 
-    What belongs to one mode is refused in another, unless it says the default.
+    The mode decides which settings there are: what belongs to another one is refused.
 
     Parameters
     ----------
@@ -52,19 +70,16 @@ class Privacy:
     label_epsilon : float or None
         Pure epsilon of randomised response on the labels; None: labels are not protected.
     sampler : {"grid", "discrete", "insecure_test"}
-        ``grid``: rounded Gaussian noise keyed by the operating system;
-        ``discrete``: exact discrete Gaussian (needs OpenDP); ``insecure_test``:
-        seeded, for tests, epsilon = infinity.
+        ``grid``: rounded Gaussian noise keyed by the operating system; ``discrete``: exact discrete
+        Gaussian (needs OpenDP); ``insecure_test``: seeded, for tests, epsilon = infinity.
     seed : int or None
         Seed of ``insecure_test``; refused elsewhere.
     total_epsilon : float or None
         Budget over all runs that share a ledger, at the same delta; None: epsilon.
     public_scaling : bool
-        Says that the constants by which columns were prepared (centres and scales, fills, categories)
-        do not come from the private rows. Without it such columns make epsilon infinite.
+        Says that scales, fills and categories do not come from the private rows, else epsilon is infinite.
     allow_infinite_epsilon : bool
-        Go on where nothing finite is proved, for columns prepared by constants of the private
-        rows; without it such a run is refused before anything is drawn or charged.
+        Go on where nothing finite is proved; otherwise such a run is refused before anything is drawn.
     rounds : int
         T: messages that each party sends, fixed and charged beforehand (``message``).
     ball : float
@@ -78,240 +93,40 @@ class Privacy:
     shrink : bool
         Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
     slack : float
-        Certified solver error per round, added to the sensitivity, at least: see
-        :func:`fastadmm.privacy.sensitivity.solver_slack` (``message``; theorem T6).
+        Certified solver error per round, at least, part of the sensitivity (``message``; theorem T6).
     model_share : float
         Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
         ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
     model_epsilon_max : float
         Largest epsilon that is not given to the symbols (``fusion``).
     row_norm : float or None
-        R: longer rows are shortened to it in training; public. None: found with
-        noise and charged (``fusion``).
+        R: longer rows are shortened to it, public (``fusion``); None: found with noise and charged.
     label_party : str or None
         The party that holds the labels; None: the first (``fusion``).
     """
 
-    mode: Annotated[
-        str,
-        Setting(
-            "budget",
-            "`none`, `fusion` ([fusion.md](fusion.md)) or `message`",
-            "Differential privacy: none, fusion or message.",
-            option="--privacy",
-            panel=PANEL,
-        ),
-    ] = "none"
-    epsilon: Annotated[
-        float,
-        Setting(
-            "budget",
-            "budget of each party for the features of one record",
-            "Budget of each party for one record's features.",
-            panel=PANEL,
-            default_doc="needed",
-        ),
-    ] = math.inf
-    delta: Annotated[
-        float,
-        Setting(
-            "budget",
-            "failure probability; must be below 1/N",
-            "Failure probability of the guarantee; must be below 1/N.",
-            panel=PANEL,
-        ),
-    ] = 1e-5
-    adjacency: Annotated[str, Setting("budget", "which data sets are neighbours, see *Adjacency*")] = (
-        "replace_one"
-    )
-    label_epsilon: Annotated[
-        float | None,
-        Setting(
-            "budget",
-            "ε of randomised response on labels, drawn once, before anything else "
-            "([fusion.md](fusion.md)); by default labels are not protected",
-            "Epsilon of randomised response on the labels (default: labels are not protected).",
-            panel=PANEL,
-        ),
-    ] = None
-    sampler: Annotated[
-        str,
-        Setting(
-            "budget",
-            '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
-            "gives no guarantee",
-        ),
-    ] = "grid"
-    seed: Annotated[
-        int | None,
-        Setting(
-            "budget",
-            "seed of `insecure_test`; refused with other samplers",
-        ),
-    ] = None
-    total_epsilon: Annotated[
-        float | None,
-        Setting("budget", "budget of all runs that share `ledger`", default_doc="`epsilon`"),
-    ] = None
-    public_scaling: Annotated[
-        bool,
-        Setting(
-            "budget",
-            "states that scales, fill values and categories do not come from the private rows",
-            "State that scales, fill values and categories do not come from the private rows.",
-            hidden=True,
-            panel=PANEL,
-        ),
-    ] = False
-    allow_infinite_epsilon: Annotated[
-        bool,
-        Setting(
-            "budget",
-            "train even if no ε is proved; otherwise such a run is refused before anything is drawn or "
-            "charged (exit code 9)",
-        ),
-    ] = False
-    # message
-    rounds: Annotated[
-        int,
-        Setting(
-            "budget",
-            "T, number of messages of each party, fixed and charged in advance (`message`)",
-            option="--private-rounds",
-            mode="message",
-        ),
-    ] = 1
-    ball: Annotated[
-        float, Setting("budget", mode="message", doc="B, bound on each party's weights (`message`)")
-    ] = 8.0
-    target_clip: Annotated[
-        float | None,
-        Setting("budget", mode="message", doc="W, bound on public targets (`message`)", default_doc="`ball`"),
-    ] = None
-    message_clip: Annotated[
-        float | None,
-        Setting(
-            "budget",
-            mode="message",
-            doc='b, bound on each message entry (`message`); `"none"` for no clip',
-            none="none",
-        ),
-    ] = 2.0
-    message_center: Annotated[
-        float, Setting("budget", mode="message", doc="c, centre of the message clip, public (`message`)")
-    ] = 0.0
-    shrink: Annotated[
-        bool,
-        Setting(
-            "budget",
-            mode="message",
-            doc="shrink noisy messages towards c by James and Stein's factor (`message`)",
-        ),
-    ] = True
-    slack: Annotated[
-        float,
-        Setting(
-            "budget",
-            mode="message",
-            doc="certified solver error, part of the sensitivity, at least; rounding may take more "
-            "(`message`). Between parties it cannot be chosen",
-        ),
-    ] = 1e-6
-    # fusion
-    model_share: Annotated[
-        float,
-        Setting(
-            "budget",
-            "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
-            mode="fusion",
-        ),
-    ] = 0.4
-    model_epsilon_max: Annotated[
-        float, Setting("budget", mode="fusion", doc="upper limit of this share of ε (`fusion`)")
-    ] = 1.0
-    row_norm: Annotated[
-        float | None,
-        Setting(
-            "budget",
-            "R, public bound; in training, longer rows are scaled down to it. By default found with "
-            "noise and charged (`fusion`)",
-            mode="fusion",
-        ),
-    ] = None
-    label_party: Annotated[
-        str | None,
-        Setting(
-            "budget", mode="fusion", doc="party that holds the labels (`fusion`)", default_doc="the first"
-        ),
-    ] = None
+    mode: Annotated[str, _MODE] = "none"
+
+    def __new__(cls, /, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
+        """Settings of the mode's class; that of ``__init__`` is called next."""
+        kind: type[Privacy] = cls
+        if cls not in _KINDS.values():
+            _choice("mode", mode, MODES)
+            kind = _KINDS[mode]
+        for name in settings:
+            _check_name(name, kind)
+        return object.__new__(kind)
 
     def __post_init__(self) -> None:
-        _choice("mode", self.mode, MODES)
-        self._refuse_others()
-        _choice("adjacency", self.adjacency, tuple(ADJACENCIES))
-        _choice("sampler", self.sampler, SAMPLERS)
-        _number("epsilon", self.epsilon, above=0.0, infinite=True)
-        _number("delta", self.delta, above=0.0, below=1.0)
-        if self.label_epsilon is not None:
-            _number("label_epsilon", self.label_epsilon, above=0.0)
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
-            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 1")
-        for name in ("public_scaling", "allow_infinite_epsilon", "shrink"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}: {getattr(self, name)!r} must be true or false")
-        if self.total_epsilon is not None:
-            _number("total_epsilon", self.total_epsilon, above=0.0)
-            if self.total_epsilon < self.epsilon:
-                raise ConfigError("total_epsilon: all runs together cannot have less than this run's epsilon")
-        _number("ball", self.ball, above=0.0)
-        for name in ("target_clip", "message_clip"):
-            if getattr(self, name) is not None:
-                _number(name, getattr(self, name), above=0.0)
-        _number("message_center", self.message_center)
-        _number("slack", self.slack, above=0.0)
-        _number("model_share", self.model_share, above=0.0, below=1.0)
-        _number("model_epsilon_max", self.model_epsilon_max, above=0.0)
-        if self.row_norm is not None:
-            _number("row_norm", self.row_norm, above=0.0)
-        if self.label_party is not None and not isinstance(self.label_party, str):
-            raise ConfigError(f"label_party: {self.label_party!r} is not the name of a party")
-        self._check_together()
-
-    def _refuse_others(self) -> None:
-        for name, setting in settings_of(Privacy).items():
-            if self._has(setting) or getattr(self, name) == setting.default:
-                continue
-            if self.mode == "none":
-                raise ConfigError(f"{name}: mode 'none' gives none; choose mode 'fusion' or 'message'")
-            raise ConfigError(f"{name}: mode {self.mode!r} has none, mode {setting.mode!r} has; remove it")
-
-    def _check_together(self) -> None:
-        if self.mode == "none":
-            return
-        if math.isinf(self.epsilon):
-            raise ConfigError(f"epsilon: mode {self.mode!r} needs a finite one, for example 1")
-        if self.seed is not None and self.sampler != "insecure_test":
+        if self.mode != type(self).mode:
             raise ConfigError(
-                "seed: private noise is never seeded; remove it, or take sampler 'insecure_test' for tests"
+                f"mode: these settings are of mode {type(self).mode!r}; make others for {self.mode!r}"
             )
-        if self.mode == "fusion" and self.adjacency == "column":
-            raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
-        if self.mode == "message" and self.message_clip is None and self.message_center != 0.0:
-            raise ConfigError("message_center: without message_clip there is no centre; remove it")
 
-    def _has(self, setting: Setting) -> bool:
-        """Whether the mode has a setting."""
-        return setting.key == "mode" or (self.mode != "none" and setting.mode in ("", self.mode))
-
-    @property
-    def budget(self) -> float:
-        """Epsilon that a ledger allows over all runs."""
-        return self.epsilon if self.total_epsilon is None else self.total_epsilon
-
-    @property
-    def clip_of_targets(self) -> float:
-        """W; the ball's radius where ``target_clip`` is None, for which the sensitivity is smallest."""
-        return self.ball if self.target_clip is None else self.target_clip
+    def __repr__(self) -> str:
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        others = "".join(f", {f.name}={said[f.name]!r}" for f in fields(self) if said[f.name] != f.default)
+        return f"Privacy(mode={self.mode!r}{others})"
 
     def label_holder(self, names: Sequence[str]) -> str | None:
         """The party that holds the labels in mode "fusion"; None in other modes.
@@ -321,82 +136,17 @@ class Privacy:
         names : sequence of str
             The parties; the first, where ``label_party`` is None.
         """
-        return (self.label_party or names[0]) if self.mode == "fusion" else None
-
-    def check_samples(self, n_samples: int) -> None:
-        """Refuse a delta that would let one whole record be published.
-
-        Parameters
-        ----------
-        n_samples : int
-            N.
-
-        Raises
-        ------
-        ConfigError
-            If delta is not below 1 / N.
-        """
-        if self.mode != "none" and not self.delta < 1.0 / max(n_samples, 1):
-            raise ConfigError(
-                f"delta: {self.delta:g} is not below 1/N = {1.0 / n_samples:.3g} for {n_samples} records: "
-                "publishing one record at random would satisfy it; choose a smaller one"
-            )
-
-    def refuse_unproved(self, unproved: Mapping[str, str]) -> None:
-        """Refuse to begin a run that would claim an infinite epsilon, unless that is said to be wanted.
-
-        Parameters
-        ----------
-        unproved : mapping of str to str
-            Parties whose releases nothing is proved for, and why.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            Before anything is drawn or charged.
-
-        Notes
-        -----
-        Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
-        """
-        # The tests' sampler claims nothing by construction: there is no claim to protect.
-        if self.allow_infinite_epsilon or self.sampler == "insecure_test":
-            return
-        for name, reason in unproved.items():
-            raise PrivacyBudgetError(
-                f"{name}: epsilon {self.epsilon:g} was asked for, but none is proved: {reason}; or go on "
-                "with epsilon = infinity by allow_infinite_epsilon = true"
-            )
-
-    def refuse_told_labels(self, told: Mapping[str, str]) -> None:
-        """Refuse to claim an epsilon of labels from which the columns of a party were made.
-
-        Parameters
-        ----------
-        told : mapping of str to str
-            Parties, and why their columns tell labels; empty where they do not.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            Before anything is drawn or charged.
-        """
-        if self.label_epsilon is None or self.sampler == "insecure_test":
-            return
-        for name, reason in told.items():
-            if reason:
-                raise PrivacyBudgetError(
-                    f"{name}: label_epsilon {self.label_epsilon:g} was asked for: {reason}"
-                )
+        return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for TOML and JSON, which have no None; those that the mode has."""
-        own = {key: s for key, s in settings_of(Privacy).items() if self._has(s)}
+        """Plain values for TOML and JSON, which have no None."""
+        family: Any = type(self)
+        own = settings_of(family)
         values = {key: getattr(self, key) for key in own if getattr(self, key) is not None}
         return values | {key: s.none for key, s in own.items() if s.none and getattr(self, key) is None}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], place: str = "privacy") -> Self:
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], place: str = "privacy") -> Privacy:
         """Inverse of :meth:`to_dict`, for a TOML table ``[privacy]``.
 
         Parameters
@@ -415,17 +165,10 @@ class Privacy:
         ConfigError
             If a key is unknown or a value wrong.
         """
-        known = settings_of(Privacy)
-        for key in values:
-            if key not in known:
-                near, _ = near_key(key, known)
-                hint = f"did you mean {near!r}?" if near else f"choose among {', '.join(sorted(known))}"
-                raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
-        given: dict[str, Any] = {
-            key: None if value == (known[key].none or None) else value for key, value in values.items()
-        }
+        none = {key: setting.none or None for key, setting in settings_of_modes().items()}
+        given: dict[str, Any] = {k: None if value == none.get(k) else value for k, value in values.items()}
         try:
-            return cls(**given)
+            return Privacy(**given)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
 
@@ -440,6 +183,260 @@ class Privacy:
         return replace(self, **changes)
 
 
+@dataclass(frozen=True, repr=False)
+class NoPrivacy(Privacy):
+    """Mode "none": messages are exact, and there is nothing else to say."""
+
+
+@dataclass(frozen=True, repr=False)
+class DifferentialPrivacy(Privacy):
+    """What all modes with an epsilon have."""
+
+    epsilon: Annotated[
+        float,
+        _Budget(
+            "budget of each party for the features of one record",
+            "Budget of each party for one record's features.",
+            default_doc="needed",
+        ),
+    ] = math.inf
+    delta: Annotated[
+        float,
+        _Budget(
+            "failure probability; must be below 1/N",
+            "Failure probability of the guarantee; must be below 1/N.",
+        ),
+    ] = 1e-5
+    adjacency: Annotated[str, _Budget("which data sets are neighbours, see *Adjacency*")] = "replace_one"
+    label_epsilon: Annotated[
+        float | None,
+        _Budget(
+            "ε of randomised response on labels, drawn once, before anything else "
+            "([fusion.md](fusion.md)); by default labels are not protected",
+            "Epsilon of randomised response on the labels (default: labels are not protected).",
+        ),
+    ] = None
+    sampler: Annotated[
+        str,
+        _Budget(
+            '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
+            "gives no guarantee"
+        ),
+    ] = "grid"
+    seed: Annotated[int | None, _Budget("seed of `insecure_test`; refused with other samplers")] = None
+    total_epsilon: Annotated[
+        float | None, _Budget("budget of all runs that share `ledger`", default_doc="`epsilon`")
+    ] = None
+    public_scaling: Annotated[
+        bool,
+        _Budget(
+            "states that scales, fill values and categories do not come from the private rows",
+            "State that scales, fill values and categories do not come from the private rows.",
+            hidden=True,
+        ),
+    ] = False
+    allow_infinite_epsilon: Annotated[
+        bool,
+        _Budget(
+            "train even if no ε is proved; otherwise such a run is refused before anything is drawn or "
+            "charged (exit code 9)"
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _choice("adjacency", self.adjacency, tuple(ADJACENCIES))
+        _choice("sampler", self.sampler, SAMPLERS)
+        _number("epsilon", self.epsilon, above=0.0, infinite=True)
+        _number("delta", self.delta, above=0.0, below=1.0)
+        _number("label_epsilon", self.label_epsilon, above=0.0, unset=True)
+        _number("total_epsilon", self.total_epsilon, above=0.0, unset=True)
+        _flag("public_scaling", self.public_scaling)
+        _flag("allow_infinite_epsilon", self.allow_infinite_epsilon)
+        if self.total_epsilon is not None and self.total_epsilon < self.epsilon:
+            raise ConfigError("total_epsilon: all runs together cannot have less than this run's epsilon")
+        if math.isinf(self.epsilon):
+            raise ConfigError(f"epsilon: mode {self.mode!r} needs a finite one, for example 1")
+        if self.seed is not None and self.sampler != "insecure_test":
+            raise ConfigError(
+                "seed: private noise is never seeded; remove it, or take sampler 'insecure_test' for tests"
+            )
+
+    @property
+    def budget(self) -> float:
+        """Epsilon that a ledger allows over all runs."""
+        return self.epsilon if self.total_epsilon is None else self.total_epsilon
+
+    @property
+    def exchanges(self) -> int:
+        """How often each party sends."""
+        return 1
+
+    def of_any_parties(self) -> Self:
+        """The same for parties of other names."""
+        return self
+
+    def check_samples(self, n_samples: int) -> None:
+        """Refuse a delta that would let one whole record be published."""
+        if not self.delta < 1.0 / max(n_samples, 1):
+            raise ConfigError(
+                f"delta: {self.delta:g} is not below 1/N = {1.0 / n_samples:.3g} for {n_samples} records: "
+                "publishing one record at random would satisfy it; choose a smaller one"
+            )
+
+    def refuse_unproved(self, unproved: Mapping[str, str]) -> None:
+        """Refuse to begin a run that would claim an infinite epsilon, unless that is said to be wanted.
+
+        Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+        """
+        # The tests' sampler claims nothing by construction: there is no claim to protect.
+        if self.allow_infinite_epsilon or self.sampler == "insecure_test":
+            return
+        for name, reason in unproved.items():
+            raise PrivacyBudgetError(
+                f"{name}: epsilon {self.epsilon:g} was asked for, but none is proved: {reason}; or go on "
+                "with epsilon = infinity by allow_infinite_epsilon = true"
+            )
+
+    def refuse_told_labels(self, told: Mapping[str, str]) -> None:
+        """Refuse to claim an epsilon of labels from which the columns of a party were made: why, by party."""
+        if self.label_epsilon is None or self.sampler == "insecure_test":
+            return
+        for name, reason in told.items():
+            if reason:
+                raise PrivacyBudgetError(
+                    f"{name}: label_epsilon {self.label_epsilon:g} was asked for: {reason}"
+                )
+
+
+@dataclass(frozen=True, repr=False)
+class MessagePrivacy(DifferentialPrivacy):
+    """Mode "message": ADMM sharing with Gaussian noise on every message."""
+
+    mode: Annotated[str, _MODE] = "message"
+    rounds: Annotated[
+        int,
+        _Budget(
+            "T, number of messages of each party, fixed and charged in advance (`message`)",
+            option="--private-rounds",
+        ),
+    ] = 1
+    ball: Annotated[float, _Budget("B, bound on each party's weights (`message`)")] = 8.0
+    target_clip: Annotated[
+        float | None, _Budget("W, bound on public targets (`message`)", default_doc="`ball`")
+    ] = None
+    message_clip: Annotated[
+        float | None, _Budget('b, bound on each message entry (`message`); `"none"` for no clip', none="none")
+    ] = 2.0
+    message_center: Annotated[float, _Budget("c, centre of the message clip, public (`message`)")] = 0.0
+    shrink: Annotated[
+        bool, _Budget("shrink noisy messages towards c by James and Stein's factor (`message`)")
+    ] = True
+    slack: Annotated[
+        float,
+        _Budget(
+            "certified solver error, part of the sensitivity, at least; rounding may take more "
+            "(`message`). Between parties it cannot be chosen"
+        ),
+    ] = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
+            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 1")
+        _number("ball", self.ball, above=0.0)
+        _number("target_clip", self.target_clip, above=0.0, unset=True)
+        _number("message_clip", self.message_clip, above=0.0, unset=True)
+        _number("message_center", self.message_center)
+        _flag("shrink", self.shrink)
+        _number("slack", self.slack, above=0.0)
+        if self.message_clip is None and self.message_center != 0.0:
+            raise ConfigError("message_center: without message_clip there is no centre; remove it")
+
+    @property
+    def exchanges(self) -> int:
+        """How often each party sends."""
+        return self.rounds
+
+    @property
+    def clip_of_targets(self) -> float:
+        """W; the ball's radius where ``target_clip`` is None, for which the sensitivity is smallest."""
+        return self.ball if self.target_clip is None else self.target_clip
+
+
+@dataclass(frozen=True, repr=False)
+class FusionPrivacy(DifferentialPrivacy):
+    """Mode "fusion": locally private models and one symbol per record."""
+
+    mode: Annotated[str, _MODE] = "fusion"
+    model_share: Annotated[
+        float, _Budget("share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)")
+    ] = 0.4
+    model_epsilon_max: Annotated[float, _Budget("upper limit of this share of ε (`fusion`)")] = 1.0
+    row_norm: Annotated[
+        float | None,
+        _Budget(
+            "R, public bound; in training, longer rows are scaled down to it. By default found with "
+            "noise and charged (`fusion`)"
+        ),
+    ] = None
+    label_party: Annotated[
+        str | None, _Budget("party that holds the labels (`fusion`)", default_doc="the first")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _number("model_share", self.model_share, above=0.0, below=1.0)
+        _number("model_epsilon_max", self.model_epsilon_max, above=0.0)
+        _number("row_norm", self.row_norm, above=0.0, unset=True)
+        if self.label_party is not None and not isinstance(self.label_party, str):
+            raise ConfigError(f"label_party: {self.label_party!r} is not the name of a party")
+        if self.adjacency == "column":
+            raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
+
+    def of_any_parties(self) -> Self:
+        """The same for parties of other names."""
+        return self.with_(label_party=None)
+
+    def label_holder(self, names: Sequence[str]) -> str | None:
+        """The party that holds the labels."""
+        return self.label_party or names[0]
+
+
+#: Class of each mode, the default first.
+_KINDS = {kind.mode: kind for kind in (NoPrivacy, FusionPrivacy, MessagePrivacy)}
+
+#: Modes, the default first.
+MODES: tuple[str, ...] = tuple(_KINDS)
+
+
+@cache
+def settings_of_modes() -> dict[str, Setting]:
+    """The settings of all modes, by key, with the mode itself as the default has it."""
+    return {key: setting for kind in reversed(_KINDS.values()) for key, setting in settings_of(kind).items()}
+
+
+def without_other_modes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A table that an older version wrote: without the defaults of settings that its mode has not."""
+    own = settings_of(_KINDS.get(str(values.get("mode")), NoPrivacy))
+    others = {key: s.default for key, s in settings_of_modes().items() if key not in own}
+    return {key: value for key, value in values.items() if key not in others or value != others[key]}
+
+
+def _check_name(name: str, kind: Any) -> None:
+    """Refuse a setting that a mode has not."""
+    if name in settings_of(kind):
+        return
+    having = [mode for mode, other in _KINDS.items() if name in settings_of(other)]
+    if not having:
+        near, _ = near_key(name, settings_of_modes())
+        hint = f"did you mean {near!r}?" if near else f"choose among {', '.join(sorted(settings_of_modes()))}"
+        raise ConfigError(f"unknown key {name!r}; {hint}")
+    if kind is NoPrivacy:
+        raise ConfigError(f"{name}: mode 'none' gives none; choose mode {' or '.join(map(repr, having))}")
+    raise ConfigError(f"{name}: mode {kind.mode!r} has none, mode {having[0]!r} has; remove it")
+
+
 def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ConfigError(f"{name}: unknown choice {value!r}; {choose_instead(name, value, allowed)}")
@@ -449,9 +446,21 @@ def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
 _LARGEST = 1e12
 
 
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: {value!r} must be true or false")
+
+
 def _number(
-    name: str, value: Any, above: float = -math.inf, below: float = math.inf, infinite: bool = False
+    name: str,
+    value: Any,
+    above: float = -math.inf,
+    below: float = math.inf,
+    infinite: bool = False,
+    unset: bool = False,
 ) -> None:
+    if unset and value is None:
+        return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{name}: {value!r} is not a number")
     number = float(value)

@@ -293,16 +293,10 @@ class RunConfig:
         ),
     ] = 0
     checkpoint_rounds: Annotated[
-        int | None,
-        Setting("output", "number of rounds between checkpoints", sign="positive"),
+        int | None, Setting("output", "number of rounds between checkpoints", sign="positive")
     ] = None
     checkpoint_seconds: Annotated[
-        float,
-        Setting(
-            "output",
-            "longest time between checkpoints, in seconds",
-            sign="positive",
-        ),
+        float, Setting("output", "longest time between checkpoints, in seconds", sign="positive")
     ] = 30.0
     privacy: Annotated[
         Privacy,
@@ -357,10 +351,8 @@ class RunConfig:
             "method",
             "what a party sends in a round of `subspace`: `one` direction in double precision, or "
             "`both` of its directions in single precision: "
-            "[solver.md](solver.md#both-directions-in-a-round). auto is `both` [by "
-            "files](rounds-by-files.md) and [between processes](federation.md), with a smooth convex loss, "
-            "one predictor per sample and a gap of at least 1e-9, otherwise `one`; in one process, both in "
-            "double precision where that is less work",
+            "[solver.md](solver.md#both-directions-in-a-round). auto is `both` with a smooth convex loss, "
+            "one predictor per sample and a gap of at least 1e-9, otherwise `one`",
             choices=DIRECTIONS,
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},
@@ -483,21 +475,11 @@ class RunConfig:
     path_values: Annotated[
         list[float] | None,
         Setting(
-            "method",
-            "the values of the grid",
-            wanted="a list of numbers",
-            check=checks.grid,
-            group=_PATH,
+            "method", "the values of the grid", wanted="a list of numbers", check=checks.grid, group=_PATH
         ),
     ] = None
     path_length: Annotated[
-        int,
-        Setting(
-            "method",
-            "number of values, if the grid is computed",
-            sign="positive",
-            group=_PATH,
-        ),
+        int, Setting("method", "number of values, if the grid is computed", sign="positive", group=_PATH)
     ] = 20
     path_ratio: Annotated[
         float | None,

@@ -61,7 +61,6 @@ class Setting:
     panel: str = ""
     group: Group | None = None
     only_with: tuple[str, ...] = ()
-    mode: str = ""
     refused: Mapping[Kind, str] = field(default_factory=dict)
     is_path: bool = False
     is_limit: bool = False

@@ -130,6 +130,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     duality_gap_ : float
         Relative duality gap that is proved of the model as it is, with rounding; infinite where none is, as
         of problems that are not convex and of private fits. See ``docs/certificate.md``.
+    program_ : str
+        Which program ran: "pooled: all columns are in this process", or "parties: ..., as between
+        organisations", whose rounds, exchanges and bits are those of parties in other places.
     stationarity_ : float or None
         Relative stationarity of the model where the problem is not convex; None where it is.
     n_rounds_, n_iter_ : int

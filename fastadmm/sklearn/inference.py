@@ -40,15 +40,7 @@ def infer_estimator(
     factors, threads = probe._factors, model.n_threads
     classes = [*map(str, model.classes_)] if problem.loss.vector else []
     return infer(
-        problem,
-        weights,
-        model.intercept_,
-        factors,
-        features,
-        covariance,
-        level,
-        threads,
-        classes=classes,
+        problem, weights, model.intercept_, factors, features, covariance, level, threads, classes=classes
     )
 
 

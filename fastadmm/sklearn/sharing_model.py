@@ -339,6 +339,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
+        self.program_ = result.program
         self.status_ = result.status
         self.certified_, self.certified_within_ = result.certified, result.certified_within
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)
@@ -398,16 +399,16 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     ) -> SolveResult:
         """Train with the privacy that is asked for, and record what it guarantees."""
         from fastadmm.privacy.statement import no_privacy
-        from fastadmm.settings.privacy import Privacy
+        from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 
         settings = Privacy() if self.privacy is None else self.privacy
         if not isinstance(settings, Privacy):
             raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
-        self.clips_rows_ = settings.mode == "message"
+        self.clips_rows_ = isinstance(settings, MessagePrivacy)
         own, callbacks = monitors
-        if settings.mode == "none" and self.ledger is not None:
-            raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
-        if settings.mode == "none":
+        if not isinstance(settings, DifferentialPrivacy):
+            if self.ledger is not None:
+                raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
             self.privacy_ = no_privacy(problem.names)
             open_solver = Solver(problem, options, start=start, early=early)
             callbacks.solver = open_solver

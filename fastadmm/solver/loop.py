@@ -35,6 +35,8 @@ class SolveResult:
     history: list[RoundRecord] = field(default_factory=list)
     kept: RoundRecord | None = None
     proof: Proof | None = None
+    program: str = ""  # which program ran: pooled, or parties as between organisations
+    hint: str = ""  # a line where the other would have been much faster
 
     @property
     def record(self) -> RoundRecord:
@@ -125,4 +127,5 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
         told = told_by(proof, told)
     elif proof is not None:
         history = [*history[:-1], last]
-    return SolveResult(weights, intercept, status, message, history, told, proof)
+    told_of = solver.program(), solver.hint()
+    return SolveResult(weights, intercept, status, message, history, told, proof, *told_of)

@@ -10,10 +10,12 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Talk
+from fastadmm.conversation.traffic import Traffic
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.proof.claim import Proof
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.program import program_line
 
 __all__ = ["Run", "mean_contribution"]
 
@@ -28,6 +30,7 @@ class Run(Protocol):
     private: bool = False  # whether what parties send is protected
     clips_rows: bool = False  # whether weights are for rows clipped to norm 1
     sums_only: bool = False  # whether the coordinator knows of messages only their sum
+    traffic: Traffic | None = None  # of a run whose parties are in this process, and not private
 
     @property
     def name(self) -> str:
@@ -71,6 +74,14 @@ class Run(Protocol):
 
     def reason(self) -> str:
         """Why this method, in a few words."""
+
+    def program(self) -> str:
+        """Which of the two programs runs, and why: pooled, or parties as between organisations."""
+        return program_line(self.name)
+
+    def hint(self) -> str:
+        """A line where the other program would have been much faster; else empty."""
+        return ""
 
     def notes(self) -> list[str]:
         """Further lines on the method."""

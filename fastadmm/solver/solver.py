@@ -14,6 +14,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
 from fastadmm.conversation.threads import Threads
+from fastadmm.conversation.traffic import Traffic
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.final_proof import prove_elsewhere
 from fastadmm.engine.engine import Engine
@@ -33,6 +34,7 @@ from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.kept_model import KeptModel, LowestModel
 from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.program import pooled_hint
 from fastadmm.solver.proof_state import exported, restored
 from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.row_state import with_rows
@@ -49,9 +51,6 @@ _NOT_APART = (
 
 #: A gap this small against the objective is rounding.
 _ROUNDING = 1e-13
-
-#: From so many rounds on, after twice as many and so on, a run looks whether it could have ended.
-_MANY_ROUNDS = 128
 
 #: What the wanted gap of rounds is multiplied by if the proof finds less than they claimed.
 _TIGHTER = 0.25
@@ -100,7 +99,10 @@ class Solver(Run):
         self.method = self.scheme.make(problem, self.options, self.engine)
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
-        self.driver: Driver = driver or Threads(self.engine, self.method.parties)
+        self.traffic = None
+        if driver is None and self.scheme.name != "pooled":  # where nothing is exchanged
+            self.traffic = Traffic(problem.n_parties, problem.n_samples, problem.n_outputs)
+        self.driver: Driver = driver or Threads(self.engine, self.method.parties, self.traffic)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
             for m, party in enumerate(self.method.parties):
@@ -242,8 +244,7 @@ class Solver(Run):
         due = self._claims(record) and self.attempts.are_due(record.round)
         if not self.driver.local:  # one exchange: no clock decides, and what is kept is proved in the end
             return due or (self.n_rounds >= self.options.max_rounds and self._kept_round is None)
-        # A proof may know better than the bound of rounds; it costs some passes.
-        return due or (record.round >= _MANY_ROUNDS and record.round & (record.round - 1) == 0)
+        return due
 
     def _claims(self, record: RoundRecord) -> bool:
         """Whether rounds have found what was asked for, or what double precision resolves of the start.
@@ -265,6 +266,7 @@ class Solver(Run):
             if self.driver.local:
                 weights = self.method.weights()
                 proof = self.prove(weights, self._outer(weights, self.method.intercept))
+                self._count_proof()
             else:
                 proof = yield from self._proof_elsewhere(self.method.intercept)
             if claims and due and not proof.settled:
@@ -273,8 +275,6 @@ class Solver(Run):
                 self.bound.value = proof.bound
                 self.method.bound = proof.bound * self.problem.total_weight
                 self.method.tighten(_TIGHTER)
-                if self.driver.local:
-                    yield from self.method.settle()
         self.proof, self.proof_round = proof, record.round
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
@@ -335,9 +335,14 @@ class Solver(Run):
         if not kept and self.proof_round == self.n_rounds:
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
+        self._count_proof()
         if kept and held is not None and held.record is not None:
             self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
+
+    def _count_proof(self) -> None:
+        if self.traffic is not None:
+            self.traffic.prove()
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
         """Keep the present weights, or let the parties elsewhere do so."""
@@ -462,6 +467,7 @@ class Solver(Run):
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
             **({} if self.watch is None else {"validation": self.watch.export()}),
             **({} if self.lowest is None else {"lowest": self.lowest.export()}),
+            **({} if self.traffic is None else {"traffic": self.traffic.export()}),
             **({} if self.driver.local else {"between": self._export_between()}),
         }
 
@@ -510,6 +516,8 @@ class Solver(Run):
         if self.lowest is not None and "lowest" in saved:  # not in runs that began without it
             own = [state["best_weights"] for state in parties if "best_weights" in state]
             self.lowest.restore(saved["lowest"], own)
+        if self.traffic is not None and "traffic" in saved:  # not in runs that began without it
+            self.traffic.restore(saved["traffic"])
         if "between" in saved and not self.driver.local:
             between = saved["between"]
             self.method.bound, self.method.witness = float(between["bound"]), between.get("witness")
@@ -545,6 +553,11 @@ class Solver(Run):
     def reason(self) -> str:
         """Why this scheme."""
         return self._reason
+
+    def hint(self) -> str:
+        if self.name == "pooled" or self.options.secrecy != "none" or not self._checkable:
+            return ""
+        return pooled_hint(self.problem, self.engine, self.seconds)
 
     def notes(self) -> list[str]:
         """What a round's answers hold, where there is a choice; what is not proved, whatever is found."""

@@ -250,11 +250,7 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
 
 
 def write_party_model(
-    path: str | os.PathLike[str],
-    party: PartyModel,
-    *,
-    model_id: str,
-    version: str = VERSION,
+    path: str | os.PathLike[str], party: PartyModel, *, model_id: str, version: str = VERSION
 ) -> None:
     """Write one party's file of a model, over an existing one too."""
     with create_h5(path, PARTY_MODEL, version, force=True) as file:

@@ -127,11 +127,6 @@ class ProximalMethod(Method):
         """The coordinator's parts in this process, and their weights."""
         return self.parties, weights
 
-    def settle(self) -> Talk[None]:
-        yield from ()
-        self.coordinator.promised = 0.0
-        self.begin_at(self.weights(), self._intercept)
-
     def _refine(self, smoothing: Smoothing, objective: float) -> None:
         """Smooth about the gradient at the model where smoothing causes too much of the gap."""
         coordinator = self.coordinator

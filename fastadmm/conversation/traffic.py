@@ -1,0 +1,81 @@
+"""What a run's exchanges cost between organisations: how many they are, and bytes of each party's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.calls import CALLS
+from fastadmm.conversation.exchange import Answers, Call, Exchange
+
+__all__ = ["Traffic", "bytes_of"]
+
+#: Bytes of a number that is no part of an array.
+_NUMBER = 8
+
+
+def bytes_of(values: Mapping[str, Any]) -> int:
+    """Bytes of the values of a call or an answer; those of the message around them do not count."""
+    return sum(v.nbytes if isinstance(v, np.ndarray) else _NUMBER for v in values.values())
+
+
+class Traffic:
+    """Exchanges so far, and bytes of each party.
+
+    Of what has a value for every row it counts bytes per row, which are the same on every worker.
+
+    Shapes: per_row, other (M,).
+    """
+
+    def __init__(self, n_parties: int, n_samples: int, n_outputs: int = 1) -> None:
+        self.n_samples, self.n_outputs, self.exchanges = n_samples, n_outputs, 0
+        self.per_row, self.other = np.zeros(n_parties), np.zeros(n_parties)
+
+    def take(self, exchange: Exchange, answers: Answers) -> None:
+        """Count an exchange; what parties are only told travels with the next question."""
+        self.exchanges += any(CALLS[call.name].answer for call in exchange.calls)
+        for call, answer in zip(exchange.calls, answers, strict=True):
+            self._add(call.party, CALLS[call.name].arguments, self._told(call))
+            self._add(call.party, CALLS[call.name].answer, answer.items())
+
+    def prove(self) -> None:
+        """Count the exchange of a proof, with a number of every row and class to each party and from it."""
+        self.exchanges += 1
+        self.per_row += 2 * self.n_outputs * _NUMBER
+
+    def _told(self, call: Call) -> Iterable[tuple[str, Any]]:
+        """The arguments of a call, without making those that a party of this process has no need of."""
+        if callable(call.arguments):
+            return ((key, None) for key in CALLS[call.name].arguments)
+        return call.arguments.items()
+
+    def _add(self, m: int, kinds: Mapping[str, str], values: Iterable[tuple[str, Any]]) -> None:
+        for key, value in values:
+            kind = kinds.get(key, "")
+            if "rows" in kind:
+                each = _NUMBER * (self.n_outputs if "class" in kind else 1)
+                self.per_row[m] += each if value is None else value.nbytes / self.n_samples
+            else:
+                self.other[m] += _NUMBER if value is None else bytes_of({key: value})
+
+    def bytes_by_party(self, n_samples: int) -> list[int]:
+        """Bytes of each party, with so many rows of all workers."""
+        found: list[int] = np.rint(self.per_row * n_samples + self.other).astype(np.int64).tolist()
+        return found
+
+    def sentence(self, n_samples: int) -> str:
+        """One line for the log: of the party with the most."""
+        most = max(self.bytes_by_party(n_samples)) / max(1, n_samples)
+        exchanges = f"{self.exchanges} exchange{'s' * (self.exchanges != 1)}"
+        return f"as between organisations: {exchanges}, {most:,.0f} bytes a row"
+
+    def export(self) -> dict[str, Any]:
+        """The state."""
+        return {"exchanges": self.exchanges, "per_row": self.per_row, "other": self.other}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export`."""
+        self.exchanges = int(saved["exchanges"])
+        self.per_row, self.other = (np.array(saved[key], dtype=np.float64) for key in ("per_row", "other"))

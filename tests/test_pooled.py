@@ -1,0 +1,271 @@
+"""The pooled program: all columns at once, one minimiser after another, certified like any other run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, SolverOptions, make_problem, solve
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.pooled import cost, newton
+from fastadmm.pooled.goal import Goal
+from fastadmm.pooled.minimisers import MINIMISERS, ways_of
+from fastadmm.problem.problem import Problem
+from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.solver.program import pooled_hint
+from fastadmm.solver.solver import Solver
+from sklearn.linear_model import Lasso, LogisticRegression
+
+from resumed import assert_resumed_is_the_same
+
+KINDS = ("dense", "sparse", "mixed")
+
+
+def problem(
+    kind: str = "dense", loss: str = "logistic", n: int = 400, lam: float = 1e-2, **more: Any
+) -> Problem:
+    rng = np.random.default_rng(11)
+    blocks: list[Any] = []
+    for m, d in enumerate((9, 14, 7)):
+        if kind == "dense" or (kind == "mixed" and m != 1):
+            blocks.append(rng.normal(size=(n, d)) + 0.5)
+        else:
+            blocks.append(sp.random_array((n, d), density=0.3, rng=rng, format="csr"))
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) / 3.0 + 0.5 * rng.normal(size=n)
+    y = z
+    if loss in ("logistic", "hinge", "squared_hinge"):
+        y = (z > 0.3) * 1.0
+    elif loss == "multinomial":
+        y = np.digitize(z, [-0.5, 0.7]) * 1.0
+    elif loss == "poisson":
+        y = rng.poisson(np.exp(np.clip(z, -3.0, 2.0))) * 1.0
+    return make_problem(blocks, y, loss=loss, lam=lam, **more)
+
+
+CASES = [
+    ("logistic", {}),
+    ("squared", {}),
+    ("poisson", {"fit_intercept": False}),
+    ("multinomial", {}),
+    ("hinge", {}),
+    ("quantile", {"regularizer": "l1"}),
+    ("logistic", {"regularizer": "l1"}),
+    ("huber", {"regularizer": "elastic_net", "constraint": "nonnegative"}),
+    ("squared", {"constraint": "box:-0.2,0.3"}),
+    ("multinomial", {"regularizer": "l1"}),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("loss", "more"), CASES)
+def test_it_ends_where_parties_do(kind: str, loss: str, more: dict[str, Any]) -> None:
+    given = problem(kind, loss, **more)
+    found = solve(given, SolverOptions(scheme="pooled"))
+    apart = solve(given, SolverOptions(scheme="auto"))
+    assert found.certified
+    assert found.program == "pooled: all columns are in this process"
+    assert apart.program.startswith("parties: ")
+    assert found.objective <= apart.objective * (1.0 + 1e-6)
+    assert apart.objective <= found.objective * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(300, 12), (40, 90), (6000, 8)])
+def test_ridge_is_that_of_linear_algebra(shape: tuple[int, int]) -> None:
+    n, d = shape
+    rng = np.random.default_rng(2)
+    X, lam = rng.normal(size=shape), 0.3
+    y = X @ rng.normal(size=d) + rng.normal(size=n)
+    found = solve(
+        make_problem([X], y, loss="squared", lam=lam, fit_intercept=False), SolverOptions(gap=1e-13)
+    )
+    exact = np.linalg.solve(X.T @ X / n + lam * np.eye(d), X.T @ y / n)
+    assert found.program.startswith("pooled")
+    np.testing.assert_allclose(found.weights[0], exact, rtol=1e-6, atol=1e-8)
+
+
+def test_logistic_and_lasso_are_those_of_scikit_learn() -> None:
+    given = problem(lam=1e-2)
+    X = np.hstack([block.matrix for block in given.blocks])
+    model = LogisticRegression(C=1.0 / (len(X) * 1e-2), tol=1e-12, max_iter=1000).fit(X, given.y)
+    found = solve(given, SolverOptions(scheme="pooled", gap=1e-13))
+    np.testing.assert_allclose(np.concatenate(found.weights), model.coef_[0], rtol=1e-5, atol=1e-6)
+    assert found.intercept == pytest.approx(float(model.intercept_[0]), abs=1e-5)
+    given = problem(loss="squared", lam=5e-2, regularizer="l1")
+    lasso = Lasso(alpha=5e-2, tol=1e-14, max_iter=100_000).fit(X, given.y)
+    found = solve(given, SolverOptions(scheme="pooled", gap=1e-12))
+    x = np.concatenate(found.weights)
+    np.testing.assert_allclose(x, lasso.coef_, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(x == 0.0, lasso.coef_ == 0.0)
+
+
+@pytest.mark.parametrize("rows", [30, 200])
+def test_hinge_is_that_of_a_quadratic_program(rows: int) -> None:
+    """With fewer rows than columns, columns are rotated; the dual program has a variable for each row."""
+    rng = np.random.default_rng(3)
+    X, lam = rng.normal(size=(rows, 60)), 0.05
+    sign = np.where(X[:, 0] + 0.5 * rng.normal(size=rows) > 0.0, 1.0, -1.0)
+    given = make_problem([X[:, :20], X[:, 20:]], (sign > 0) * 1.0, loss="hinge", lam=lam, fit_intercept=False)
+    found = solve(given, SolverOptions(scheme="pooled", gap=1e-9))
+    K = (sign[:, None] * X) @ (sign[:, None] * X).T / (lam * rows)
+    dual = scipy.optimize.minimize(
+        lambda a: (0.5 * a @ K @ a - a.sum(), K @ a - 1.0),
+        np.full(rows, 0.5),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, 1.0)] * rows,
+        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-12},
+    )
+    assert found.certified
+    assert found.objective * rows == pytest.approx(-dual.fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("way", MINIMISERS, ids=lambda way: way.name)
+@pytest.mark.parametrize(("loss", "more"), CASES)
+def test_every_minimiser_finds_the_optimum_alone(way: Any, loss: str, more: dict[str, Any]) -> None:
+    given = problem("mixed", loss, **more)
+    with Engine(1) as engine:
+        goal = Goal(given, engine)
+        if not way.takes(goal):
+            assert len(ways_of(goal)) > 0
+            return
+        point = goal.zero()
+        found = [point := way.minimise(goal, point, 1e-7, math.inf) or point for _ in range(4)][-1]
+        value = goal.at(found.weights, found.intercept).value / given.total_weight
+        first = way is ways_of(goal)[0]
+    best = solve(given, SolverOptions(scheme="pooled", gap=1e-9))
+    assert best.objective * (1.0 - 1e-9) <= value
+    if first or found.gap <= 1e-7:
+        assert value <= best.objective * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize(("loss", "more"), CASES)
+def test_threads_change_no_bit(loss: str, more: dict[str, Any]) -> None:
+    given = problem("mixed", loss, n=3000, **more)
+    one, two = (solve(given, SolverOptions(scheme="pooled", n_threads=k)) for k in (1, 2))
+    for a, b in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("loss", "more"), CASES)
+def test_a_run_goes_on_to_the_same_bits(
+    loss: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newton, "_ENTRIES_OF_ROUND", 1.0)  # rounds end soon
+    monkeypatch.setattr(newton, "_FEWEST_OF_CLASSES", 1.0)
+    assert_resumed_is_the_same(
+        problem("mixed", loss, **more), SolverOptions(scheme="pooled", gap=0.0, max_rounds=4), 2
+    )
+
+
+def test_rows_that_are_sampled_first() -> None:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(20_000, 6))
+    y = (X @ rng.normal(size=6) + rng.logistic(size=20_000) > 0.0) * 1.0
+    found = solve(make_problem([X], y, lam=1e-3))
+    assert found.certified
+    assert len(found.history) == 1
+
+
+def test_blocks_that_are_read_from_files(tmp_path: Path) -> None:
+    from fastadmm.store import PartyWriter, open_party
+    from fastadmm.store.streamed import stream_block
+
+    given, blocks = problem(), []
+    for m, block in enumerate(given.blocks):
+        path = tmp_path / f"{m}.h5"
+        with PartyWriter(
+            path, name=str(m), n_features=block.shape[1], kind="dense", dtype="float64"
+        ) as writer:
+            writer.append(block.matrix)
+        blocks.append(stream_block(open_party(path)))
+    again = make_problem(blocks, given.y, lam=given.lam)
+    found, whole = (solve(own, SolverOptions(scheme="pooled")) for own in (again, given))
+    assert found.certified
+    assert found.objective == pytest.approx(whole.objective, rel=1e-6)
+
+
+def test_one_party_is_pooled_and_several_are_not() -> None:
+    X, y = np.random.default_rng(0).normal(size=(80, 6)), np.arange(80) % 2
+    pooled, apart = (
+        ADMMSharingClassifier(parties=parties, alpha=0.1).fit(X, y) for parties in (None, [3, 3])
+    )
+    assert pooled.program_ == "pooled: all columns are in this process"
+    assert apart.program_ == "parties: subspace, as between organisations"
+    np.testing.assert_allclose(pooled.coef_, apart.coef_, atol=1e-3)
+    for more in ({"directions": "one"}, {"history": 8}, {"scheme": "sharing"}):
+        own = Solver(make_problem([X], y * 1.0), SolverOptions(**more))
+        assert own.program().startswith("parties: ")
+
+
+def test_what_pooled_is_not_for() -> None:
+    given = problem()
+    rule = EarlyStopping(rows=given.test or _rows_of(given), patience=3)
+    for options, more, words in (
+        (SolverOptions(scheme="pooled"), {"early": rule}, "early stopping"),
+        (SolverOptions(scheme="pooled"), {"driver": _Elsewhere()}, "in others"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            Solver(given, options, **more)
+    with pytest.raises(ConfigError, match="goes with the schemes"):
+        SolverOptions(scheme="pooled", secrecy="sums")
+    with pytest.raises(ConfigError, match="needs a convex problem"):
+        solve(problem(regularizer="log_sum"), SolverOptions(scheme="pooled"))
+    large = problem(n=20_000, constraint="ball:0.5")
+    with pytest.raises(ConfigError, match="choose 'auto'"):
+        solve(large, SolverOptions(scheme="pooled"))
+
+
+class _Elsewhere:
+    local = False
+
+
+def _rows_of(given: Problem) -> Any:
+    from fastadmm.problem.problem import TestSet
+
+    return TestSet(given.blocks, given.y, given.weight, given.offset)
+
+
+def test_a_much_slower_run_of_parties_says_so() -> None:
+    given = problem()
+    with Engine(1) as engine:
+        assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
+        assert "--pooled" in pooled_hint(given, engine, 60.0)
+        assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_cost_model_is_not_off_by_three(kind: str) -> None:
+    """Ratios of costs, measured in one run: their unit is whatever this machine takes."""
+    import time
+
+    from fastadmm.blocks.some_columns import some_columns
+
+    rng = np.random.default_rng(0)
+    X: Any = rng.normal(size=(12_000, 150))
+    if kind == "sparse":
+        X = sp.random_array((12_000, 400), density=0.1, rng=rng, format="csr")
+    given = make_problem([X], rng.normal(size=12_000), loss="squared")
+
+    def least(work: Any) -> float:
+        found = math.inf
+        for _ in range(7):
+            begin = time.perf_counter()
+            work()
+            found = min(found, time.perf_counter() - begin)
+        return found
+
+    with Engine(1) as engine, engine.limited():
+        goal = Goal(given, engine)
+        rows, _ = some_columns(given.blocks, np.arange(X.shape[1]), engine)
+        weight, x = np.ones(12_000), rng.normal(size=X.shape[1])
+        rows.gram(engine, weight), rows.hessian_product(x, weight, engine)
+        product = least(lambda: rows.hessian_product(x, weight, engine))
+        gram = least(lambda: np.linalg.cholesky(rows.gram(engine, weight) + np.eye(X.shape[1])))
+        told = cost.gram(goal) / cost.product(goal)
+    assert told / 3.0 <= gram / product <= 3.0 * told
