@@ -90,7 +90,8 @@ def csr_product(indptr, indices, data, x, out, start, stop):
     ----------
     indptr : ndarray of int64, shape (N + 1,)
     indices : ndarray of unsigned int, shape (nnz,)
-    data : ndarray of float, shape (nnz,)
+    data : ndarray of float, shape (nnz,), or None
+        None for entries that are all one: then two bytes an entry are read instead of ten.
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
     start, stop : int
@@ -174,10 +175,14 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
             continue
         end = np.uint64(indptr[i + 1])
         for a in range(np.uint64(indptr[i]), end):
-            scale = weight[i] * data[a]
             row = out[indices[a]]
-            for b in range(a, end):
-                row[indices[b]] += scale * data[b]
+            if data is None:
+                for b in range(a, end):
+                    row[indices[b]] += weight[i]
+            else:
+                scale = weight[i] * data[a]
+                for b in range(a, end):
+                    row[indices[b]] += scale * data[b]
 
 
 @kernel

@@ -443,33 +443,30 @@ class CSRBlock(FeatureBlock):
         parts = range(0, len(self.data), _LOOKED_AT)
         return bool(parts) and all((self.data[k : k + _LOOKED_AT] == 1.0).all() for k in parts)
 
-    def _kernel(self, general: Any, ones: Any) -> tuple[Any, tuple[Array, ...]]:
-        """Of two kernels that give the same bits the one that reads less, and what it reads."""
-        if self.all_ones:
-            return ones, (self.indptr, self.indices)
-        return general, (self.indptr, self.indices, self.data)
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        """What kernels read, held in memory."""
+        return self.indptr, self.indices, None if self.all_ones else self.data
 
     @cached_property
-    def _product_kernel(self) -> tuple[Any, tuple[Array, ...]]:
+    def _product_kernel(self) -> tuple[Any, tuple[Any, ...]]:
         """Of all kernels for ``D x``, which give the same bits, the fastest, and what it reads."""
         from fastadmm.kernels.csr import csr_product
-        from fastadmm.kernels.pattern import pattern_product
         from fastadmm.kernels.short_rows import short_product
 
         if len(self.data) <= _SHORT_ROWS * self.shape[0]:
             return short_product, (self.indptr, self._rows, self._longer_rows, self.indices, self.data)
-        return self._kernel(csr_product, pattern_product)
+        return csr_product, self._arrays
 
     @cached_property
-    def _transposed_kernel(self) -> tuple[Any, tuple[Array, ...]]:
+    def _transposed_kernel(self) -> tuple[Any, tuple[Any, ...]]:
         """Of all kernels for ``D.T v``, which give the same bits, the fastest, and what it reads."""
         from fastadmm.kernels.csr import csr_accumulate_transposed
-        from fastadmm.kernels.pattern import pattern_accumulate_transposed
         from fastadmm.kernels.short_rows import short_accumulate_transposed
 
         if len(self.data) <= _SHORT_ROWS_TRANSPOSED * self.shape[0]:
             return short_accumulate_transposed, (self.indptr, self._rows, self.indices, self.data)
-        return self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
+        return csr_accumulate_transposed, self._arrays
 
     @cached_property
     def _rows(self) -> Array:
@@ -513,14 +510,12 @@ class CSRBlock(FeatureBlock):
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_products
-        from fastadmm.kernels.pattern import pattern_products
 
         if self.in_memory:
             if len(self.data) <= _SHORT_ROWS * self.shape[0]:
                 super().products_into(x, out, engine)
                 return
-            kernel, arrays = self._kernel(csr_products, pattern_products)
-            engine.over_rows(kernel, self._leaves(engine), *arrays, np.ascontiguousarray(x), out)
+            engine.over_rows(csr_products, self._leaves(engine), *self._arrays, np.ascontiguousarray(x), out)
             return
 
         def work(rows: Rows) -> None:
@@ -602,25 +597,21 @@ class CSRBlock(FeatureBlock):
 
     def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_hessian_product
-        from fastadmm.kernels.pattern import pattern_hessian_product
 
         if not self.in_memory:
             return super().hessian_product(x, weight, engine)
-        kernel, arrays = self._kernel(csr_hessian_product, pattern_hessian_product)
-        d = self.shape[1]
-        return engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, x, weight)
+        d, given = self.shape[1], (*self._arrays, x, weight)
+        return engine.sum_over_rows(csr_hessian_product, self._leaves(engine, d), (d,), *given)
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
-        from fastadmm.kernels.pattern import pattern_accumulate_gram
 
         d, ranges = self.shape[1], self._gram_leaves(engine)
         if self._gram_is_filled(engine):
             return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
         if self.in_memory:
-            kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
-            own_weight = np.ones(self.shape[0]) if weight is None else weight
-            return engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight)
+            given = *self._arrays, np.ones(self.shape[0]) if weight is None else weight
+            return engine.sum_over_rows(csr_accumulate_gram, ranges, (d, d), *given)
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
