@@ -22,13 +22,16 @@ from fastadmm.kernels.csr import (
     csr_columns,
     csr_product,
     csr_products,
+    short_accumulate_transposed,
+    short_product,
 )
-from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
 from fastadmm.kernels.dense_products import (
     dense_accumulate_transposed,
     dense_column_squares,
+    dense_gram,
     dense_product,
     dense_products,
+    rough_dense_gram,
 )
 from fastadmm.kernels.exponential import exp_nonpositive, expm1_and_exp
 from fastadmm.kernels.file_rows import (
@@ -40,7 +43,6 @@ from fastadmm.kernels.file_rows import (
     read_range,
 )
 from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
-from fastadmm.kernels.short_rows import short_accumulate_transposed, short_product
 from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
 from hypothesis import given, settings
 from hypothesis import strategies as st

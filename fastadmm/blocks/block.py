@@ -353,7 +353,7 @@ class DenseBlock(FeatureBlock):
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.blas import routine
-        from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
+        from fastadmm.kernels.dense_products import dense_gram, rough_dense_gram
 
         kernel, syrk = (rough_dense_gram, "ssyrk") if rough else (dense_gram, "dsyrk")
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
@@ -451,8 +451,7 @@ class CSRBlock(FeatureBlock):
     @cached_property
     def _product_kernel(self) -> tuple[Any, tuple[Any, ...]]:
         """Of all kernels for ``D x``, which give the same bits, the fastest, and what it reads."""
-        from fastadmm.kernels.csr import csr_product
-        from fastadmm.kernels.short_rows import short_product
+        from fastadmm.kernels.csr import csr_product, short_product
 
         if len(self.data) <= _SHORT_ROWS * self.shape[0]:
             return short_product, (self.indptr, self._rows, self._longer_rows, self.indices, self.data)
@@ -461,8 +460,7 @@ class CSRBlock(FeatureBlock):
     @cached_property
     def _transposed_kernel(self) -> tuple[Any, tuple[Any, ...]]:
         """Of all kernels for ``D.T v``, which give the same bits, the fastest, and what it reads."""
-        from fastadmm.kernels.csr import csr_accumulate_transposed
-        from fastadmm.kernels.short_rows import short_accumulate_transposed
+        from fastadmm.kernels.csr import csr_accumulate_transposed, short_accumulate_transposed
 
         if len(self.data) <= _SHORT_ROWS_TRANSPOSED * self.shape[0]:
             return short_accumulate_transposed, (self.indptr, self._rows, self.indices, self.data)

@@ -20,9 +20,8 @@ from fastadmm.coordinator.stationarity import (
 )
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
-from fastadmm.method.method import Measured, Method
+from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import penalised_bound
-from fastadmm.method.stall_watch import StallWatch
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
-from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
 from fastadmm.coordinator.admm.messages import SharedState, collect_messages, penalty_terms, relax
 from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, PenaltyRule
+from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, CurvatureRule, PenaltyRule
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows

@@ -34,8 +34,8 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines, minimise_over_bends
 from fastadmm.method.certificate import primal_value
+from fastadmm.method.method import StallWatch
 from fastadmm.method.span import SomeRows, Span, SpanPoint, minimise_over_span
-from fastadmm.method.stall_watch import StallWatch
 from fastadmm.problem.problem import Problem
 
 __all__ = ["FewRows", "has_few_rows", "minimise_over_box"]
