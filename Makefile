@@ -70,7 +70,7 @@ faults: venv ## kill and fail commands at FAULTS file operations: docs/reliabili
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/campaign.py --faults $(FAULTS) --jobs $(JOBS) --json bench/faults.json
 
 neighbours: venv ## ask pairs of neighbours the same, in 2,000 sequences: docs/privacy.md (half an hour)
-	$(MATH_THREADS) $(BIN)/python -P tests/neighbours.py 2000
+	PYTHONPATH=tests $(MATH_THREADS) $(BIN)/python -P tests/neighbours.py 2000
 
 federation-faults: venv ## kill and stop processes between organisations: docs/reliability.md (half an hour; root cuts the link)
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/federation.py --json bench/federation_faults.json

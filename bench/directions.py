@@ -94,9 +94,7 @@ class AggregateParty(CoupledParty):
         self.sums: list[np.ndarray] = []
         self.coefficients: list[np.ndarray] = []
 
-    def respond(
-        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, out: np.ndarray | None = None
-    ) -> Any:
+    def respond(self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool) -> Any:
         """Note what the others have reached, then answer."""
         point, owner = self.coordinator.point, self.coordinator.owner
         theirs = np.where(owner == self.number, 0.0, point.coefficients[: len(owner)])
@@ -117,9 +115,7 @@ class AggregateParty(CoupledParty):
 class SingleParty(DirectionParty):
     """Messages rounded to single precision."""
 
-    def respond(
-        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, out: np.ndarray | None = None
-    ) -> Any:
+    def respond(self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool) -> Any:
         """The answer, rounded."""
         answer = super().respond(gradient, coefficients, newton)
         if "message" in answer:

@@ -25,6 +25,9 @@ CONTENDER = 2.0
 #: A peer is given up while it is tuned where a fit takes this much longer than the fastest known.
 SLOW = 5.0
 
+#: The same by several parties, each with its columns.
+APART = "fastadmm, parties"
+
 #: Repetitions; fewer where one fit of ours and of the contenders takes longer than ``LONG`` seconds.
 REPEATS, FEW_REPEATS, LONG = 7, 3, 8.0
 
@@ -74,8 +77,9 @@ def measure_case(
         blocks = [as_block(block) for block in given]
         ready.append(time.perf_counter() - begin)
 
-    def ours(gap: float = GAP) -> Any:
-        return solve(make_problem(blocks, y, lam=lam, fit_intercept=False), SolverOptions(gap=gap))
+    def ours(gap: float = GAP, scheme: str = "pooled") -> Any:
+        given = make_problem(blocks, y, lam=lam, fit_intercept=False)
+        return solve(given, SolverOptions(scheme=scheme, gap=gap))
 
     exact = ours(1e-11)
     # The certified lower bound: no model is below it, so no peer's suboptimality is understated.
@@ -90,6 +94,8 @@ def measure_case(
     best = min(probes.values())
     jobs: dict[str, Callable[[], Any]] = {"fastadmm": ours}
     jobs |= {name: tuned[name].fit for name, t in probes.items() if t <= CONTENDER * best}  # type: ignore[union-attr, misc]
+    jobs[APART] = lambda: ours(scheme="auto")
+    apart = ours(scheme="auto")
     times: dict[str, list[float]] = {name: [] for name in jobs}
     repeats = REPEATS
     while len(times["fastadmm"]) < repeats:
@@ -100,6 +106,14 @@ def measure_case(
         if sum(t[-1] for t in times.values()) > LONG:
             repeats = FEW_REPEATS
     medians = {name: statistics.median(t) for name, t in times.items()}
+    parties = {
+        "seconds": medians.pop(APART),
+        "scheme": apart.program,
+        "rounds": len(apart.history),
+        "exchanges": apart.exchanges,
+        "bytes": max(apart.party_bytes),
+    }
+    times.pop(APART)
     weights = np.concatenate(result.weights)
     case = {
         "data": dataset.name,
@@ -112,6 +126,7 @@ def measure_case(
         "gap": result.gap,
         "suboptimality": objective(X, y, lam, weights) / optimum - 1.0,
         "rounds": len(result.history),
+        "apart": parties,
         "repeats": len(times["fastadmm"]),
         "ready": statistics.median(ready),
         "seconds": medians,

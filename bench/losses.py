@@ -181,7 +181,7 @@ def measure(name: str, data: Path) -> dict[str, Any]:
 
     def ours(gap: float = GAP) -> Any:
         problem = make_problem(blocks, y, loss=loss, regularizer=regularizer, lam=lam, fit_intercept=False)
-        return solve(problem, SolverOptions(gap=gap, max_rounds=2000, n_threads=1))
+        return solve(problem, SolverOptions(scheme="pooled", gap=gap, max_rounds=2000, n_threads=1))
 
     def value(w: Array) -> float:
         size = float(np.abs(w).sum()) if regularizer == "l1" else 0.5 * float((w * w).sum())

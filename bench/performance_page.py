@@ -68,21 +68,29 @@ def _fits(cases: list[dict[str, Any]]) -> str:
             [
                 f"{case['data']}, M = {case['parties']}",
                 _exponent(case["lambda"]),
-                f"{case['rounds']} rounds, {_time(ours)}",
+                _time(ours),
+                _parties(case) if "apart" in case else "not measured",
                 _time(case["ready"]) if "ready" in case else "in the clock",
                 f"{name}, {_time(theirs)}",
                 ratio if ours <= TARGET * theirs else f"**{ratio}**",
                 f"{ours / others:.2f} ({other})" if other != name else "the same",
             ]
         )
-    header = ["data", "λ", "fastadmm", "blocks", "fastest peer", "ratio", "ratio without snapml"]
+    header = ["data", "λ", "pooled", "as parties", "blocks", "fastest peer", "ratio", "ratio without snapml"]
     met = sum(case["seconds"]["fastadmm"] <= TARGET * best_peer(case)[1] for case in cases)
     slower = sum(case["seconds"]["fastadmm"] > best_peer(case)[1] for case in cases)
     verdict = (
         f"The target is a ratio of at most {TARGET:g}. It is met in {met} of {len(cases)} cases (the others "
         f"are in bold). fastadmm is slower than the fastest peer in {slower} of the {len(cases)}."
     )
-    return _table(header, rows, right_from=7) + "\n\n" + verdict + "\n\n" + _peers(cases)
+    return _table(header, rows, right_from=8) + "\n\n" + verdict + "\n\n" + _peers(cases)
+
+
+def _parties(case: dict[str, Any]) -> str:
+    """The same fit by parties: time, rounds, exchanges, bytes."""
+    apart, rows = case["apart"], case["rows"]
+    cost = f"{apart['exchanges']} exchanges, {apart['bytes'] / rows:,.0f} bytes a row"
+    return f"{_time(apart['seconds'])}, {apart['rounds']} rounds: {cost}"
 
 
 def _peers(cases: list[dict[str, Any]]) -> str:

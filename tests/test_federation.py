@@ -42,7 +42,6 @@ def parties(tmp_path: Path) -> Any:
 
 
 def reference(folder: Path, data: Path, **values: Any) -> Path:
-    values = {"directions": "both", **values} if values.get("scheme") is None else values
     start_run(make_config({"data": str(data), **values}), folder / "reference")
     return folder / "reference"
 

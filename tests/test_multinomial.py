@@ -486,7 +486,7 @@ def test_the_hessians_stand_in_solves_its_kronecker_product(intercept):
 def test_a_span_is_minimised_to_its_tolerance():
     X, y = load_digits(return_X_y=True)
     problem = make_problem([X / 16.0], y, loss="multinomial", lam=1e-3, fit_intercept=False)
-    solver = Solver(problem, SolverOptions(gap=0.0))
+    solver = Solver(problem, SolverOptions(scheme="subspace", gap=0.0))
     for _ in range(3):
         solver.round()
     coordinator = solver.coordinator

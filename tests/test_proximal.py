@@ -95,7 +95,7 @@ def test_a_tiny_move_stays_on_the_face() -> None:
     rng = np.random.default_rng(0)
     block, y = rng.normal(size=(200, 12)), rng.normal(size=200)
     problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1")
-    party = Solver(problem, SolverOptions(n_threads=1)).parties[0]
+    party = Solver(problem, SolverOptions(scheme="proximal", n_threads=1)).parties[0]
     party.prepare()
     free = np.arange(12) < 7
     for _ in range(2):  # whose zeros differ

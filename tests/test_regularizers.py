@@ -206,7 +206,7 @@ def test_more_columns_than_a_gram_matrix_holds() -> None:
     block = sp.random_array((60, 5000), density=0.05, rng=rng, format="csr")
     y = block @ np.where(np.arange(5000) < 5, 3.0, 0.0) + 0.01 * rng.standard_normal(60)
     problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1", fit_intercept=False)
-    solver = Solver(problem, SolverOptions(gap=1e-4, max_rounds=200))
+    solver = Solver(problem, SolverOptions(scheme="proximal", gap=1e-4, max_rounds=200))
     assert isinstance(solver.parties[0].update, ProximalGradient)
     while (record := solver.round()).gap > 1e-4:
         assert record.round < 200

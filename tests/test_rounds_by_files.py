@@ -193,21 +193,15 @@ CASES = [
 ]
 
 
-def in_process(data: Path, values: dict, kind: str = "classification") -> object:
-    """The configuration that does in one process what ``values`` do by files."""
-    smooth = values.get("scheme", "subspace") == "subspace" and values.get("loss") != "hinge"
-    smooth = smooth and "regularizer" not in values and values.get("loss") not in ("sigmoid", "welsch")
-    smooth = smooth and kind != "classes" and "secrecy" not in values
-    directions = "both" if values.get("gap", 1e-6) >= 1e-9 else "one"
-    if values.get("loss") == "hinge" and values.get("scheme") == "subspace":
-        smooth, directions = True, "one"  # of kinks both are sent in one process only
-    return make_config({"data": str(data), **({"directions": directions} if smooth else {}), **values})
+def in_process(data: Path, values: dict) -> object:
+    """The same configuration in one process."""
+    return make_config({"data": str(data), **values})
 
 
 @pytest.mark.parametrize(("values", "kind"), CASES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     data = data_of(tmp_path, kind)
-    start_run(in_process(data, values, kind), tmp_path / "reference")
+    start_run(in_process(data, values), tmp_path / "reference")
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
@@ -252,7 +246,7 @@ def test_rows_that_are_not_trained_on(tmp_path: Path, values: dict, kind: str) -
     else:
         others = write_blocks(tmp_path / "others.parts", blocks, y)
     own = [key for key, value in values.items() if value is True]
-    start_run(in_process(data, {**values, **dict.fromkeys(own, str(others))}, kind), tmp_path / "reference")
+    start_run(in_process(data, {**values, **dict.fromkeys(own, str(others))}), tmp_path / "reference")
     assert result_of(tmp_path / "reference")["status"] == "early_stopped"
     world = tmp_path / "world"
     separate(data, world, others)
@@ -306,7 +300,7 @@ def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str, kind: s
     values = {"scheme": scheme, "lambda": 1e-2, "rounds": 2}
     offset = {} if kind == "classes" else {"offset": np.linspace(-1, 1, 90)}  # one per row and class there
     data = data_of(tmp_path, kind, sample_weight=np.linspace(0.5, 2.0, 90), **offset)
-    start_run(in_process(data, values, kind), tmp_path / "reference")
+    start_run(in_process(data, values), tmp_path / "reference")
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world", twice=True)

@@ -51,10 +51,7 @@ def train(
     ] = None,
     pooled: Annotated[
         bool,
-        typer.Option(
-            "--pooled",
-            help="All columns are in this process: nothing is exchanged. The same as --scheme pooled.",
-        ),
+        typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
@@ -74,10 +71,8 @@ def train(
     def given() -> Any:
         if config is None and data is None:
             raise ConfigError("train: give a partition directory, or --config with the key 'data'")
-        if pooled and options.get("scheme") not in (None, "pooled"):
-            raise ConfigError(f"pooled: not with --scheme {options['scheme']}; leave one of them out")
         if pooled:
-            options["scheme"] = "pooled"
+            options["scheme"] = _pooled(options.get("scheme"))
         settings = _settings_given(config, options if data is None else {**options, "data": str(data)})
         if log_to and settings.path:
             raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
@@ -105,6 +100,15 @@ def train(
                 return report_result(result, run, as_json)
 
             return on_cluster(lead, settings.cluster, settings, comm)
+
+
+def _pooled(scheme: str | None) -> str:
+    """The scheme of ``--pooled``, beside ``--scheme``."""
+    from fastadmm.errors import ConfigError
+
+    if scheme not in (None, "pooled"):
+        raise ConfigError(f"pooled: not with --scheme {scheme}; leave one of them out")
+    return "pooled"
 
 
 def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:

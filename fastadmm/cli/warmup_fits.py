@@ -35,7 +35,7 @@ class _Fit:
 
 
 def other_fits(n_threads: int) -> None:
-    """Solve problems that go all ways but those of the default path."""
+    """Solve problems of all kinds but those of the default path."""
     for fit in (*_smooth_fits(), *_fits_with_kinks(), *_fits_of_classes(), *_fits_by_messages()):
         rng = np.random.default_rng(1)
         y = targets(fit.loss, fit.blocks[0].shape[0], rng)
@@ -70,7 +70,7 @@ def _of(form: Any, n_rows: int, *widths: int, **more: Any) -> list[Any]:
 
 
 def _smooth_fits() -> Iterator[_Fit]:
-    """Newton's method over all columns: with Hessian-vector products, and of few rows by dual ascent."""
+    """Dense and sparse columns, many rows and few."""
     yield _Fit(_of(dense, 20_000, 5, 5))
     yield _Fit(_of(dense, 80_000, 7, 7))  # columns that fill large pages
     yield _Fit(_of(dense, 600, 40, 40))

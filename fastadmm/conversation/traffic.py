@@ -30,20 +30,43 @@ class Traffic:
     """
 
     def __init__(self, n_parties: int, n_samples: int, n_outputs: int = 1) -> None:
-        self.n_samples, self.n_outputs, self.exchanges = n_samples, n_outputs, 0
+        self.n_samples, self.n_outputs, self.asked = n_samples, n_outputs, 0
+        self.ending = 0  # a proof that is the end of a run; one that goes on has not made it
+        self.proved = -1  # exchanges at the last proof that is no such end
         self.per_row, self.other = np.zeros(n_parties), np.zeros(n_parties)
 
     def take(self, exchange: Exchange, answers: Answers) -> None:
-        """Count an exchange; what parties are only told travels with the next question."""
-        self.exchanges += any(CALLS[call.name].answer for call in exchange.calls)
+        """Count an exchange; what parties are only told travels with the next question.
+
+        Scores of held-out rows do not count: nothing is trained with them.
+        """
+        if exchange.calls[0].name == "scores":
+            return
+        self.ending = 0
+        self.asked += any(CALLS[call.name].answer for call in exchange.calls)
         for call, answer in zip(exchange.calls, answers, strict=True):
             self._add(call.party, CALLS[call.name].arguments, self._told(call))
             self._add(call.party, CALLS[call.name].answer, answer.items())
 
-    def prove(self) -> None:
+    def prove(self, ending: bool) -> None:
         """Count the exchange of a proof, with a number of every row and class to each party and from it."""
-        self.exchanges += 1
-        self.per_row += 2 * self.n_outputs * _NUMBER
+        if self.asked == self.proved:  # nothing since: it is that proof
+            return
+        if ending:
+            self.ending = 1
+        else:
+            self.asked, self.per_row = self.asked + 1, self.per_row + self._of_proof
+            self.proved = self.asked
+
+    @property
+    def exchanges(self) -> int:
+        """How many, so far."""
+        return self.asked + self.ending
+
+    @property
+    def _of_proof(self) -> int:
+        """Bytes of a row in a proof."""
+        return 2 * self.n_outputs * _NUMBER
 
     def _told(self, call: Call) -> Iterable[tuple[str, Any]]:
         """The arguments of a call, without making those that a party of this process has no need of."""
@@ -62,7 +85,8 @@ class Traffic:
 
     def bytes_by_party(self, n_samples: int) -> list[int]:
         """Bytes of each party, with so many rows of all workers."""
-        found: list[int] = np.rint(self.per_row * n_samples + self.other).astype(np.int64).tolist()
+        each = self.per_row + self.ending * self._of_proof
+        found: list[int] = np.rint(each * n_samples + self.other).astype(np.int64).tolist()
         return found
 
     def sentence(self, n_samples: int) -> str:
@@ -73,9 +97,10 @@ class Traffic:
 
     def export(self) -> dict[str, Any]:
         """The state."""
-        return {"exchanges": self.exchanges, "per_row": self.per_row, "other": self.other}
+        told = {"exchanges": self.asked, "proved": self.proved}
+        return {**told, "per_row": self.per_row, "other": self.other}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Inverse of :meth:`export`."""
-        self.exchanges = int(saved["exchanges"])
+        self.asked, self.proved = int(saved["exchanges"]), int(saved["proved"])
         self.per_row, self.other = (np.array(saved[key], dtype=np.float64) for key in ("per_row", "other"))

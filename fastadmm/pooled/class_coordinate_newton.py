@@ -60,7 +60,7 @@ class ClassCoordinateNewton(CoordinateSteps):
         if lead:
             whole = hessian_sums(likely, problem.weight, self.engine)
             # The loss does not depend on the same number added to all intercepts.
-            inverse = np.linalg.inv(whole + max(float(np.trace(whole)), _UNLIKELY) / n**2)
+            inverse = np.linalg.pinv(whole + max(float(np.trace(whole)), _UNLIKELY) / n**2, hermitian=True)
             blocks -= cross @ inverse @ cross
         places = np.zeros(columns.shape[1], dtype=np.int64)
         places[chosen] = np.arange(len(chosen))

@@ -129,16 +129,19 @@ class Goal:
                 shares.append(DualShare(1.0, reach * most, 0.0))
         return bound_from_shares(self.problem, u, shares, self.engine)
 
-    def zero(self) -> Point:
-        """The model of zero weights, of which nothing is proved."""
+    def start(self) -> Point:
+        """The model of zero weights, or of those of the set that are nearest; nothing is proved of it."""
         problem, vector = self.problem, self.problem.loss.vector
         d, classes = sum(self.widths), problem.n_outputs
         weights = np.zeros((classes, d)) if vector else np.zeros(d)
+        for own, part in zip(problem.penalties, self.parted(weights)):
+            part[...] = own.constraint.project(np.zeros(part.shape[-1]))
         intercept: Any = np.zeros(classes) if vector else 0.0
-        total = np.zeros(problem.message_size)
+        total = self.product(weights) if weights.any() else np.zeros(problem.message_size)
         known: Any = class_primal_value if vector else primal_value
         found = known(problem, total, intercept, self.engine)
-        return Point(weights, found.intercept, total, found.gradient, found.gradient, found.loss, -math.inf)
+        value = found.loss + self.regulariser(weights)
+        return Point(weights, found.intercept, total, found.gradient, found.gradient, value, -math.inf)
 
     def at(self, weights: Array, intercept: Any, dual: Array | None = None) -> Point:
         """The model with these weights and its best intercept; a dual vector proves more than the gradient.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
+from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
@@ -79,12 +79,14 @@ class PooledMethod(Method):
         return [_Columns(name, block, f"{block.shape[1]} columns, {self.way.name}") for name, block in pairs]
 
     def prepare_parties(self) -> None:
-        """Nothing: a minimiser reads the table as it needs it."""
+        """Look at the columns; a minimiser reads the table as it needs it."""
+        for name, block in zip(self.problem.names, self.problem.blocks):
+            check_scale(block, name, self.engine)
 
     def reopen(self) -> float:
-        """Begin at zero; the summed loss there."""
-        self.point = self.goal.zero()
-        return self.point.value
+        """Begin at zero, or where the set is nearest to it; the summed loss there."""
+        self.point = self.goal.start()
+        return self.point.value - self.goal.regulariser(self.point.weights)
 
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         joined = np.concatenate(weights)

@@ -94,7 +94,7 @@ def result_document(
         "stationarity": last.get("stationarity"),
         "convex": problem.convex,
         "scheme": solver.name,
-        "program": result.program,
+        "program": solver.program(),
         "lambda": problem.recorded_lam,
         "loss": problem.loss.text,
         **problem.describe_penalty(),

@@ -276,6 +276,7 @@ class RunConfig:
             "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
             "dask://HOST:PORT of a scheduler (docs/scaling.md).",
             panel=MORE,
+            hidden=True,
             check=checks.cluster,
             resumed="Share the rows between workers: mpi, dask://HOST:PORT or none, as many as there are.",
         ),

@@ -133,6 +133,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     program_ : str
         Which program ran: "pooled: all columns are in this process", or "parties: ..., as between
         organisations", whose rounds, exchanges and bits are those of parties in other places.
+    exchanges_ : int
+        Exchanges of the parties, the proof's included; 0 pooled and in private fits.
+    party_bytes_ : list of int
+        Bytes of each party's values in them, both ways.
     stationarity_ : float or None
         Relative stationarity of the model where the problem is not convex; None where it is.
     n_rounds_, n_iter_ : int

@@ -339,7 +339,11 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
-        self.program_ = result.program
+        self.program_, self.exchanges_, self.party_bytes_ = (
+            result.program,
+            result.exchanges,
+            result.party_bytes,
+        )
         self.status_ = result.status
         self.certified_, self.certified_within_ = result.certified, result.certified_within
         self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)

@@ -37,6 +37,8 @@ class SolveResult:
     proof: Proof | None = None
     program: str = ""  # which program ran: pooled, or parties as between organisations
     hint: str = ""  # a line where the other would have been much faster
+    exchanges: int = 0  # of parties, as between organisations; 0 pooled
+    party_bytes: list[int] = field(default_factory=list)  # bytes of each party in these
 
     @property
     def record(self) -> RoundRecord:
@@ -127,5 +129,8 @@ def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResul
         told = told_by(proof, told)
     elif proof is not None:
         history = [*history[:-1], last]
-    told_of = solver.program(), solver.hint()
+    told_of: tuple[Any, ...] = solver.program(), solver.hint()
+    if solver.traffic is not None:
+        sent = solver.traffic.bytes_by_party(solver.engine.all_rows(solver.problem.n_samples))
+        told_of = *told_of, solver.traffic.exchanges, sent
     return SolveResult(weights, intercept, status, message, history, told, proof, *told_of)

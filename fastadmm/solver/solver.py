@@ -266,7 +266,7 @@ class Solver(Run):
             if self.driver.local:
                 weights = self.method.weights()
                 proof = self.prove(weights, self._outer(weights, self.method.intercept))
-                self._count_proof()
+                self._count_proof(ending=proof.settled or not due)
             else:
                 proof = yield from self._proof_elsewhere(self.method.intercept)
             if claims and due and not proof.settled:
@@ -335,14 +335,14 @@ class Solver(Run):
         if not kept and self.proof_round == self.n_rounds:
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
-        self._count_proof()
+        self._count_proof(ending=True)
         if kept and held is not None and held.record is not None:
             self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
 
-    def _count_proof(self) -> None:
+    def _count_proof(self, ending: bool) -> None:
         if self.traffic is not None:
-            self.traffic.prove()
+            self.traffic.prove(ending)
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
         """Keep the present weights, or let the parties elsewhere do so."""
@@ -531,6 +531,7 @@ class Solver(Run):
                 weights = self.method.weights()
                 self.proof = self.prove(weights, self._outer(weights, self.method.intercept))
                 self.proof_round = self.n_rounds
+                self._count_proof(ending=True)
 
     def _check_restored(self, claimed: float) -> None:
         """Refuse a state whose objective is not that of its weights on these data: no claim is taken over."""
@@ -555,7 +556,8 @@ class Solver(Run):
         return self._reason
 
     def hint(self) -> str:
-        if self.name == "pooled" or self.options.secrecy != "none" or not self._checkable:
+        away = self.engine.shares_rows or not self._checkable  # clocks of workers differ
+        if self.name == "pooled" or self.options.secrecy != "none" or away:
             return ""
         return pooled_hint(self.problem, self.engine, self.seconds)
 

@@ -298,7 +298,7 @@ def _constraint(rng: np.random.Generator, parties: int) -> Any:
 
 
 def _fits(rng: np.random.Generator) -> list[Fit]:
-    """``auto`` always, and some others."""
+    """``auto`` and ``pooled`` always, and some others."""
     gap = float(rng.choice([1e-3, 1e-6, 1e-6, 1e-8, 1e-10]))
-    chosen = [("auto", "auto"), *(scheme for scheme in SCHEMES if rng.random() < 0.5)]
+    chosen = [("auto", "auto"), ("pooled", "auto"), *(scheme for scheme in SCHEMES if rng.random() < 0.5)]
     return [Fit(scheme, directions, gap) for scheme, directions in chosen]

@@ -68,7 +68,7 @@ class Proximal(Scheme):
             work = max(_WORK, shape.n_parties + _WORK_BESIDE_ANSWERS)
         width = sum(shape.widths)
         together = shape.n_outputs > 1 and shape.n_outputs * width <= MOST_IN_COMMON
-        if together:  # all columns may be sent at once
+        if together:  # directions of a party soon span all of its columns
             kept = max(kept, width)
         rows = kept + work * shape.n_outputs
         coefficients = shape.n_outputs * width if together else kept

@@ -25,12 +25,12 @@ from fastadmm.method.span import Here, SomeRows, Span, SpanPoint, minimise_over_
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.problem import Problem
 
-__all__ = ["LEAST_SHARE", "MOST_SHARE", "TIMES_BENDING", "minimise_near_bends"]
+__all__ = ["MOST_SHARE", "minimise_near_bends"]
 
 Array = np.ndarray
 
 #: Size of S: at least this share of all rows, and so many times those with curvature at the start.
-LEAST_SHARE, TIMES_BENDING = 1 / 16, 2.0
+_LEAST_SHARE, _TIMES_BENDING = 1 / 16, 2.0
 
 #: A larger share is no saving.
 MOST_SHARE = 0.4
@@ -53,7 +53,7 @@ def minimise_near_bends(
 ) -> SpanPoint:
     """:func:`fastadmm.method.span.minimise_over_span` on few rows, if few have curvature."""
     ends = problem.loss.bends(problem.y)
-    span, share, here = Span(problem, messages, engine, tilt), LEAST_SHARE, None
+    span, share, here = Span(problem, messages, engine, tilt), _LEAST_SHARE, None
     for _ in range(_MOST_CHOICES):
         z = problem.offset + point.total + point.intercept
         rows = None if ends is None else _near(z, *ends, share, engine)
@@ -84,7 +84,7 @@ def _near(z: Array, low: Array, high: Array, share: float, engine: Engine) -> Ar
     distance, all_rows = np.maximum(low - z, z - high), engine.all_rows(len(z))
     bending = float(engine.total((distance <= 0.0) * 1.0))
     most = MOST_SHARE * all_rows
-    n = max(int(share * all_rows), int(TIMES_BENDING * bending))
+    n = max(int(share * all_rows), int(_TIMES_BENDING * bending))
     if n > most:
         return None
     near = distance <= engine.smallest(distance, n)
