@@ -107,7 +107,7 @@ def blocks_of(X: Any, parties: int) -> list[Any]:
 def counted() -> Iterator[Counter[str]]:
     """What is called meanwhile: reads of a party's block, and the coordinator's passes over vectors."""
     from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-    from fastadmm.coordinator.proximal.class_hessian import ClassHessian
+    from fastadmm.coordinator.proximal.class_newton import ClassHessian
     from fastadmm.method.span_hessian import SpanHessian
     from fastadmm.problem.loss import Loss
     from fastadmm.problem.multinomial import Multinomial

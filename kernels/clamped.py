@@ -8,15 +8,21 @@ With distance e from a knot, softness c and an interval [low, high],
 The conjugate is :math:`\tfrac c2 a^2` on the interval, and the proximal
 operator is a clamp too. Softness 0 gives a kink, where the derivative jumps
 from low to high.
+
+Along a line kinks cost nothing. With predictors :math:`z + t d`, row i has the slope
+
+.. math:: g_i(t) = \mathrm{clamp}(a_i + h_i\,(z_i + t d_i - o_i),\; l_i,\; u_i),
+
+so that the derivative :math:`\langle g(t), d\rangle` rises with t and is straight between its bends.
 """
 
 from __future__ import annotations
 
 import math
 
-from fastadmm.kernels.policy import inline
+from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["clamped_conjugate", "clamped_curvature", "clamped_prox", "clamped_value"]
+__all__ = ["clamped_conjugate", "clamped_curvature", "clamped_prox", "clamped_slopes", "clamped_value"]
 
 
 @inline
@@ -83,3 +89,33 @@ def clamped_conjugate(u, weight, softness, low, high):
     if weight * low <= u <= weight * high:
         return 0.5 * softness * u * (u / weight)
     return math.inf
+
+
+_BLOCK = 512
+
+
+@kernel
+def clamped_slopes(z, along, origin, slope, rise, least, most, t, out, start, stop):
+    """Add first and second derivative at a length to two sums.
+
+    Parameters
+    ----------
+    z, along : ndarray of shape (n,)
+        Predictors at length 0, and the direction d.
+    origin, slope, rise, least, most : ndarray of shape (n,)
+        o, a, h, l and u of every row; a line may have no end on one side.
+    t : float
+        The length.
+    out : ndarray of shape (2,)
+    start, stop : int
+        Row range.
+    """
+    for begin in range(start, stop, _BLOCK):
+        one, two = 0.0, 0.0
+        for i in range(begin, min(begin + _BLOCK, stop)):
+            d = along[i]
+            raw = slope[i] + rise[i] * (z[i] + t * d - origin[i])
+            one += d * min(max(raw, least[i]), most[i])
+            two += d * d * (rise[i] if least[i] < raw < most[i] else 0.0)
+        out[0] += one
+        out[1] += two

@@ -1,4 +1,4 @@
-"""Products of a dense matrix with vectors, piece by piece without the interpreter in between.
+"""Products of a dense matrix with vectors, and its Gram matrix, piece by piece in compiled code.
 
 Rows of ``D x`` each have a sum of their own (:mod:`fastadmm.kernels.dense_rows`), and ``D.T v`` adds
 row after row to one sum, in their order: how rows are grouped into tiles or read from a
@@ -7,6 +7,8 @@ file cannot change a bit.
 
 from __future__ import annotations
 
+import numpy as np
+from fastadmm.kernels.blas import add_columns
 from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.narrow_rows import NARROW, add_narrow_rows
@@ -14,13 +16,13 @@ from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
     "add_rows",
-    "add_rows_of_three",
-    "dense_accumulate_images",
     "dense_accumulate_transposed",
     "dense_column_squares",
     "dense_columns",
+    "dense_gram",
     "dense_product",
     "dense_products",
+    "rough_dense_gram",
 ]
 
 #: Numbers of the matrix that the first cache keeps from one product to the next.
@@ -87,43 +89,6 @@ def add_rows(matrix, v, out, start, stop):
         i += 1
 
 
-@inline
-def add_rows_of_three(matrix, vectors, out, start, stop):
-    """As :func:`add_rows` for three vectors and sums at once, to the bit as one by one."""
-    x, y, z = out[0], out[1], out[2]
-    one, two, three = vectors
-    i = start
-    while i + 4 <= stop:
-        a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
-        p, q, r, s = one[i], one[i + 1], one[i + 2], one[i + 3]
-        t, u, v, w = two[i], two[i + 1], two[i + 2], two[i + 3]
-        e, f, g, h = three[i], three[i + 1], three[i + 2], three[i + 3]
-        for j in range(len(x)):
-            x[j] = fma(s, d[j], fma(r, c[j], fma(q, b[j], fma(p, a[j], x[j]))))
-            y[j] = fma(w, d[j], fma(v, c[j], fma(u, b[j], fma(t, a[j], y[j]))))
-            z[j] = fma(h, d[j], fma(g, c[j], fma(f, b[j], fma(e, a[j], z[j]))))
-        i += 4
-    add_rows(matrix, one, x, i, stop)
-    add_rows(matrix, two, y, i, stop)
-    add_rows(matrix, three, z, i, stop)
-
-
-@kernel
-def dense_accumulate_images(matrix, vectors, out, start, stop):
-    """Add the images of three vectors under the transposed rows of a range, to the bit as one by one.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, d)
-    vectors : tuple of three ndarray of shape (N,)
-    out : ndarray of shape (3, d)
-        Sums that are added to.
-    start, stop : int
-        Row range.
-    """
-    add_rows_of_three(matrix, vectors, out, start, stop)
-
-
 @kernel
 def dense_accumulate_transposed(matrix, v, out, start, stop):
     """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
@@ -158,3 +123,58 @@ def dense_column_squares(matrix, out, start, stop):
         own = matrix[i]
         for j in range(matrix.shape[1]):
             out[j] = fma(own[j], own[j], out[j])
+
+
+@kernel
+def dense_gram(matrix, weight, tile, syrk, out, start, stop):
+    """Add the upper triangle of ``D.T diag(weight) D`` over a range of rows.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+        C-contiguous.
+    weight : ndarray of shape (N,) or (0,)
+        Not negative; none for ones.
+    tile : int
+        Rows that are multiplied at once: they stay in a cache.
+    syrk : int
+        Address of the library's ``dsyrk``: see :mod:`fastadmm.kernels.blas`.
+    out : ndarray of shape (d, d)
+    start, stop : int
+        Row range.
+    """
+    d = matrix.shape[1]
+    if len(weight) == 0:
+        for begin in range(start, stop, tile):
+            add_columns(syrk, matrix[begin : min(begin + tile, stop)], out)
+        return
+    scaled = np.empty((min(tile, stop - start), d))
+    for begin in range(start, stop, tile):
+        end = min(begin + tile, stop)
+        for i in range(begin, end):
+            root, row, own = np.sqrt(weight[i]), matrix[i], scaled[i - begin]
+            for j in range(d):
+                own[j] = root * row[j]
+        add_columns(syrk, scaled[: end - begin], out)
+
+
+@kernel
+def rough_dense_gram(matrix, weight, tile, syrk, out, start, stop):
+    """As :func:`dense_gram`, tile by tile in single precision, by the library's ``ssyrk``."""
+    d = matrix.shape[1]
+    scaled = np.empty((min(tile, stop - start), d), dtype=np.float32)
+    single = np.empty((d, d), dtype=np.float32)
+    for begin in range(start, stop, tile):
+        end = min(begin + tile, stop)
+        for i in range(begin, end):
+            root, row, own = 1.0, matrix[i], scaled[i - begin]
+            if len(weight) != 0:
+                root = np.sqrt(weight[i])
+            for j in range(d):
+                own[j] = np.float32(root * row[j])
+        single[:] = 0.0
+        add_columns(syrk, scaled[: end - begin], single)
+        for j in range(d):
+            own, total = single[j], out[j]
+            for k in range(j, d):
+                total[k] += own[k]

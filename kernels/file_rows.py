@@ -16,7 +16,7 @@ from typing import Any
 import numba
 import numpy as np
 from fastadmm.kernels.csr import add_csr_rows, add_csr_rows_of_four, multiply_csr_rows
-from fastadmm.kernels.dense_products import add_rows, add_rows_of_three
+from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.policy import inline, kernel
 from numba import types
@@ -175,12 +175,8 @@ def dense_transposed_from_file(
         _widen(stored, values, factor, count)
         tile = values[:count].reshape(last - first, d)
         begin, end = first - start, last - start
-        if len(out) == 3:
-            own = np.ascontiguousarray(vectors[:, begin:end])
-            add_rows_of_three(tile, (own[0], own[1], own[2]), out, 0, last - first)
-        else:
-            for c in range(len(out)):
-                add_rows(tile, np.ascontiguousarray(vectors[c, begin:end]), out[c], 0, last - first)
+        for c in range(len(out)):
+            add_rows(tile, np.ascontiguousarray(vectors[c, begin:end]), out[c], 0, last - first)
     return stop
 
 

@@ -1,8 +1,7 @@
 """Sums over rows of few columns, kept in registers from row to row.
 
 LLVM would load and store them once every few rows, after a check that they do not overlap the rows; with ten
-columns that is most of the work. Rows of some more columns are cut into strips: each adds up the same few
-rows, which stay in a cache.
+columns that is most of the work.
 """
 
 from __future__ import annotations
@@ -24,21 +23,17 @@ intrinsic: Any = _intrinsic
 #: Numbers of a vector, and vectors that fit into registers with room to spare.
 _WIDTH, _MOST = 8, 4
 
-#: Columns of a strip, and of a row that is still cut into strips.
-_STRIP = _WIDTH * _MOST
-NARROW = 2 * _STRIP
-
-#: Numbers of the rows that all strips add up before the next rows.
-_KEPT = 4096
+#: Columns of a row that is narrow.
+NARROW = _WIDTH * _MOST
 
 _INTEGER, _SMALL, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 _VALUES = ir.VectorType(_DOUBLE, _WIDTH)
 
 
-def _add(context, builder, count, rows, stride, d, v, out, begin, end):
+def _emit(context, builder, count, rows, d, v, out, begin, end):
     """Emit the pass over rows from ``begin`` to ``end`` of d columns, in so many vectors.
 
-    A row is ``stride`` numbers after the one before. The last vector ends with the row, so its first lanes
+    The last vector ends with the row, so its first lanes
     may repeat columns of the one before; in rows shorter than a vector its last lanes lie beyond the row.
     """
     width, last = _INTEGER(_WIDTH), _INTEGER(_WIDTH * (count - 1))
@@ -70,7 +65,7 @@ def _add(context, builder, count, rows, stride, d, v, out, begin, end):
         builder.module, ir.FunctionType(_VALUES, [_VALUES] * 3), f"llvm.fma.v{_WIDTH}f64"
     )
     with cgutils.for_range_slice(builder, begin, end, _INTEGER(1)) as (i, _):
-        row = builder.gep(rows, [builder.mul(i, stride)])
+        row = builder.gep(rows, [builder.mul(i, d)])
         one = builder.insert_element(
             ir.Constant(_VALUES, ir.Undefined), builder.load(builder.gep(v, [i])), _SMALL(0)
         )
@@ -86,25 +81,23 @@ def _add(context, builder, count, rows, stride, d, v, out, begin, end):
 
 
 @intrinsic
-def _add_strip(typing_context, matrix, v, out, first, columns, start, stop):
-    """Add ``sum_i v[i] D[i, :]`` over a range of rows to ``out``, for so many columns from the first on."""
+def _add(typing_context, matrix, v, out, start, stop):
+    """Add ``sum_i v[i] D[i, :]`` over a range of rows to ``out``."""
     if not all(array.layout == "C" and array.dtype == types.float64 for array in (matrix, v, out)):
         raise TypeError("rows, factors and sums: C-contiguous numbers")
-    signature = types.void(matrix, v, out, *[types.int64] * 4)
+    signature = types.void(matrix, v, out, types.int64, types.int64)
 
     def generate(context, builder, signature, arguments):
         matrix, v, out = (
             context.make_array(kind)(context, builder, array)
             for kind, array in zip(signature.args[:3], arguments[:3])
         )
-        first, columns, start, stop = arguments[3:]
-        _, stride = cgutils.unpack_tuple(builder, matrix.shape, 2)
-        rows, own = (builder.gep(array.data, [first]) for array in (matrix, out))
+        _, columns = cgutils.unpack_tuple(builder, matrix.shape, 2)
         for count in range(1, _MOST + 1):
             above = builder.icmp_signed(">", columns, _INTEGER(_WIDTH * (count - 1)))
             within = builder.icmp_signed("<=", columns, _INTEGER(_WIDTH * count))
             with builder.if_then(builder.and_(above, within)):
-                _add(context, builder, count, rows, stride, columns, v.data, own, start, stop)
+                _emit(context, builder, count, matrix.data, columns, v.data, out.data, *arguments[3:])
         return context.get_dummy_value()
 
     return signature, generate
@@ -117,15 +110,8 @@ def _compiled(matrix, v, out, start, stop):
     # With short rows, vectors of the last ones would reach beyond the end of the matrix.
     readable = n if d >= _WIDTH else max(0, (n * d - _WIDTH) // d + 1)
     end = max(start, min(stop, readable))
-    size = _KEPT // d if d > _STRIP else end - start
-    for begin in range(start, end, max(1, size)):
-        until, first = min(begin + size, end), 0
-        while first < d:
-            left = d - first
-            # No strip is shorter than a vector, unless the row is.
-            columns = left if left <= _STRIP else _STRIP if left >= _STRIP + _WIDTH else _STRIP - _WIDTH
-            _add_strip(matrix, v, out, first, columns, begin, until)
-            first += columns
+    if start < end:
+        _add(matrix, v, out, start, end)
     return end
 
 

@@ -24,7 +24,6 @@ __all__ = [
     "describe_rows",
     "describe_sums",
     "keep_described_rows",
-    "keep_described_sums",
 ]
 
 #: Its typing context is given by Numba, not by the caller.
@@ -221,7 +220,7 @@ def _row(own, piece):
 describe_rows, keep_described_rows = _described(_rows_entry), _kept(_rows_entry)
 
 #: For ``(address, bounds, own, *arguments)``: the kernel adds to a row of ``own``, from zero.
-describe_sums, keep_described_sums = _described(_sums_entry), _kept(_sums_entry)
+describe_sums = _described(_sums_entry)
 
 #: For ``(address, bounds, own, *arguments)``, of a kernel that returns one number or two: both places of a
 #: row of ``own`` are written to, the second perhaps with nothing of use.

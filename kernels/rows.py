@@ -12,16 +12,12 @@ from fastadmm.kernels.pieces import (
     describe_rows,
     describe_sums,
     keep_described_rows,
-    keep_described_sums,
 )
 from fastadmm.kernels.policy import kernel, parallel_kernel, spliced
 from numba import prange
 
 __all__ = [
-    "into_leaves",
     "keep_rows",
-    "keep_sums",
-    "over_pieces",
     "over_returns",
     "over_rows",
     "over_sums",
@@ -116,20 +112,6 @@ def keep_rows(room, address, bounds, *arguments):
 
 
 @kernel
-def keep_sums(room, address, bounds, own, *arguments):
-    """As :func:`keep_rows`, a job of :func:`over_sums`.
-
-    Parameters
-    ----------
-    room
-        As of :func:`keep_rows`.
-    address, bounds, own, *arguments
-        As of :func:`over_sums`.
-    """
-    return keep_described_sums((address, bounds, own, *arguments), room)
-
-
-@kernel
 def pieces_of_jobs(jobs, start, stop):
     """Do some of the pieces of several jobs, one job's behind another's.
 
@@ -145,15 +127,3 @@ def pieces_of_jobs(jobs, start, stop):
         while piece >= jobs[job, 2]:
             job += 1
         call_piece(jobs[job, 0], jobs[job, 1], piece - (jobs[job - 1, 2] if job > 0 else 0))
-
-
-@spliced
-def into_leaves(share, address, bounds, own, arguments):
-    """:func:`over_sums` inside a kernel that has several jobs, for a tuple of arguments."""
-    _do(share, describe_sums((address, bounds, own, *arguments)), len(bounds) - 1)
-
-
-@spliced
-def over_pieces(share, address, bounds, arguments):
-    """:func:`over_rows` inside a kernel that has several jobs, for a tuple of arguments."""
-    _do(share, describe_rows((address, bounds, *arguments)), len(bounds) - 1)

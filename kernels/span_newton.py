@@ -2,9 +2,7 @@
 
 The steps are those of :func:`fastadmm.method.span.descend`: :func:`next_step` judges a step by
 the result of a pass over the rows, and proposes the next. It is called by its address, like loss and Hessian,
-so that the same code serves every loss and kind of pass and nothing is compiled twice.
-:func:`newton_over_span` is for the few rows of one leaf; :func:`newton_over_leaves` shares the passes among
-threads; with rows on other machines or in a scratch file, the caller makes the passes between steps.
+so that the same code serves every loss and nothing is compiled twice. Rows are the few of one leaf.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import numpy as np
 from fastadmm.kernels.blas import factorise, solve_factorised
 from fastadmm.kernels.pieces import call_kernel
 from fastadmm.kernels.policy import apart, kernel
-from fastadmm.kernels.rows import into_leaves, over_pieces
 from fastadmm.kernels.vectors import dot
 
 __all__ = [
@@ -35,7 +32,6 @@ __all__ = [
     "STEP",
     "TRIAL",
     "WANTED",
-    "newton_over_leaves",
     "newton_over_span",
     "next_step",
 ]
@@ -45,8 +41,8 @@ SLOTS = 3
 
 #: State between steps, as integers: slots; numbers of steps in a row that do not improve the proved gap, of
 #: BFGS pairs, and of all steps; whether the Hessian is that of the current point, and whether it was computed
-#: anew; what is wanted next; whether a line search is wanted; whether loss and gradient are unknown at the
-#: start; and whether the Hessian could be factorised.
+#: anew; what is wanted next; whether a line search is wanted; whether slopes are unknown at the start; and
+#: whether the Hessian could be factorised.
 HERE, BEST, TRIAL, _IDLE, _COUNT, _TURN, FRESH, RENEWED, WANTED, LONG, START, _FACTORISED = range(12)
 CONTROLS = 12
 
@@ -133,7 +129,7 @@ def _is_lower(here, trial, decrease, shares, step, slopes, numbers, proved, sums
 
 
 @kernel
-def next_step(libraries, about, limits, ends, state, memory):
+def next_step(libraries, about, limits, tilt, state, memory):
     """Process what was wanted; write the next step and its end, or what else is wanted.
 
     Parameters
@@ -146,25 +142,24 @@ def next_step(libraries, about, limits, ends, state, memory):
         Most steps; most in a row that do not improve the proved gap; contraction that keeps the Hessian;
         shares of the objective below which a decrease is lost, may be lost, and is rounding; share of the
         derivative that may be left.
-    ends : tuple
-        A tuple, for a start without a known loss: the gap that may be left, and what is added to it as a
-        share of that loss; and what is added to slopes, of shape (lead + K,).
+    tilt : ndarray of shape (lead + K,)
+        What is added to slopes.
     state : tuple of ndarray
         By slot, of shape (SLOTS, ...): products of the columns and the gradient, loss, and sums of the
         gradient and of its absolute values (at least K + 3); intercept and coefficients (1 + K); slopes
         (lead + K); loss, objective and these sums (4). The Hessian, of shape (lead + K, lead + K).
     memory : tuple of ndarray
-        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), the gaps that slots prove and,
-        with a known start, the gap that may be left; ``work``, a tuple of arrays for intermediate results.
+        ``control``, of shape (CONTROLS,); ``proved``, of shape (NUMBERS,), the gaps that slots prove and the
+        gap that may be left; ``work``, a tuple of arrays for intermediate results.
     """
     potrf, potrs = libraries
-    (lead, scale, heavy), (tolerance, tilt) = about, ends
+    lead, scale, heavy = about
     found, points, slopes, numbers, matrix = state
     control, proved, work = memory
     most_steps, most_idle, contraction, flat, hidden, _, _ = limits
     size, factor, step, solved, pairs, products, change, sums = work
     here, best, trial, wanted, n = control[HERE], control[BEST], control[TRIAL], control[WANTED], len(matrix)
-    k, start, slow = n - lead, control[START] == 1, False
+    k, slow = n - lead, False
     control[WANTED] = END
     if wanted == PASS:
         numbers[trial, 0], numbers[trial, 2] = found[trial, k], found[trial, k + 1]
@@ -178,12 +173,9 @@ def next_step(libraries, about, limits, ends, state, memory):
         regulariser = 0.5 * scale * _dot(c, c, sums) + _dot(tilt, points[trial, 1 - lead :], sums)
         numbers[trial, 1] = numbers[trial, 0] + regulariser
         proved[trial] = _dot(slopes[trial, lead:], slopes[trial, lead:], sums) / (2.0 * scale)
-    if wanted == PASS and start:
-        control[START], proved[ENOUGH] = 0, tolerance[0] + tolerance[1] * numbers[trial, 0]
-        if control[FRESH] == 1:
-            control[WANTED] = HESSIAN
+        if control[START] == 1:
+            control[START], control[WANTED] = 0, HESSIAN
             return
-    if wanted == PASS and not start:
         decrease = proved[_DECREASE]
         if not _is_lower(here, trial, decrease, limits[3:], step, slopes, numbers, proved, sums):
             if control[FRESH] == 1:
@@ -232,73 +224,6 @@ def next_step(libraries, about, limits, ends, state, memory):
     points[trial, 0] = points[here, 0] + (step[0] if lead == 1 else 0.0)
     for j in range(k):
         points[trial, 1 + j] = points[here, 1 + j] + step[lead + j]
-
-
-@kernel
-def newton_over_leaves(share, calls, cuts, matrices, given, extra, most, vectors, rooms, told, state, memory):
-    """Newton's method over all weights, from the point in slot 0 or from where an earlier call ended.
-
-    Parameters
-    ----------
-    share : int
-        As of :func:`fastadmm.kernels.rows.over_rows`.
-    calls : tuple of int
-        Addresses of :func:`next_step`, of the loss's ``advance``, of ``curvature_at``, of the loss's
-        ``curvature``, of ``beside_gram``, of ``sum_by_halves`` and of the library's ``dsyrk``; rows of a
-        tile.
-    cuts : tuple of ndarray of int64
-        Borders of leaves of a pass, of those where the rows' lengths do not matter, of those of a Gram
-        matrix, and of its numbers.
-    matrices : tuple of ndarray of shape (N, d_m)
-        K columns in all.
-    given, extra
-        As of :func:`newton_over_span`.
-    most : int
-        Most passes of this call.
-    vectors : tuple
-        Of shape (N,): by slot sums of messages, by slot gradients, predictor and curvature.
-    rooms : tuple of ndarray
-        For the leaves' results of ``advance``, ``curvature_at`` and ``beside_gram``.
-    told : tuple
-        The first arguments of :func:`next_step`.
-    state : tuple of ndarray
-        As of :func:`next_step`; they begin with what is known in slot 0.
-    memory : tuple of ndarray
-        As of :func:`next_step`.
-
-    Returns
-    -------
-    bool
-        Whether steps are at their end.
-    """
-    decide, advance, curved, curve, gram, fold, syrk, tile = calls
-    leaves, light_leaves, gram_leaves, numbers_of_gram = cuts
-    base, target, weight = given
-    totals, gradients, z, bend = vectors
-    own_found, own_bend, own_gram = rooms
-    found, points, _, _, matrix = state
-    control, lead, n, nothing = memory[0], told[1][0], len(matrix), np.empty(0)
-    for _ in range(most):
-        if control[WANTED] == HESSIAN:
-            here = control[HERE]
-            at = curve, base, totals[here], points[here, 0], target, weight, extra, bend, nothing
-            into_leaves(share, curved, light_leaves, own_bend, at)
-            into_leaves(share, gram, gram_leaves, own_gram, (matrices, lead, bend, tile, syrk))
-            flat = own_gram.reshape(len(own_gram), n * n)
-            over_pieces(share, fold, numbers_of_gram, (flat, matrix.reshape(n * n)))
-            for i in range(n):
-                for j in range(i):
-                    matrix[i, j] = matrix[j, i]
-        elif control[WANTED] == PASS:
-            trial = control[TRIAL]
-            move = matrices, points[trial, 1:], nothing, base, points[trial, 0], target, weight
-            to = totals[trial], z, gradients[trial]
-            into_leaves(share, advance, leaves, own_found, (*move, *extra, *to))
-            call_kernel(fold, (own_found, found[trial], 0, found.shape[1]))
-        call_kernel(decide, (*told, state, memory))
-        if control[WANTED] == END:
-            return True
-    return False
 
 
 @kernel

@@ -10,6 +10,10 @@ pairs at the end: not the order of a plain loop, but one that nothing but
 the row decides. ``D.T v`` stays in the order of a plain loop, to the bit.
 
 ``data`` may be None everywhere: all entries are one.
+
+Four sums side by side are increased by one instruction. Numba leaves neighbouring statements as they are
+written, one number at a time; asked for by name, the vector operations are the same multiplications and sums,
+each rounded alone, to the bit.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from fastadmm.kernels.four_lanes import add_four
 from fastadmm.kernels.policy import inline
 from fastadmm.kernels.sum_by_halves import sum_by_halves
 from llvmlite import ir
@@ -27,6 +30,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
 __all__ = ["add_row", "add_row_of_four", "row_product"]
+
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -195,11 +199,46 @@ def _compiled_add_of_four(typing_context, data, indices, out, begin, end, a, b, 
     return signature, generate
 
 
+@intrinsic
+def _compiled_four(typing_context, sums, j, value, a, b, c, d):
+    """``sums[j] += value * (a, b, c, d)`` for C-contiguous sums of shape (n, 4)."""
+    signature = types.void(sums, types.uintp, *[types.float64] * 5)
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        row, value, factors = arguments[1], arguments[2], arguments[3:]
+        vector = ir.VectorType(ir.DoubleType(), 4)
+
+        def join(values):
+            joined = ir.Constant(vector, ir.Undefined)
+            for k, item in enumerate(values):
+                joined = builder.insert_element(joined, item, ir.Constant(ir.IntType(32), k))
+            return joined
+
+        four = ir.Constant(row.type, 4)
+        place = builder.gep(array.data, [builder.mul(row, four)])
+        place = builder.bitcast(place, vector.as_pointer())
+        increase = builder.fmul(join([value] * 4), join(factors))
+        before = builder.load(place, align=8)
+        builder.store(builder.fadd(before, increase), place, align=8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _interpreted_four(sums, j, value, a, b, c, d):
+    """``sums[j] += value * (a, b, c, d)``: for runs without the compiler."""
+    for k, factor in enumerate((a, b, c, d)):
+        sums[j, k] += value * factor
+
+
 #: What Numba reads from the environment.
 _SETTINGS: Any = numba.config
 
 #: Without the compiler there are only the loops that say what is meant.
 _COMPILED = not _SETTINGS.DISABLE_JIT
+
+_add_four: Any = _compiled_four if _COMPILED else _interpreted_four
 
 # The functions below are long rather than many: each that is inlined is compiled for itself before.
 
@@ -264,9 +303,9 @@ def add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d):
     if _COMPILED and end + _FEW_GROUP <= readable:
         while begin + _FEW_GROUP < end:
             for k in range(begin, begin + _FEW_GROUP):
-                add_four(out, indices[k], data[k], a, b, c, d)
+                _add_four(out, indices[k], data[k], a, b, c, d)
             begin += _FEW_GROUP
         _compiled_add_of_four(data, indices, out, begin, end, a, b, c, d)
     else:
         for k in range(begin, end):
-            add_four(out, indices[k], data[k], a, b, c, d)
+            _add_four(out, indices[k], data[k], a, b, c, d)

@@ -47,7 +47,7 @@ HARMLESS = {
 CHOICES = {"flatnonzero", "take"}
 
 #: What only runs where rows are so few that they are one leaf, or where all of them are here.
-ONE_LEAF = {"barrier", "box_program", "central_path", "few_rows", "path_rows", "predictor_newton", "wide"}
+ONE_LEAF = {"barrier", "central_path", "few_rows", "path_rows", "predictor_newton", "wide"}
 ONE_LEAF |= {"interior_point", "kinked_columns", "row_ascent", "row_kernel"}
 
 #: What needs its own frame.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fastadmm.parties.cholesky import cholesky, solve_factorised
+from fastadmm.parties.direction import cholesky, solve_factorised
 
 
 @pytest.mark.parametrize("n", [1, 7, 150])

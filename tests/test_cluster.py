@@ -19,7 +19,7 @@ from fastadmm.cluster.rows import solve_rows
 from fastadmm.cluster.together import ask, is_member, run_together
 from fastadmm.engine.tree import node_range
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.method import stall_watch
+from fastadmm.method import method as stall_watch
 from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve

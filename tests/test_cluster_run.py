@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.errors import FastadmmError, FormatError
-from fastadmm.method import stall_watch
+from fastadmm.method import method as stall_watch
 from fastadmm.runs.shared import follow_run
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.settings.run import RunConfig

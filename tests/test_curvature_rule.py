@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.admm import coordinator as coordinator_module
-from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
+from fastadmm.coordinator.admm.penalty_rule import CurvatureRule
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.conversation.calls import check_answer
 from fastadmm.coordinator.subspace import few_rows
-from fastadmm.coordinator.subspace.box_program import minimise_over_box
-from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
+from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows, minimise_over_box
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.parties.direction import DirectionParty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks.block import as_block, each_image
+from fastadmm.blocks.block import as_block
 from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import NUMBA_THREADS
@@ -71,26 +71,6 @@ def test_pieces_find_their_job(calls):
         engine.each_over_rows([(count_by, even_ranges(len(out), 5), (1.0, out)) for out in outs])
     assert calls[0] == 1
     assert all((out == 1.0).all() for out in outs)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_images_are_those_of_each_block(threads):
-    own, v = blocks(1), np.random.default_rng(2).standard_normal(N)
-    with Engine(threads) as engine:
-        found = each_image(own, v, engine)
-        assert found is not None
-        again = each_image(own, v, engine)
-    with Engine(1) as engine:
-        for block, image, other in zip(own, found, again):
-            assert np.array_equal(image, block.transposed_product(v, engine))
-            assert np.array_equal(image, other)
-
-
-def test_blocks_that_are_not_in_memory_have_images_of_their_own():
-    own = blocks(1)
-    with Engine(2) as engine:
-        own[1] = WeightedBlock(own[1], np.ones(N), engine)
-        assert each_image(own, np.ones(N), engine) is None
 
 
 def test_what_waits_is_done_before_anything_else():

@@ -22,14 +22,16 @@ from fastadmm.kernels.csr import (
     csr_columns,
     csr_product,
     csr_products,
+    short_accumulate_transposed,
+    short_product,
 )
-from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
 from fastadmm.kernels.dense_products import (
-    dense_accumulate_images,
     dense_accumulate_transposed,
     dense_column_squares,
+    dense_gram,
     dense_product,
     dense_products,
+    rough_dense_gram,
 )
 from fastadmm.kernels.exponential import exp_nonpositive, expm1_and_exp
 from fastadmm.kernels.file_rows import (
@@ -41,8 +43,6 @@ from fastadmm.kernels.file_rows import (
     read_range,
 )
 from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
-from fastadmm.kernels.pattern import pattern_accumulate_transposed, pattern_product, pattern_products
-from fastadmm.kernels.short_rows import short_accumulate_transposed, short_product
 from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -387,15 +387,13 @@ def test_csr_rows_of_every_length(ones):
     x, vectors = rng.normal(size=d), rng.normal(size=(4, n))
     rows = [slice(a, b) for a, b in itertools.pairwise(indptr)]
     expected = [naive.sparse_row_product(data[row], x[indices[row]]) for row in rows]
-    parts = (indptr, indices) if ones else (indptr, indices, data)
-    product = pattern_product if ones else csr_product
-    transposed = pattern_accumulate_transposed if ones else csr_accumulate_transposed
+    parts = indptr, indices, None if ones else data
     for start, stop in [(0, n), *((k, k + 1) for k in range(0, n, 3)), (n, n)]:
         out = np.full(n, -99.0)
-        product(*parts, x, out, start, stop)
+        csr_product(*parts, x, out, start, stop)
         np.testing.assert_array_equal(out[start:stop], expected[start:stop])
         several = np.full((2, n), -99.0)
-        (pattern_products if ones else csr_products)(*parts, np.array([x, -2.0 * x]), several, start, stop)
+        csr_products(*parts, np.array([x, -2.0 * x]), several, start, stop)
         np.testing.assert_array_equal(several[:, start:stop], [out[start:stop], -2.0 * out[start:stop]])
         assert (np.delete(several, np.arange(start, stop), axis=1) == -99.0).all()
         sums = np.zeros((4, d))
@@ -404,7 +402,7 @@ def test_csr_rows_of_every_length(ones):
                 sums[:, indices[k]] += data[k] * vectors[:, i]
         found = np.zeros((4, d))
         for v, own in zip(vectors, found):
-            transposed(*parts, v, own, start, stop)
+            csr_accumulate_transposed(*parts, v, own, start, stop)
         np.testing.assert_array_equal(found, sums)
         if not ones:
             found = np.zeros((d, 4))
@@ -412,9 +410,9 @@ def test_csr_rows_of_every_length(ones):
             np.testing.assert_array_equal(found.T, sums)
     strided = np.zeros((2, d)).T  # neither x nor the sums need be contiguous
     strided[:, 0] = x
-    product(*parts, strided[:, 0], out, 0, n)
+    csr_product(*parts, strided[:, 0], out, 0, n)
     np.testing.assert_array_equal(out, expected)
-    transposed(*parts, vectors[0], strided[:, 1], 0, n)
+    csr_accumulate_transposed(*parts, vectors[0], strided[:, 1], 0, n)
     np.testing.assert_array_equal(strided[:, 1], sums_of(indptr, indices, data, vectors[0], d))
 
 
@@ -516,12 +514,6 @@ def test_dense_kernels(shape):  # (41, 600): products of several vectors in grou
     for i in range(start, stop):  # one row after the other: however they are grouped
         dense_accumulate_transposed(matrix, v, again, i, i + 1)
     np.testing.assert_array_equal(out, again)
-    vectors, images = np.array([v, rng.normal(size=n), -v]), np.ones((3, d))
-    dense_accumulate_images(matrix, tuple(vectors), images, start, stop)
-    for own, image in zip(vectors, images):
-        again = np.ones(d)
-        dense_accumulate_transposed(matrix, own, again, start, stop)
-        np.testing.assert_array_equal(image, again)
 
 
 @pytest.mark.parametrize("d", [3, 9, 61, 70])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.directions import less_known
-from fastadmm.parties import long_directions
-from fastadmm.parties.long_directions import add_weights, orthonormal
+from fastadmm.parties import own_directions
+from fastadmm.parties.own_directions import add_weights, orthonormal
 
 COLUMNS = 20_001
 
@@ -45,7 +45,7 @@ def test_long_ones_are_made_orthonormal_as_short_ones(k: int, near: float, monke
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
     assert abs(np.linalg.norm(found[0]) - 1.0) < 1e-14
     assert np.abs(earlier @ found[0]).max(initial=0.0) < 1e-14
-    monkeypatch.setattr(long_directions, "_LONG", 1 << 20)
+    monkeypatch.setattr(own_directions, "_LONG", 1 << 20)
     out = np.empty(COLUMNS)
     assert orthonormal(direction, earlier, out, Engine(1))
     np.testing.assert_allclose(found[0], out, atol=1e-9)

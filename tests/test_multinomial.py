@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
-from fastadmm.coordinator.multinomial import multinomial
-from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
+from fastadmm.coordinator.subspace import multinomial
+from fastadmm.coordinator.subspace.multinomial import class_directions_per_party
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.method import class_certificate
-from fastadmm.method.class_root import class_root
-from fastadmm.method.class_span import minimise_over_class_span
-from fastadmm.method.class_span_hessian import ClassSpanHessian
+from fastadmm.method.class_certificate import class_root
+from fastadmm.method.class_span import ClassSpanHessian, minimise_over_class_span
 from fastadmm.parties.classes import choose_class_solver
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.problem import make_problem

@@ -57,7 +57,7 @@ def steps(at, hessian, found, tilt, start, lead, tolerance, limits):
     state = *state, np.empty((SLOTS, 4)), np.empty((lead + K, lead + K))
     _, points, slopes, numbers, matrix = state
     memory = memory_of_steps(lead + K, True, True, tolerance, limits[0])
-    told = (lapack("dpotrf"), lapack("dpotrs")), (lead, SCALE, float(N)), limits, ((tolerance, 0.0), tilt)
+    told = (lapack("dpotrf"), lapack("dpotrs")), (lead, SCALE, float(N)), limits, tilt
     control, all_points, number = memory[0], [start], {0: 0}
     points[0, 1 - lead :] = start
     numbers[0, 1], slopes[0] = at(start)

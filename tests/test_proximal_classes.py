@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from fastadmm.conversation.by_class import pack, unpack
 from fastadmm.conversation.calls import CALLS
-from fastadmm.coordinator.proximal.class_hessian import ClassHessian
-from fastadmm.coordinator.proximal.class_newton import class_newton_system
+from fastadmm.coordinator.proximal.class_newton import ClassHessian, class_newton_system
 from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError

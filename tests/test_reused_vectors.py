@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastadmm.engine import pages
 from fastadmm.engine.engine import Engine
-from fastadmm.engine.lent import Vectors
+from fastadmm.engine.pages import Vectors
 from fastadmm.kernels.logistic import soft_labels
 from fastadmm.kernels.pages import discard, piece_of_pages
 from fastadmm.kernels.pieces import COMPILED

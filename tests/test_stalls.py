@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.method import stall_watch
-from fastadmm.method.stall_watch import PATIENCE, StallWatch
+from fastadmm.method import method as stall_watch
+from fastadmm.method.method import PATIENCE, StallWatch
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds

@@ -18,7 +18,6 @@ PACKAGES = {
     "fastadmm.conversation": "Conversation with parties",
     "fastadmm.coordinator": "Coordinator: rounds",
     "fastadmm.coordinator.subspace": "Coordinator: span of directions",
-    "fastadmm.coordinator.multinomial": "Coordinator: several classes",
     "fastadmm.coordinator.proximal": "Coordinator: non-smooth penalties and sets",
     "fastadmm.coordinator.admm": "Coordinator: sharing, jacobi, gauss-seidel",
     "fastadmm.parties": "Parties",

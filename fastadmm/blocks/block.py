@@ -22,7 +22,6 @@ __all__ = [
     "FeatureBlock",
     "as_block",
     "check_scale",
-    "each_image",
     "fours",
     "gram_leaves",
     "mirrored",
@@ -34,9 +33,6 @@ __all__ = [
 ]
 
 Array = np.ndarray
-
-#: Kernel, leaves, shape and arguments of a sum over rows.
-ImageJob = tuple[Any, Ranges, tuple[int, ...], tuple[Any, ...]]
 
 #: Entries that are looked at before more are: most blocks show at once that not all are one.
 _LOOKED_AT = 1 << 16
@@ -80,9 +76,6 @@ class FeatureBlock(ABC):
     #: Of the content of the file that it is read from, where it is not in memory.
     digest: str | None = None
 
-    #: Vectors whose images one pass has made ahead of their use.
-    _known: Sequence[tuple[Array, Array]] = ()
-
     @property
     def whole_shape(self) -> tuple[int, int]:
         """(N, d) of the whole data: what decides how it is worked on."""
@@ -118,22 +111,7 @@ class FeatureBlock(ABC):
 
     def transposed_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
-        return self.images([v], engine)[0]
-
-    def know(self, images: Sequence[tuple[Array, Array]]) -> None:
-        """Keep images that one pass made, until others take their place.
-
-        Shapes: each of images (N,) or (d,).
-        """
-        self._known = images
-
-    def images(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        """``D.T v`` of each vector: the known ones, or all of them in one pass."""
-        if self._known:
-            found = [[image for known, image in self._known if known is v] for v in vectors]
-            if all(found):
-                return [images[0].copy() for images in found]
-        return self.transposed_products(vectors, engine)
+        return self.transposed_products([v], engine)[0]
 
     @abstractmethod
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
@@ -213,17 +191,6 @@ class FeatureBlock(ABC):
     def _gram_leaves(self, engine: Engine) -> Ranges:
         """Leaves of a pass that forms a Gram matrix: fewer where that is large."""
         return gram_leaves(self.shape, self.density * self.shape[1], engine)
-
-
-def each_image(blocks: Sequence[FeatureBlock], v: Array, engine: Engine) -> list[Array] | None:
-    """``D.T v`` of several blocks, each to the bit as alone; None where that takes a call for each.
-
-    Shapes: v (N,).
-    """
-    held = [block for block in blocks if isinstance(block, DenseBlock | CSRBlock) and block.in_memory]
-    if len(held) < len(blocks):
-        return None
-    return engine.each_sum_over_rows([block.image_job(v, engine) for block in held])
 
 
 def pass_leaves(n_rows: int, columns: int, engine: Engine) -> Ranges:
@@ -318,33 +285,18 @@ class DenseBlock(FeatureBlock):
 
         engine.by_leaf(work, self._leaves(engine))
 
-    def image_job(self, v: Array, engine: Engine) -> ImageJob:
-        """The pass for ``D.T v`` in memory, v of shape (N,)."""
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.dense_products import dense_accumulate_transposed
 
-        d = self.shape[1]
-        told = self.matrix, np.ascontiguousarray(v)
-        return dense_accumulate_transposed, self._leaves(engine, d), (d,), told
-
-    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
-
         given = tuple(map(np.ascontiguousarray, vectors))
-        if self.in_memory and len(given) == 1:
-            kernel, leaves, shape, told = self.image_job(given[0], engine)
-            return [engine.sum_over_rows(kernel, leaves, shape, *told)]
         size = len(given) * self.shape[1]
-        if self.in_memory and len(given) == 3:
-            leaves, shape = self._leaves(engine, size), (3, self.shape[1])
-            return list(engine.sum_over_rows(dense_accumulate_images, leaves, shape, self.matrix, given))
+        if self.in_memory and len(given) == 1:
+            leaves = self._leaves(engine, size)
+            return [engine.sum_over_rows(dense_accumulate_transposed, leaves, (size,), self.matrix, given[0])]
 
         def work(rows: Rows) -> Array:
             totals = np.zeros((len(given), self.shape[1]))
-            for (start, stop), part in self.once(rows) if len(given) in (1, 3) else self.tiles(rows):
-                if len(given) == 3:
-                    own = tuple(v[start:stop] for v in given)
-                    dense_accumulate_images(part, own, totals, 0, stop - start)
-                    continue
+            for (start, stop), part in self.once(rows) if len(given) == 1 else self.tiles(rows):
                 for v, total in zip(given, totals):
                     dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
@@ -401,7 +353,7 @@ class DenseBlock(FeatureBlock):
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.blas import routine
-        from fastadmm.kernels.dense_gram import dense_gram, rough_dense_gram
+        from fastadmm.kernels.dense_products import dense_gram, rough_dense_gram
 
         kernel, syrk = (rough_dense_gram, "ssyrk") if rough else (dense_gram, "dsyrk")
         own, shape = np.empty(0) if weight is None else weight, (self.shape[1], self.shape[1])
@@ -491,33 +443,28 @@ class CSRBlock(FeatureBlock):
         parts = range(0, len(self.data), _LOOKED_AT)
         return bool(parts) and all((self.data[k : k + _LOOKED_AT] == 1.0).all() for k in parts)
 
-    def _kernel(self, general: Any, ones: Any) -> tuple[Any, tuple[Array, ...]]:
-        """Of two kernels that give the same bits the one that reads less, and what it reads."""
-        if self.all_ones:
-            return ones, (self.indptr, self.indices)
-        return general, (self.indptr, self.indices, self.data)
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        """What kernels read, held in memory."""
+        return self.indptr, self.indices, None if self.all_ones else self.data
 
     @cached_property
-    def _product_kernel(self) -> tuple[Any, tuple[Array, ...]]:
+    def _product_kernel(self) -> tuple[Any, tuple[Any, ...]]:
         """Of all kernels for ``D x``, which give the same bits, the fastest, and what it reads."""
-        from fastadmm.kernels.csr import csr_product
-        from fastadmm.kernels.pattern import pattern_product
-        from fastadmm.kernels.short_rows import short_product
+        from fastadmm.kernels.csr import csr_product, short_product
 
         if len(self.data) <= _SHORT_ROWS * self.shape[0]:
             return short_product, (self.indptr, self._rows, self._longer_rows, self.indices, self.data)
-        return self._kernel(csr_product, pattern_product)
+        return csr_product, self._arrays
 
     @cached_property
-    def _transposed_kernel(self) -> tuple[Any, tuple[Array, ...]]:
+    def _transposed_kernel(self) -> tuple[Any, tuple[Any, ...]]:
         """Of all kernels for ``D.T v``, which give the same bits, the fastest, and what it reads."""
-        from fastadmm.kernels.csr import csr_accumulate_transposed
-        from fastadmm.kernels.pattern import pattern_accumulate_transposed
-        from fastadmm.kernels.short_rows import short_accumulate_transposed
+        from fastadmm.kernels.csr import csr_accumulate_transposed, short_accumulate_transposed
 
         if len(self.data) <= _SHORT_ROWS_TRANSPOSED * self.shape[0]:
             return short_accumulate_transposed, (self.indptr, self._rows, self.indices, self.data)
-        return self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
+        return csr_accumulate_transposed, self._arrays
 
     @cached_property
     def _rows(self) -> Array:
@@ -561,14 +508,12 @@ class CSRBlock(FeatureBlock):
 
     def products_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_products
-        from fastadmm.kernels.pattern import pattern_products
 
         if self.in_memory:
             if len(self.data) <= _SHORT_ROWS * self.shape[0]:
                 super().products_into(x, out, engine)
                 return
-            kernel, arrays = self._kernel(csr_products, pattern_products)
-            engine.over_rows(kernel, self._leaves(engine), *arrays, np.ascontiguousarray(x), out)
+            engine.over_rows(csr_products, self._leaves(engine), *self._arrays, np.ascontiguousarray(x), out)
             return
 
         def work(rows: Rows) -> None:
@@ -593,16 +538,11 @@ class CSRBlock(FeatureBlock):
         self.products_into(x, out, engine)
         return out
 
-    def image_job(self, v: Array, engine: Engine) -> ImageJob:
-        """The pass for ``D.T v`` in memory, v of shape (N,)."""
-        (kernel, arrays), d = self._transposed_kernel, self.shape[1]
-        return kernel, self._leaves(engine, d), (d,), (*arrays, v)
-
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         d = self.shape[1]
         if self.in_memory and len(vectors) == 1:
-            kernel, leaves, shape, told = self.image_job(vectors[0], engine)
-            return [engine.sum_over_rows(kernel, leaves, shape, *told)]
+            kernel, arrays = self._transposed_kernel
+            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, vectors[0])]
         from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
 
         def alone(rows: Rows) -> Array:
@@ -655,25 +595,21 @@ class CSRBlock(FeatureBlock):
 
     def hessian_product(self, x: Array, weight: Array, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_hessian_product
-        from fastadmm.kernels.pattern import pattern_hessian_product
 
         if not self.in_memory:
             return super().hessian_product(x, weight, engine)
-        kernel, arrays = self._kernel(csr_hessian_product, pattern_hessian_product)
-        d = self.shape[1]
-        return engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, x, weight)
+        d, given = self.shape[1], (*self._arrays, x, weight)
+        return engine.sum_over_rows(csr_hessian_product, self._leaves(engine, d), (d,), *given)
 
     def upper_gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
-        from fastadmm.kernels.pattern import pattern_accumulate_gram
 
         d, ranges = self.shape[1], self._gram_leaves(engine)
         if self._gram_is_filled(engine):
             return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
         if self.in_memory:
-            kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
-            own_weight = np.ones(self.shape[0]) if weight is None else weight
-            return engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight)
+            given = *self._arrays, np.ones(self.shape[0]) if weight is None else weight
+            return engine.sum_over_rows(csr_accumulate_gram, ranges, (d, d), *given)
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))

@@ -39,7 +39,7 @@ def some_columns(blocks: Sequence[FeatureBlock], chosen: Array, engine: Engine) 
 
 
 def _dense(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> Beside:
-    from fastadmm.kernels.some_columns import copy_some
+    from fastadmm.kernels.side_by_side import copy_some
 
     n, first = parts[0][0].shape[0], 0
     out = np.empty((n, sum(len(numbers) for _, numbers, _ in parts)))
@@ -51,7 +51,7 @@ def _dense(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> 
 
 
 def _sparse(parts: Sequence[tuple[FeatureBlock, Array, int]], engine: Engine) -> CSRBlock:
-    from fastadmm.kernels.some_columns import append_some, find_some
+    from fastadmm.kernels.side_by_side import append_some, find_some
 
     n, first, arrays = parts[0][0].shape[0], 0, []
     indptr = np.zeros(n + 1, dtype=np.int64)

@@ -25,11 +25,6 @@ class WeightedBlock(FeatureBlock):
         self.shape, self.nbytes, self.density = block.shape, weight.nbytes, block.density
         self.all_rows = block.all_rows
 
-    def twice(self, w: Array, engine: Engine) -> Array:
-        """w, of shape (N,), times the root, and once more."""
-        scaled = engine.times(self.root, w)
-        return engine.times(self.root, scaled, scaled)
-
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         self.inner.product_into(x, out, engine)
         engine.times(out, self.root, out)

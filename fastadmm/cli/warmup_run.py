@@ -139,7 +139,7 @@ def _streamed(folder: Path) -> None:
     for party in open_partition(folder / "classification.parts").parties:
         block, engine = load_block(party, streamed=True), Engine(1)
         block.product(np.ones(party.n_features), engine)
-        for count in (1, 3):
+        for count in (1, 2):
             block.transposed_products([np.ones(_ROWS)] * count, engine)
         block.column_squares(engine)
 
@@ -268,7 +268,7 @@ def _rest() -> None:
     from fastadmm.kernels.bounded import bounded_conjugate
     from fastadmm.kernels.chacha import chacha_blocks
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
-    from fastadmm.kernels.owner_batch import owner_batch_slopes
+    from fastadmm.kernels.owner_gradient import owner_batch_slopes
 
     key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(4)
     standard_normal(key, nonce, out, 0, 4)

@@ -18,7 +18,6 @@ Rules
   thread, no time, no number of attempts. Between two calls a party remembers what its ``export`` holds.
 - Arguments and answers are what the table says: arrays of N numbers, short vectors, scalars, flags,
   text. An argument that is optional, or a value that may be missing, is left out, not None.
-  ``Call.here`` is for parties of this process alone and changes no answer: a place to write a message to.
 - A talk is replayed. By files a round is begun again from the checkpoint, with the answers so far, until
   one is missing: between two yields there is arithmetic alone, no random number, no clock, no file.
 - :meth:`~fastadmm.method.method.Method.restore` and

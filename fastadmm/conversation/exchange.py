@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-__all__ = ["Answers", "Call", "Driver", "Exchange", "Pace", "Talk", "ask_all", "converse", "put"]
+__all__ = ["Answers", "Call", "Driver", "Exchange", "Pace", "Talk", "ask_all", "converse"]
 
 _T = TypeVar("_T")
 
@@ -25,9 +23,6 @@ class Call:
     party: int  # number of the party, in the problem's order
     name: str  # a key of CALLS
     arguments: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
-    here: dict[str, Any] = field(default_factory=dict)
-    #: Whether ``here`` is all that a party of this process needs.
-    enough_here: bool = False
 
     def made(self) -> dict[str, Any]:
         """The arguments themselves."""
@@ -74,12 +69,6 @@ def ask_all(
 ) -> Generator[Exchange, Answers, Answers]:
     """Ask every party the same; use with ``yield from``."""
     return (yield Exchange([Call(m, name, arguments) for m in range(n_parties)], pace))
-
-
-def put(message: np.ndarray, place: np.ndarray) -> None:
-    """Write an answer's array to its place, unless a party of this process has written it there."""
-    if place.ctypes.data != message.ctypes.data:
-        place[:] = message
 
 
 def converse(talk: Talk[_T], carry: Callable[[Exchange], Answers | None]) -> _T | None:

@@ -36,9 +36,9 @@ class Threads:
         calls, pace = exchange.calls, exchange.pace
         if pace is Pace.SHORT:
             return self.engine.map(self._ask, calls, parallel=False)
-        if pace is Pace.TOGETHER and not self.engine.takes_turns(calls):
-            return self.engine.map(self._ask, calls)
-        return self.engine.in_turn(self._ask, calls)
+        # Side by side half of the threads would be idle where there are twice as many as parties.
+        beside = pace is Pace.TOGETHER and self.engine.n_threads < 2 * len(calls)
+        return (self.engine.map if beside else self.engine.in_turn)(self._ask, calls)
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
@@ -46,5 +46,4 @@ class Threads:
         return [(p.name, *(getattr(p, "told", None) or (p.kind, p.reason))) for p in parties]
 
     def _ask(self, call: Call) -> dict[str, Any]:
-        made = {} if call.enough_here else call.made()
-        return self.parties[call.party].answer(call.name, {**made, **call.here})
+        return self.parties[call.party].answer(call.name, call.made())

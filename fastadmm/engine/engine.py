@@ -25,8 +25,7 @@ from fastadmm.engine.control_groups import core_limit
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.gathered import Later, do_together
 from fastadmm.engine.job import Job
-from fastadmm.engine.lent import Vectors
-from fastadmm.engine.pages import free
+from fastadmm.engine.pages import Vectors, free
 from fastadmm.engine.process import OneBlasThread
 from fastadmm.engine.rows import NUMBA_THREADS, compiled, over_returns, over_rows, over_sums
 from fastadmm.engine.spilled import SpilledRows
@@ -215,15 +214,6 @@ class Engine(VectorWork):
         """Apply ``function`` to every item, one after another, each with all threads."""
         return [function(item) for item in items]
 
-    def spread(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-        """:meth:`map` or, where side by side would leave half of the threads idle, :meth:`in_turn`."""
-        items = list(items)
-        return self.in_turn(function, items) if self.takes_turns(items) else self.map(function, items)
-
-    def takes_turns(self, items: Sequence[Any]) -> bool:
-        """Whether :meth:`spread` has items one after another."""
-        return 2 * len(items) <= self.n_threads
-
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """:meth:`map` of what asks nobody for a sum over rows."""
         items = list(items)
@@ -265,51 +255,13 @@ class Engine(VectorWork):
         else:
             spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
 
-    def can_run_jobs(self, ranges: Ranges, *arguments: Any) -> bool:
-        """Whether :meth:`run_jobs` can: all rows and pieces are at the hand of one compiled call."""
-        return not self.shares_rows and not self._spilled_among(*arguments) and self._threads_for(ranges) > 0
-
-    def run_jobs(self, kernel: Any, ranges: Ranges, *arguments: Any) -> Any:
-        """Call ``kernel(share, *arguments)``, a kernel that has several jobs and adds up what leaves find.
-
-        Between jobs of one call there is no step of the interpreter, which costs much after every pass: its
-        own memory is out of the caches. The number of threads is decided once.
-        """
-        return NUMBA_THREADS.run(self._threads_for(ranges), kernel, *arguments)
-
     def each_over_rows(self, jobs: Sequence[tuple[Any, Ranges, tuple[Any, ...]]]) -> None:
         """:meth:`over_rows` for jobs that know nothing of each other, by one call where that can be."""
         if len(jobs) > 1 and (threads := self._threads_together()) > 1:
-            do_together(threads, [(kernel, borders(ranges), None, told) for kernel, ranges, told in jobs])
+            do_together(threads, [(kernel, borders(ranges), told) for kernel, ranges, told in jobs])
             return
         for kernel, ranges, arguments in jobs:
             self.over_rows(kernel, ranges, *arguments)
-
-    def each_sum_over_rows(
-        self, jobs: Sequence[tuple[Any, Ranges, tuple[int, ...], tuple[Any, ...]]]
-    ) -> list[np.ndarray]:
-        """:meth:`sum_over_rows` for several jobs, by few calls where that can be."""
-        from fastadmm.kernels.vectors import sum_by_halves
-
-        rooms = [_apart(shape) for _, _, shape, _ in jobs]
-        sizes = [len(leaves) * math.prod(room) for (_, leaves, _, _), room in zip(jobs, rooms)]
-        fits = len(jobs) > 1 and self._portion is None and 8 * sum(sizes) <= self._waiting
-        if not (fits and (threads := self._threads_together()) > 1):
-            return [self.sum_over_rows(*job[:3], *job[3]) for job in jobs]
-        memory = self._memory(sum(sizes))
-        ends = itertools.accumulate(sizes)
-        all_own = [
-            memory[end - size : end].reshape(len(leaves), *room)
-            for end, size, room, (_, leaves, _, _) in zip(ends, sizes, rooms, jobs)
-        ]
-        given = zip(jobs, all_own)
-        do_together(threads, [(kernel, borders(cut), own, told) for (kernel, cut, _, told), own in given])
-        totals = [np.empty(room) for room in rooms]
-        flat = [(own.reshape(len(own), -1), total.reshape(-1)) for own, total in zip(all_own, totals)]
-        self.each_over_rows([(sum_by_halves, fold_ranges(len(both[1])), both) for both in flat])
-        if memory.nbytes <= self._waiting:
-            self._room.append(memory)
-        return [total[: shape[0]] for total, (_, _, shape, _) in zip(totals, jobs)]
 
     def _threads_together(self) -> int:
         """How many threads share the pieces of several jobs at once; fewer than two where they cannot."""
@@ -452,10 +404,6 @@ class Engine(VectorWork):
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
-
-    def sums_fit(self, leaves: Ranges, nbytes: int) -> bool:
-        """Whether sums of so many bytes of all leaves may wait for each other."""
-        return len(leaves) * nbytes <= self._waiting
 
     def _memory(self, numbers: int) -> np.ndarray:
         """Room for so many numbers or more: pages that the last job wrote to, rather than new ones."""

@@ -20,21 +20,16 @@ __all__ = ["Later", "do_together"]
 _MOST_NUMBERS = 11
 
 
-def do_together(
-    n_threads: int, jobs: Sequence[tuple[Any, np.ndarray, np.ndarray | None, tuple[Any, ...]]]
-) -> None:
-    """Have all pieces of several jobs done."""
-    from fastadmm.kernels.rows import keep_rows, keep_sums, pieces_of_jobs
+def do_together(n_threads: int, jobs: Sequence[tuple[Any, np.ndarray, tuple[Any, ...]]]) -> None:
+    """Have all pieces of several jobs done: of each a kernel, the borders of its pieces and arguments."""
+    from fastadmm.kernels.rows import keep_rows, pieces_of_jobs
 
-    sizes = [_numbers((bounds, own, arguments)) for _, bounds, own, arguments in jobs]
+    sizes = [_numbers((bounds, arguments)) for _, bounds, arguments in jobs]
     rooms, told, pieces, first = np.empty(sum(sizes), dtype=np.int64), [], 0, 0
     begin = rooms.__array_interface__["data"][0]
-    for size, (kernel, bounds, own, arguments) in zip(sizes, jobs):
+    for size, (kernel, bounds, arguments) in zip(sizes, jobs):
         room = rooms[first : first + size]
-        if own is None:
-            code = keep_rows(room, address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
-        else:
-            code = keep_sums(room, address_of(kernel, (*arguments, own[0], 0, 0)), bounds, own, *arguments)
+        code = keep_rows(room, address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
         assert code, "no room for the arguments of a job"
         pieces += len(bounds) - 1
         told.append((code, begin + 8 * first, pieces))

@@ -68,9 +68,6 @@ class SomeRowsEngine(Engine):
     def _returns_of_leaves(self, kernel: Any, leaves: Ranges, own: np.ndarray, *arguments: Any) -> None:
         self._whole._returns_of_leaves(kernel, leaves, own, *arguments)
 
-    def run_jobs(self, kernel: Any, ranges: Ranges, *arguments: Any) -> Any:
-        return self._whole.run_jobs(kernel, ranges, *arguments)
-
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         return self._whole._threads_for(ranges)
 

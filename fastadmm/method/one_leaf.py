@@ -46,7 +46,7 @@ def newton_on_one_leaf(
     numbers[0] = point.loss, here.value, *(point.sums or span.engine.total_and_size(point.gradient))
     slopes[0] = here.slope
     given = problem.offset, problem.y, problem.weight
-    told = told_of_steps(span, (tolerance, 0.0), limits)
+    told = told_of_steps(span, limits)
     state = np.empty((SLOTS, k + 3)), points, slopes, numbers, matrix
     memory = memory_of_steps(lead + k, fresh, not fresh, tolerance, limits[0])
     curve = address_of(kernels.curvature, (bend, *given[1:], *extra, bend, 0, 0))
@@ -68,20 +68,17 @@ def newton_on_one_leaf(
     best = int(control[HERE if long else BEST])
     loss, _, *sums = numbers[best].tolist()
     found = points[best, 1:].copy(), points[best, 0].item(), totals[best].copy(), loss, gradients[best].copy()
-    products = slopes[best, lead:] - told[3][1][lead:] - span.scale * found[0]
+    products = slopes[best, lead:] - told[3][lead:] - span.scale * found[0]
     return (*found, (sums[0], sums[1]), products), not long
 
 
-def told_of_steps(
-    span: Any, tolerance: tuple[float, float], limits: tuple[Any, ...]
-) -> tuple[Any, Any, Any, Any]:
+def told_of_steps(span: Any, limits: tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
     """The first arguments of :func:`fastadmm.kernels.span_newton.next_step`."""
     from fastadmm.kernels.blas import lapack
 
     tilt = np.zeros(span.lead + span.n_messages) if span.tilt is None else span.tilt
     about = int(span.lead), float(span.scale), float(span.problem.total_weight)
-    tolerance = float(tolerance[0]), float(tolerance[1])
-    return (lapack("dpotrf"), lapack("dpotrs")), about, limits, (tolerance, tilt)
+    return (lapack("dpotrf"), lapack("dpotrs")), about, limits, tilt
 
 
 @lru_cache(maxsize=8)
@@ -91,7 +88,7 @@ def address_of_next_step(limits: tuple[Any, ...]) -> Any:
 
     vector, table, told = np.empty(0), np.empty((0, 0)), ((0, 0), (0, 0.0, 0.0), limits)
     state = table, table, table, table, table
-    return address_of(next_step, (*told, ((0.0, 0.0), vector), state, memory_of_steps(0, True, True, 0.0, 0)))
+    return address_of(next_step, (*told, vector, state, memory_of_steps(0, True, True, 0.0, 0)))
 
 
 def memory_of_steps(n: int, fresh: bool, known: bool, tolerance: float, most: int) -> tuple[Any, ...]:

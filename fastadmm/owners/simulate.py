@@ -52,7 +52,7 @@ class Population:
         moments = self._moments  # type: ignore[attr-defined]
         if moments is not None:
             return np.asarray(moments[0] @ thetas - moments[1][:, None])
-        from fastadmm.kernels.owner_batch import owner_batch_slopes
+        from fastadmm.kernels.owner_gradient import owner_batch_slopes
 
         n, norms = len(self.y), self._norms  # type: ignore[attr-defined]
         engine = self.engine or Engine()

@@ -100,12 +100,10 @@ class ClassParty(OfClasses, Party):
     def _images(self, v: np.ndarray) -> np.ndarray:
         return self.block.transposed_matrix_product(v, self.engine)
 
-    def step_classes(
-        self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None
-    ) -> dict[str, Any]:
+    def step_classes(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:
         """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class.
 
-        Shapes: w (C, N); out (C N,).
+        Shapes: w (C, N).
         """
         self._factorise()
         mu = self.regularization / scaled_penalty
@@ -113,11 +111,7 @@ class ClassParty(OfClasses, Party):
             lambda c: self.update.solve(w[c], mu, self.weights[c], self.engine), range(self.n_classes)
         )
         self.weights = np.array(answers)
-        message = self.block.matrix_product(self.weights, self.engine)
-        if out is not None:
-            out[:] = message.ravel()
-            message = out.reshape(message.shape)
-        return self._stepped(message)
+        return self._stepped(self.block.matrix_product(self.weights, self.engine))
 
     def certify_classes(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
         """As ``certify`` of :class:`fastadmm.parties.proximal.Party`, summed over classes.

@@ -5,11 +5,15 @@ penalty per sample: for the curvature metric :math:`W = \mathrm{diag}(\ell'')`
 the block Newton direction is the paper's x-update with :math:`r_i = \ell''_i`.
 The party keeps its directions X_m; the coordinator only sees their images
 :math:`v = D_m d`.
+
+Matrices are factorised by LAPACK called by address: SciPy's calls hold the interpreter's lock.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -17,15 +21,46 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.cholesky import cholesky, solve_factorised
-from fastadmm.parties.long_directions import add_weights, orthonormal
-from fastadmm.parties.own_directions import OwnDirections
+from fastadmm.parties.own_directions import OwnDirections, add_weights, orthonormal
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.constraints import AllSpace
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import SquaredL2
 
-__all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
+__all__ = ["DirectionParty", "cholesky", "choose_metric_solver", "in_single_precision", "solve_factorised"]
+
+_WHOLE, _PLACE = ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
+
+
+@cache
+def _routine(name: str, *kinds: Any) -> Any:
+    """A function of LAPACK, from where SciPy publishes it for compiled code."""
+    from fastadmm.kernels.blas import lapack
+
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, *kinds)(lapack(name))
+
+
+def cholesky(matrix: np.ndarray) -> np.ndarray | None:
+    """Factor of a positive definite matrix, in its place; None where it is not positive definite.
+
+    Shapes: matrix, the result (n, n).
+    """
+    if not matrix.flags.c_contiguous:
+        raise ValueError("only a C-contiguous matrix is factorised in its place")
+    size, failed = ctypes.c_int(len(matrix)), ctypes.c_int(0)
+    potrf = _routine("dpotrf", _WHOLE, _PLACE, _WHOLE, _WHOLE)
+    potrf(b"L", size, matrix.ctypes.data, size, failed)
+    return None if failed.value else matrix.T
+
+
+def solve_factorised(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solve a system whose matrix :func:`cholesky` has factorised, for ``right`` of shape (n,)."""
+    x = np.array(right)
+    size, one, failed = ctypes.c_int(len(x)), ctypes.c_int(1), ctypes.c_int(0)
+    potrs = _routine("dpotrs", _WHOLE, _WHOLE, _PLACE, _WHOLE, _PLACE, _WHOLE, _WHOLE)
+    potrs(b"L", size, one, factor.ctypes.data, size, x.ctypes.data, size, failed)
+    return x
+
 
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024

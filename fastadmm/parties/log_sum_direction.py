@@ -15,8 +15,7 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.cholesky import cholesky
-from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.direction import DirectionParty, cholesky
 from fastadmm.parties.proximal import penalty_of
 from fastadmm.problem.regularizers import LogSum
 

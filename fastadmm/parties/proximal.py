@@ -7,7 +7,7 @@ is a cache, its weights are its last answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -72,7 +72,6 @@ class Party(Answering):
         self.dual: np.ndarray = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._factorised = False
-        self._target_image: np.ndarray | None = None
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
@@ -84,24 +83,6 @@ class Party(Answering):
     def kind(self) -> str:
         """Name of the x-update."""
         return self.update.name
-
-    def _look_ahead(self, vectors: Sequence[np.ndarray], target: Callable[[], np.ndarray] | None) -> None:
-        """Make in one pass what the rest of a round and the next x-update need of the block.
-
-        To the bit what they would make themselves, pass by pass: this saves
-        reading the block, and changes nothing else. ``target`` is what :meth:`step` will be given next.
-        """
-        # The kernel side works on the target itself.
-        if self.update.name == "kernel":
-            target = None
-        wanted = [*vectors]
-        if target is not None:
-            block, w = self.update.block, target()
-            # In the order of products in which the x-update would do it by itself.
-            wanted.append(block.twice(w, self.engine) if isinstance(block, WeightedBlock) else w)
-        images = self.block.transposed_products(wanted, self.engine)
-        self.block.know(list(zip(vectors, images)))
-        self._target_image = None if target is None else images[-1]
 
     def prepare(self) -> None:
         """Factorise, once; free to repeat after a restart."""
@@ -118,74 +99,48 @@ class Party(Answering):
 
         Shapes: curvature (N,).
         """
-        self.metric, self._target_image = curvature, None
+        self.metric = curvature
         block = WeightedBlock(self.block, curvature, self.engine)
         self.update, _ = choose_penalised(
             block, self.penalty.regularizer, self.penalty.constraint, self._x_update
         )
         self._factorised = False  # where it is needed: the next step may be in another process
 
-    def step(
-        self, w: np.ndarray | Callable[[], np.ndarray], scaled_penalty: float, out: np.ndarray | None = None
-    ) -> dict[str, Any]:
+    def step(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:
         r"""Answer a target with a message.
 
-        Shapes: out (N,).
+        Shapes: w (N,).
         Scaling: scaled_penalty summed scaling.
         """
         self._factorise()
         block = self.update.block  # the party's own, or that in the metric
-        image = self._target_image if callable(w) else None
-        if image is not None and self.update.by_image:
-            target = np.empty(0)  # stands for it
-        else:
-            target = w() if callable(w) else w
-            target = self.engine.times(block.root, target) if isinstance(block, WeightedBlock) else target
-        block.know([] if image is None else [(target, image)])
+        target = self.engine.times(block.root, w) if isinstance(block, WeightedBlock) else w
         scale = self.regularization / scaled_penalty
         self.weights = self.update.solve(target, scale, self.weights, self.engine)
-        block.know([])
-        return self._stepped(self._message(out))
-
-    def _message(self, out: np.ndarray | None) -> np.ndarray:
-        if out is None:
-            return self.block.product(self.weights, self.engine)
-        self.block.product_into(self.weights, out, self.engine)
-        return out
+        return self._stepped(self.block.product(self.weights, self.engine))
 
     def _stepped(self, message: np.ndarray) -> dict[str, Any]:
         norm = float(np.linalg.norm(self.weights))
         return {"message": message, "penalty": float(self.penalty_value()), "norm": norm}
 
-    def certify(
-        self, gradient: np.ndarray, pull: np.ndarray, target: Callable[[], np.ndarray] | None = None
-    ) -> dict[str, Any]:
+    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
         r"""This party's share of the duality gap and of V^t, for squared l2 without a set.
 
         Shapes: gradient, pull (N,).
         Scaling: gradient summed scaling.
         """
-        if target is not None:
-            self._look_ahead([gradient, pull], target)
         scale = self.regularization
-        image, lagrangian = self.block.images([gradient, pull], self.engine)
+        image, lagrangian = self.block.transposed_products([gradient, pull], self.engine)
         residual = image + scale * self.weights
         # prox of (lambda W / 2)|x|^2 at x - q is (x - q) / (1 + lambda W)
         mapped = (scale * self.weights + lagrangian) / (1.0 + scale)
         return {"gap": float(residual @ residual) / (2.0 * scale), "stationarity": float(mapped @ mapped)}
 
-    def stationarity(
-        self,
-        pull: np.ndarray,
-        ahead: np.ndarray | None = None,
-        target: Callable[[], np.ndarray] | None = None,
-    ) -> dict[str, Any]:
+    def stationarity(self, pull: np.ndarray) -> dict[str, Any]:
         r"""Squared prox-gradient map of equation 13, for any regulariser and set.
 
-        Shapes: pull, ahead (N,).
+        Shapes: pull (N,).
         """
-        if ahead is not None:
-            self._look_ahead([ahead, pull], target)
         mapped = self.penalty.gradient_map(self.weights, self.block.transposed_product(pull, self.engine))
         return {"value": float(mapped @ mapped)}
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, each_image
+from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.side_by_side import can_stand_side_by_side
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import primal_value
@@ -83,8 +82,7 @@ class Goal:
         if self.problem.loss.vector:
             v = u.reshape(classes, -1)
             return np.concatenate([block.transposed_matrix_product(v, engine) for block in blocks], axis=1)
-        found: Sequence[Array] | None = each_image(blocks, u, engine)
-        return np.concatenate(found or [block.transposed_product(u, engine) for block in blocks])
+        return np.concatenate([block.transposed_product(u, engine) for block in blocks])
 
     def regulariser(self, weights: Array) -> float:
         """Penalty of weights in the set, summed scaling."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastadmm.blocks.block import CSRBlock, each_image
+from fastadmm.blocks.block import CSRBlock
 from fastadmm.blocks.mixed import Mixed, Rows
 from fastadmm.blocks.some_columns import some_columns
 from fastadmm.method.certificate import PrimalValue, primal_value
@@ -152,9 +152,8 @@ class WorkingSets:
         return TableSpan(loss_alone(self.problem), rows, self.engine)
 
     def _slopes(self, gradient: Array) -> Array:
-        images = each_image(self.problem.blocks, gradient, self.engine)
-        assert images is not None
-        return np.concatenate(images)
+        blocks = self.problem.blocks
+        return np.concatenate([block.transposed_product(gradient, self.engine) for block in blocks])
 
     def _pull(self, slope: Array) -> Array:
         """How much a weight at zero is pulled away from it."""

@@ -18,8 +18,8 @@ import numpy as np
 
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
-from fastadmm.coordinator.admm.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
+from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.parties.families import FAMILIES

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
-from fastadmm.coordinator.admm.summed_scheme import SummedSharing
+from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES, SummedSharing
 from fastadmm.coordinator.proximal.scheme import Proximal
-from fastadmm.coordinator.subspace.scheme import Subspace
-from fastadmm.coordinator.subspace.summed_scheme import SummedSubspace
+from fastadmm.coordinator.subspace.scheme import Subspace, SummedSubspace
 from fastadmm.errors import ConfigError
 from fastadmm.method.scheme import Options, Scheme
 from fastadmm.other_names import choose_instead

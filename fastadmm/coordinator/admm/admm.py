@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Exchange, Talk
+from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
-from fastadmm.coordinator.admm.messages import correction
 from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.stationarity import (
     Progress,
     descent_penalty,
@@ -23,9 +20,8 @@ from fastadmm.coordinator.stationarity import (
 )
 from fastadmm.engine.engine import Engine
 from fastadmm.method.certificate import PrimalValue, dual_bound, primal_value
-from fastadmm.method.method import Measured, Method
+from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import penalised_bound
-from fastadmm.method.stall_watch import StallWatch
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 
@@ -71,8 +67,6 @@ class AdmmMethod(Method):
             self.coordinator.balance_stalls()
         self._intercept: Any = 0.0
         self._norms = [0.0] * problem.n_parties
-        #: State and penalty that the parties have looked ahead to, and what targets differ by from messages.
-        self._ahead: tuple[SharedState, float, np.ndarray] | None = None
 
     def make_parties(self) -> Sequence[Party]:
         problem = self.problem
@@ -85,9 +79,6 @@ class AdmmMethod(Method):
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         return primal_value(self.problem, total, intercept, self.engine)
-
-    def prepare_parties(self) -> None:
-        self.engine.spread(lambda party: party.prepare(), self.parties)
 
     def close(self) -> None:
         if self.coordinator.anderson is not None:
@@ -129,12 +120,7 @@ class AdmmMethod(Method):
 
     def round(self) -> Talk[Measured]:
         problem, r = self.problem, self.coordinator.penalty
-        ahead, self._ahead = self._ahead, None
-        known = None
-        if ahead is not None and ahead[0] is self.coordinator.state and ahead[1] == r:
-            known = ahead[2]
-        del ahead
-        outcome = yield from self.coordinator.round(known)
+        outcome = yield from self.coordinator.round()
         self._norms = outcome.norms
         start = self._intercept if problem.convex else self.coordinator.intercept
         primal = self._primal(outcome.total, start)
@@ -172,27 +158,15 @@ class AdmmMethod(Method):
     ) -> Talk[tuple[float, float]]:
         """The parties' part of V^t, and the lower bound that a dual vector of shape (N,) proves."""
         problem, pull = self.problem, outcome.pull
-        targets = self._next_targets()
         if problem.is_ridge:
-            answers = yield Exchange(
-                [
-                    Call(m, "certify", {"gradient": dual, "pull": pull}, target)
-                    for m, target in enumerate(targets)
-                ]
-            )
+            answers = yield from ask_all(problem.n_parties, "certify", gradient=dual, pull=pull)
             stationarity = sum(float(answer["stationarity"]) for answer in answers)
             gaps = sum(float(answer["gap"]) for answer in answers)
             bound = self._ridge_bound(dual, outcome, primal, gaps)
         else:
-            u = self.coordinator.last.u
-            answers = yield Exchange(
-                [
-                    Call(m, "stationarity", {"pull": pull}, {**target, "ahead": u} if target else {})
-                    for m, target in enumerate(targets)
-                ]
-            )
+            answers = yield from ask_all(problem.n_parties, "stationarity", pull=pull)
             stationarity = sum(float(answer["value"]) for answer in answers)
-            bound = yield from penalised_bound(problem, u, self.engine)
+            bound = yield from penalised_bound(problem, self.coordinator.last.u, self.engine)
         return stationarity, bound
 
     def _ridge_bound(
@@ -221,23 +195,6 @@ class AdmmMethod(Method):
             accelerated=outcome.accelerated,
             stationarity=self.progress.relative(max(state, model)),
         )
-
-    def _next_targets(self) -> list[dict[str, Any]]:
-        """What parties of this process may look ahead to, so that each reads its block once.
-
-        Nothing for several classes. A round later a party's target also depends on its predecessors,
-        where they take turns: None then, which leaves the certificate's own images.
-        """
-        coordinator, order, m_parties = self.coordinator, self.coordinator.order, self.problem.n_parties
-        if self.problem.loss.vector:
-            return [{}] * m_parties
-        if not order.parallel:
-            return [{"target": None}] * m_parties
-        state = coordinator.state
-        common = correction(order, state, coordinator.penalty, self.engine, coordinator.metric)
-        self._ahead = (state, coordinator.penalty, common)
-        plus = self.engine.plus
-        return [{"target": partial(plus, message, common, factor=-1.0)} for message in state.messages]
 
     def _loss_at_z(self) -> float:
         problem, coordinator = self.problem, self.coordinator

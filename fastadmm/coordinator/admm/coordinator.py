@@ -10,11 +10,9 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
-from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
-from fastadmm.coordinator.admm.messages import collect_messages, penalty_terms, relax
+from fastadmm.coordinator.admm.messages import SharedState, collect_messages, penalty_terms, relax
 from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, PenaltyRule
-from fastadmm.coordinator.admm.state import SharedState
+from fastadmm.coordinator.admm.penalty_rule import MAX_DECISIONS, CurvatureRule, PenaltyRule
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.stacked import StackedRows
@@ -130,16 +128,13 @@ class Coordinator:
         weights = [*([pulled] * m), r, inverse]
         return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
-    def round(self, known: np.ndarray | None = None) -> Talk[RoundOutcome]:
-        """Run one round: x-updates, z- and u-update, and the choice of the next state.
-
-        ``known``: what targets differ by from messages, where parties of this process have looked ahead.
-        """
+    def round(self) -> Talk[RoundOutcome]:
+        """Run one round: x-updates, z- and u-update, and the choice of the next state."""
         from fastadmm.kernels.sharing import pull_and_squares
 
         problem, state, r = self.problem, self.state, self.penalty
         new = state.like(self.engine.vector(len(state.vector)))
-        stepped = yield from self._step(new, known)
+        stepped = yield from self._step(new)
         total = stepped.total
         self.engine.copy(state.z, new.z)  # warm start of the z-update
         self.intercept = update_z_u(
@@ -166,14 +161,14 @@ class Coordinator:
             yield from self._reweight(total)
         return outcome
 
-    def _step(self, new: Any, known: np.ndarray | None) -> Talk[Stepped]:
+    def _step(self, new: Any) -> Talk[Stepped]:
         """Every party's x-update; the new state's messages are filled in, relaxed."""
         state, relaxes = self.state, self.relaxation != 1.0
         answers = new.messages
         if relaxes:
             answers = self.engine.vector(answers.size).reshape(answers.shape)
         stepped = yield from collect_messages(
-            self.order, state, self.penalty, answers, self.engine, self.metric, known
+            self.order, state, self.penalty, answers, self.engine, self.metric
         )
         total, relaxed = relax(state, answers, self.relaxation, new.messages, self.engine)
         regulariser = sum(float(answer["penalty"]) for answer in stepped)

@@ -23,12 +23,35 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.admm.order import Order
-from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.engine.engine import Engine
 
-__all__ = ["collect_messages", "correction", "penalty_terms", "relax"]
+__all__ = ["SharedState", "collect_messages", "correction", "penalty_terms", "relax"]
+
+
+class SharedState:
+    """Messages, consensus variable and dual variable, in one vector.
+
+    One flat vector lets an acceleration step treat the whole state as a point.
+
+    Shapes: messages (M, N); z, u (N,).
+    """
+
+    def __init__(self, n_parties: int, n_samples: int, vector: np.ndarray | None = None) -> None:
+        m, n = n_parties, n_samples
+        self.vector = np.zeros((m + 2) * n) if vector is None else vector
+        self.messages = self.vector[: m * n].reshape(m, n)
+        self.z = self.vector[m * n : (m + 1) * n]
+        self.u = self.vector[(m + 1) * n :]
+
+    def like(self, vector: np.ndarray) -> SharedState:
+        """A state of the same shape with given values."""
+        return SharedState(*self.messages.shape, vector)
+
+    def total(self) -> np.ndarray:
+        """Sum of the messages over parties, in the parties' order, of shape (N,)."""
+        return self.messages.sum(axis=0)
 
 
 def correction(
@@ -81,37 +104,30 @@ def collect_messages(
     out: np.ndarray,
     engine: Engine,
     metric: np.ndarray | None = None,
-    known: np.ndarray | None = None,
 ) -> Talk[Answers]:
     """One x-update of every party.
 
-    Shapes: out (M, N); metric, known (N,).
+    Shapes: out (M, N); metric (N,).
     Scaling: penalty summed scaling.
     """
     m_parties = len(out)
-    common = correction(order, state, penalty, engine, metric) if known is None else known
+    common = correction(order, state, penalty, engine, metric)
     scaled = float(order.tau(m_parties) * penalty)
 
     def call(m: int) -> Call:
-        def target() -> np.ndarray:
-            return engine.plus(state.messages[m], common, factor=-1.0)
-
         def asked() -> dict[str, Any]:
-            return {"w": target(), "scaled_penalty": scaled}
+            return {"w": engine.plus(state.messages[m], common, factor=-1.0), "scaled_penalty": scaled}
 
-        if known is None:
-            return Call(m, "step", asked, {"out": out[m]})
-        here = {"w": target, "scaled_penalty": scaled, "out": out[m]}
-        return Call(m, "step", asked, here, enough_here=True)
+        return Call(m, "step", asked)
 
     answers: Answers = []
     if order.parallel:
         answers = yield Exchange([call(m) for m in range(m_parties)])
         for m, answer in enumerate(answers):
-            put(answer["message"], out[m])
+            out[m] = answer["message"]
         return answers
     for m in range(m_parties):
         answers += yield Exchange([call(m)], Pace.IN_TURN)
-        put(answers[m]["message"], out[m])
+        out[m] = answers[m]["message"]
         engine.plus(common, engine.plus(out[m], state.messages[m], factor=-1.0), out=common)
     return answers

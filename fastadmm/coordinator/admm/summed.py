@@ -64,10 +64,6 @@ class SummedState:
         self.vector = vector
         self.images, self.messages, self.z, self.u = vector.reshape(4, -1)
 
-    def empty_like(self) -> SummedState:
-        """One of the same size with undefined values."""
-        return SummedState(np.empty_like(self.vector))
-
     def like(self, vector: Array) -> SummedState:
         """One with given values."""
         return SummedState(vector)
@@ -139,7 +135,7 @@ class SummedCoordinator(Coordinator):
         weights = (-r, r, r, 1.0 / r)
         return [(slice(k * n, (k + 1) * n), weight) for k, weight in enumerate(weights)]
 
-    def _step(self, new: Any, known: np.ndarray | None) -> Talk[Any]:
+    def _step(self, new: Any) -> Talk[Any]:
         state, m = self.state, self.problem.n_parties
         shift = (state.images - state.z + state.u / self.penalties) / m
         self._place = (0, 0) if self.anderson is None else self.anderson.following

@@ -5,11 +5,11 @@ Rounds by directions
     what a party answers. Several classes: ``multinomial``, with ``parts``.
 
 The model: the best combination of points
-    ``hull``, ``candidates``, ``shared_hull``, ``shared_directions``, ``weights_program``.
+    ``best_response``, ``hull``, ``shared_hull``, ``shared_directions``, ``weights_program``.
 
 The proposal: Newton's method over faces
     ``face_search``, ``face_newton``, ``chord_newton``, ``segment_search``, ``spheres`` (balls). Several
-    classes: ``class_newton``, ``class_hessian``, ``class_passes``.
+    classes: ``class_newton``, ``class_passes``.
 
 Where the gap stands still
     ``dual_steps`` (steps of ADMM).

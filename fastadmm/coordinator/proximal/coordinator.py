@@ -17,8 +17,7 @@ from fastadmm.coordinator.metric_limits import (
     in_common,
     raised,
 )
-from fastadmm.coordinator.proximal.best_response import BestResponse
-from fastadmm.coordinator.proximal.candidates import Candidates
+from fastadmm.coordinator.proximal.best_response import BestResponse, Candidates
 from fastadmm.coordinator.proximal.chord_newton import Place
 from fastadmm.coordinator.proximal.class_passes import passes_over
 from fastadmm.coordinator.proximal.dual_steps import DualSteps

@@ -36,9 +36,8 @@ from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.smoothing import Smoothing
 from fastadmm.engine.engine import Engine
-from fastadmm.method.method import Measured, Method
+from fastadmm.method.method import Measured, Method, StallWatch
 from fastadmm.method.penalised_bound import DualShare, bound_from_shares
-from fastadmm.method.stall_watch import StallWatch
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.bounded_models import reach_of
 from fastadmm.problem.problem import Problem

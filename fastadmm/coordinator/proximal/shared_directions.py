@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.message_store import MessageStore
-from fastadmm.coordinator.proximal.class_hessian import ClassHessian
+from fastadmm.coordinator.proximal.class_newton import ClassHessian
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
 from fastadmm.engine.engine import Engine
 from fastadmm.method.bent_rows import Lines

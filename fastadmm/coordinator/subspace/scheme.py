@@ -1,4 +1,7 @@
-"""The declaration of the scheme ``subspace``: squared l2 with every loss, and ``log_sum``."""
+"""The declaration of the scheme ``subspace``: squared l2 with every loss, and ``log_sum``.
+
+The declaration of the scheme ``subspace`` where the coordinator sees sums only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastadmm.errors import ConfigError
-from fastadmm.method.scheme import Needs, Options, Scheme, Shape
+from fastadmm.method.scheme import Needs, Options, Scheme, Shape, refuse_single
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from fastadmm.method.method import Method
     from fastadmm.problem.problem import Problem
 
-__all__ = ["DIRECTIONS", "Subspace", "choose_directions"]
+__all__ = ["DIRECTIONS", "Subspace", "SummedSubspace", "choose_directions"]
 
 #: What parties may answer with in a round.
 DIRECTIONS: tuple[str, ...] = ("auto", "one", "both")
@@ -64,9 +67,8 @@ class Subspace(Scheme):
 
     def method(self, traits: Traits) -> type[Method]:
         """One for each kind of loss."""
-        from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
-        from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod
-        from fastadmm.coordinator.subspace.log_sum import LogSumSubspaceMethod
+        from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod, LogSumSubspaceMethod
+        from fastadmm.coordinator.subspace.multinomial import MultinomialMethod
         from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
@@ -79,7 +81,7 @@ class Subspace(Scheme):
         return SubspaceMethod if traits.smooth else SmoothedSubspaceMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
-        from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
+        from fastadmm.coordinator.subspace.multinomial import MultinomialMethod
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
         both, _ = choose_directions(problem.traits, options)
@@ -105,7 +107,7 @@ class Subspace(Scheme):
             directions_for_kinks,
             directions_per_party,
         )
-        from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
+        from fastadmm.coordinator.subspace.multinomial import class_directions_per_party
 
         if shape.n_outputs == 1:
             if self.models_few_rows(shape) and shape.traits.smooth:
@@ -215,3 +217,43 @@ def choose_directions(traits: Traits, options: Options) -> tuple[bool, str]:
     if options.gap < _SINGLE_GAP:
         return False, "the gap is too small for messages in single precision"
     return True, "a round is an exchange: two directions in single precision are no more bytes"
+
+
+#: Vectors of a message's length beside the summed and the masked ones; bench/memory.py measures them.
+_WORK_OF_SUMS = 18
+
+
+class SummedSubspace(Subspace):
+    """See :mod:`fastadmm.coordinator.subspace.summed`."""
+
+    needs = Needs(ridge=True, convex=True, one_predictor=True)
+    options: tuple[str, ...] = ()
+
+    def method(self, traits: Traits) -> type[Method]:
+        """One for smooth losses, one for kinks; refused for a single party."""
+        from fastadmm.coordinator.subspace.summed import SummedSmoothedMethod, SummedSubspaceMethod
+
+        refuse_single(traits)
+        return SummedSubspaceMethod if traits.smooth else SummedSmoothedMethod
+
+    def make(self, problem: Problem, options: Options, engine: Engine) -> Method:
+        kind: type = self.method(problem.traits)
+        return kind(problem, engine, options.history)
+
+    def notes(self, traits: Traits, options: Options) -> list[str]:
+        return ["answers of a round: both directions, of which the coordinator sees the sum over all parties"]
+
+    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+        """Directions of all parties together."""
+        from fastadmm.coordinator.metric_limits import directions_per_party
+
+        return directions_per_party(1), super().history(shape, options)[1]
+
+    def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
+        """All summed messages, and the masked ones of a round."""
+        kept = min(history, 2 * shape.rounds, shape.messages)
+        return 8 * (kept + 2 + 3 * shape.n_parties + _WORK_OF_SUMS) * shape.message_size, 0
+
+    def span_work(self, shape: Shape, history: int) -> float:
+        """The Hessian over all summed messages."""
+        return 2.0 * shape.n_samples * float(history) ** 2

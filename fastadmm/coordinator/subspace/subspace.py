@@ -25,6 +25,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.message_store import MessageStore
 from fastadmm.coordinator.metric_limits import (
+    MetricWatch,
     directions_for_few_rows,
     directions_of_few_numbers,
     directions_per_party,
@@ -34,7 +35,6 @@ from fastadmm.coordinator.metric_limits import (
 from fastadmm.coordinator.repaired_gradient import repaired_gradient
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.few_rows import FewRows, has_few_rows
-from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
@@ -492,14 +492,13 @@ class SubspaceCoordinator:
         from fastadmm.kernels.directions import reflect_rows
 
         c, leaves, dropped = self.point.coefficients, self.engine.leaves(self.problem.n_samples), []
-        turning = []
         for mine, (unit, row) in zip(places, turns):
             self.hessian.reflect(unit, mine)
             turned = unit != 0.0  # of all parties' sums two
-            turning.append((reflect_rows, leaves, (self.store.rows, mine[turned], unit[turned])))
+            given = self.store.rows, mine[turned], unit[turned]
+            self.engine.over_rows(reflect_rows, leaves, *given)
             c[mine] -= 2.0 * float(c[mine] @ unit) * unit
             dropped.append(int(mine[row]))
-        self.engine.each_over_rows(turning)
         self.hessian.drop(dropped)
         stay = np.delete(np.arange(len(c)), dropped)
         self.store.keep(stay.tolist())

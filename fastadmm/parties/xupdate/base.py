@@ -21,9 +21,6 @@ class XUpdate(ABC):
     #: Name in logs and reports.
     name: ClassVar[str]
 
-    #: Whether the image D'w is all that it needs of a target w.
-    by_image: ClassVar[bool] = False
-
     #: What it solves for; nothing is computed before :meth:`prepare`.
     block: FeatureBlock
 
@@ -44,8 +41,6 @@ class PenalisedUpdate(XUpdate):
 
     Shapes: block (N, d).
     """
-
-    by_image = True
 
     def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
         self.block, self.regularizer, self.constraint = block, regularizer, constraint

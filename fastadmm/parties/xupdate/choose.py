@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.errors import ConfigError
-from fastadmm.parties.xupdate.ball import GramBall
-from fastadmm.parties.xupdate.ball_descent import BallDescent
+from fastadmm.parties.xupdate.ball import BallDescent, GramBall
 from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
-from fastadmm.parties.xupdate.conjugate_gradient import ConjugateGradient
-from fastadmm.parties.xupdate.gram import GramEigen
+from fastadmm.parties.xupdate.direct import ConjugateGradient, GramEigen, KernelEigen
 from fastadmm.parties.xupdate.gram_descent import GramDescent, GroupDescent
-from fastadmm.parties.xupdate.kernel_side import KernelEigen
 from fastadmm.parties.xupdate.majorised import MajorisedGradient, MajorisedRidge
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Constraint

@@ -17,8 +17,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.message_store import MessageStore
-from fastadmm.coordinator.metric_limits import directions_per_party, drift_share, raised
-from fastadmm.coordinator.subspace.metric_watch import MetricWatch
+from fastadmm.coordinator.metric_limits import MetricWatch, directions_per_party, drift_share, raised
 from fastadmm.coordinator.subspace.moves import LAST_MOVES, Moves
 from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
@@ -30,8 +29,7 @@ from fastadmm.method.class_certificate import (
     multinomial_of,
     shifted,
 )
-from fastadmm.method.class_span import ClassSpanPoint, minimise_over_class_span
-from fastadmm.method.class_span_hessian import ClassSpanHessian
+from fastadmm.method.class_span import ClassSpanHessian, ClassSpanPoint, minimise_over_class_span
 from fastadmm.method.method import Measured, Method
 from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.parties.reflection import Turn

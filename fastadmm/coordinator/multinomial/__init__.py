@@ -1,1 +1,0 @@
-"""Several classes on the span of directions."""
