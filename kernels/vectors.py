@@ -19,7 +19,6 @@ __all__ = [
     "combine_by_class",
     "copy",
     "dot",
-    "largest",
     "multiply",
     "products",
     "products_by_class",
@@ -88,24 +87,6 @@ def multiply(first, second, out, start, stop):
     one, other, own = first[start:stop], second[start:stop], out[start:stop]
     for k in range(stop - start):
         own[k] = one[k] * other[k]
-
-
-@kernel
-def largest(v, sign, out, start, stop):
-    """Write the largest number of v, of shape (N,), times a sign, to ``out``, of shape (1,); NaN wins."""
-    found, missing = np.empty(LANES), np.empty(LANES)
-    for k in range(LANES):
-        found[k], missing[k] = -np.inf, 0.0
-    for begin in range(start, stop, LANES):
-        own = v[begin : min(begin + LANES, stop)]
-        for k in range(len(own)):
-            number = sign * own[k]
-            found[k] = max(found[k], number)
-            missing[k] += np.isnan(number)
-    most, lost = -np.inf, 0.0
-    for k in range(LANES):
-        most, lost = max(most, found[k]), lost + missing[k]
-    out[0] = most if lost == 0.0 else np.nan
 
 
 @kernel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved, leaves_of
+from fastadmm.engine.tree import SOME_LEAVES, Ranges, halved
 
 __all__ = ["CACHE_LINES", "VectorWork"]
 
@@ -192,15 +192,8 @@ class VectorWork(ABC):
 
         Shapes: each of vectors (N,).
         """
-        return self._maximum(np.array([self._largest(v, sign) for v in vectors]))
-
-    def _largest(self, v: np.ndarray, sign: float) -> float:
-        from fastadmm.kernels.vectors import largest
-
-        leaves = halved(len(v), leaves_of(len(v)))  # of any vector: the pieces of a maximum decide nothing
-        found = np.empty((len(leaves), CACHE_LINES))
-        self._into_leaves(largest, leaves, found, np.ascontiguousarray(v, dtype=float), sign)
-        return float(found[:, 0].max())
+        found = (v.max(initial=-np.inf) if sign > 0.0 else -v.min(initial=np.inf) for v in vectors)
+        return self._maximum(np.array([float(most) for most in found]))
 
     def smallest(self, v: np.ndarray, k: int) -> float:
         """The number of v, of shape (N,), that k numbers come before where they are in order."""
