@@ -373,5 +373,5 @@ class CentralPath:
             end = follow_central_path(problem, problem.penalties, values, goal.widths, *aims, engine)
         if end is None:
             return None
-        found = goal.at(end.weights, end.intercept, np.ravel(end.gradient))
-        return found
+        dual = np.ravel(end.gradient)
+        return goal.at(end.weights, end.intercept, dual if dual.size else None)

@@ -107,23 +107,32 @@ class Goal:
         about, engine = self.problem.fit_intercept, self.engine
         return [deviations_of(b, about, engine) if free else None for b, free in zip(blocks, endless)]
 
+    @cached_property
+    def _reach(self) -> float:
+        return reach_of(self.problem, self.engine)
+
+    def is_within_reach(self, weights: Array) -> bool:
+        """Whether no column contributes more than the reach, of those whose weights nothing bounds.
+
+        Shapes: weights (d,) or (C, d).
+        """
+        pairs = zip(self._sizes, self.parted(weights))
+        return all(bool((np.abs(x) * size <= self._reach).all()) for size, x in pairs if size is not None)
+
     def within(self, u: Array, images: Array, weights: Array) -> float:
         """What a dual vector proves among models in which no column contributes more than the reach.
 
         Returns: summed scaling; minus infinity where all weights are bounded, or these are no such model.
         Shapes: u (N,) or (C N,); images and weights (d,) or (C, d).
         """
-        if all(size is None for size in self._sizes):
+        if all(size is None for size in self._sizes) or not self.is_within_reach(weights):
             return -math.inf
-        reach, shares = reach_of(self.problem, self.engine), []
-        parts = self.problem.penalties, self._sizes, self.parted(images), self.parted(weights)
-        for penalty, size, image, x in zip(*parts):
-            for (own, pull), (_, part) in zip(_by_class(penalty, -image), _by_class(penalty, x)):
+        reach, shares = self._reach, []
+        for penalty, size, image in zip(self.problem.penalties, self._sizes, self.parted(images)):
+            for own, pull in _by_class(penalty, -image):
                 if size is None:
                     shares.append(DualShare.proved(own, pull))
                     continue
-                if (np.abs(part) * size > reach).any():
-                    return -math.inf
                 varies = size > 0.0  # what a constant column contributes is the intercept's
                 most = own.excess(np.where(varies, pull, 0.0), np.where(varies, size, 1.0))
                 shares.append(DualShare(1.0, reach * most, 0.0))

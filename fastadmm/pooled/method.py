@@ -99,6 +99,8 @@ class PooledMethod(Method):
         self.n_rounds += 1
         if not point.gap <= self.wanted:
             found = self.way.minimise(self.goal, point, self.wanted, self._otherwise)
+            if found is not None and not self.goal.is_within_reach(found.weights):
+                found = None  # of such weights nothing is proved, and their predictors are rounding
             if found is not None and found.gap <= self.wanted:
                 self.point = found
             else:
