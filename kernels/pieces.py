@@ -23,7 +23,6 @@ __all__ = [
     "describe_returns",
     "describe_rows",
     "describe_sums",
-    "keep_described_rows",
 ]
 
 #: Its typing context is given by Numba, not by the caller.
@@ -139,43 +138,6 @@ def _described(make_entry):
     return describe
 
 
-def _unowned(context, builder, kind, value):
-    """A job's arrays, of which Numba counts no references: the caller holds them."""
-    if isinstance(kind, types.Tuple | types.UniTuple):
-        values = cgutils.unpack_tuple(builder, value)
-        parts = [_unowned(context, builder, own, v) for own, v in zip(kind.types, values)]
-        return context.make_tuple(builder, kind, parts)
-    if isinstance(kind, types.Array):
-        array = context.make_array(kind)(context, builder, value)
-        array.meminfo = array.parent = _POINTER(None)
-        return array._getvalue()
-    return value
-
-
-def _kept(make_entry):
-    @intrinsic
-    def keep(typing_context, packed, room):
-        """Copies ``packed`` to ``room``, of int64, which outlives the call; returns the first address.
-
-        Without enough room it does nothing, and returns 0.
-        """
-        signature = types.int64(packed, room)
-
-        def generate(context, builder, signature, values):
-            own = _unowned(context, builder, signature.args[0], values[0])
-            place = context.make_array(signature.args[1])(context, builder, values[1])
-            needed = _I64(-(-context.get_abi_sizeof(own.type) // 8))
-            enough = builder.icmp_signed(">=", place.nitems, needed)
-            with builder.if_then(enough):
-                builder.store(own, builder.bitcast(place.data, own.type.as_pointer()))
-            entry = builder.ptrtoint(make_entry(context, builder, signature.args[0]), _I64)
-            return builder.select(enough, entry, _I64(0))
-
-        return signature, generate
-
-    return keep
-
-
 def _rows_entry(context, builder, tuple_type):
     kinds = tuple_type.types[2:]
     return _piece_function(context, builder, tuple_type, lambda _, rest, __: (kinds, rest))
@@ -217,7 +179,7 @@ def _row(own, piece):
 
 
 #: For ``(address, bounds, *arguments)``.
-describe_rows, keep_described_rows = _described(_rows_entry), _kept(_rows_entry)
+describe_rows = _described(_rows_entry)
 
 #: For ``(address, bounds, own, *arguments)``: the kernel adds to a row of ``own``, from zero.
 describe_sums = _described(_sums_entry)

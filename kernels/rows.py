@@ -11,17 +11,14 @@ from fastadmm.kernels.pieces import (
     describe_returns,
     describe_rows,
     describe_sums,
-    keep_described_rows,
 )
 from fastadmm.kernels.policy import kernel, parallel_kernel, spliced
 from numba import prange
 
 __all__ = [
-    "keep_rows",
     "over_returns",
     "over_rows",
     "over_sums",
-    "pieces_of_jobs",
     "share_pieces",
 ]
 
@@ -94,36 +91,3 @@ def over_returns(share, address, bounds, own, *arguments):
         One number or two are written to the beginning of row k.
     """
     _do(share, describe_returns((address, bounds, own, *arguments)), len(bounds) - 1)
-
-
-@kernel
-def keep_rows(room, address, bounds, *arguments):
-    """Describe a job of :func:`over_rows` for :func:`pieces_of_jobs`; the address of its piece function.
-
-    Parameters
-    ----------
-    room : ndarray of int64, shape (any,)
-        Written to: what the piece function is told. All arrays have to live until the job is done. Where it
-        is too small for that, the address is 0.
-    address, bounds, *arguments
-        As of :func:`over_rows`.
-    """
-    return keep_described_rows((address, bounds, *arguments), room)
-
-
-@kernel
-def pieces_of_jobs(jobs, start, stop):
-    """Do some of the pieces of several jobs, one job's behind another's.
-
-    Parameters
-    ----------
-    jobs : ndarray of int64, shape (J, 3)
-        Addresses of a job's piece function and of what that is told; pieces of all jobs up to this one.
-    start, stop : int
-        Range of pieces.
-    """
-    job = 0
-    for piece in range(start, stop):
-        while piece >= jobs[job, 2]:
-            job += 1
-        call_piece(jobs[job, 0], jobs[job, 1], piece - (jobs[job - 1, 2] if job > 0 else 0))

@@ -23,7 +23,6 @@ import numpy as np
 
 from fastadmm.engine.control_groups import core_limit
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.engine.gathered import Later, do_together
 from fastadmm.engine.job import Job
 from fastadmm.engine.pages import Vectors, free
 from fastadmm.engine.process import OneBlasThread
@@ -169,7 +168,6 @@ class Engine(VectorWork):
     shares_rows = False
     should_stop: Callable[[], bool] | None = None
     _portion: tuple[int, Callable[[], None]] | None = None
-    _later: Later | None = None
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
@@ -254,34 +252,6 @@ class Engine(VectorWork):
             self._over_rows(kernel, ranges, arguments)
         else:
             spilled.by_portions(lambda part: self._over_rows(kernel, part, arguments), ranges, self.n_threads)
-
-    def each_over_rows(self, jobs: Sequence[tuple[Any, Ranges, tuple[Any, ...]]]) -> None:
-        """:meth:`over_rows` for jobs that know nothing of each other, by one call where that can be."""
-        if len(jobs) > 1 and (threads := self._threads_together()) > 1:
-            do_together(threads, [(kernel, borders(ranges), told) for kernel, ranges, told in jobs])
-            return
-        for kernel, ranges, arguments in jobs:
-            self.over_rows(kernel, ranges, *arguments)
-
-    def _threads_together(self) -> int:
-        """How many threads share the pieces of several jobs at once; fewer than two where they cannot."""
-        alone = self.shares_rows or self.spilled is not None
-        return 0 if alone else self._threads_for(((0, 1), (1, 2)))
-
-    @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Let jobs that parties want done :attr:`later` wait for each other until the end."""
-        self._later = Later(self)
-        try:
-            yield
-            self._later.do()
-        finally:
-            self._later = None
-
-    @property
-    def later(self) -> Any:
-        """This engine for a job whose result only the coordinator looks at; it may wait for others."""
-        return self if self._later is None or self.inside else self._later
 
     def touch(self, rows: np.ndarray) -> None:
         """Write to every page of new memory, whatever stands there: threads share the pages evenly.

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.engine.engine import Engine, borders, know_borders
-from fastadmm.engine.gathered import Later
 from fastadmm.engine.tree import SOME_LEAVES, Ranges
 
 __all__ = ["SomeRowsEngine"]
@@ -49,12 +48,6 @@ class SomeRowsEngine(Engine):
         if self._all is None:  # no cached property: that locks out workers which are threads
             self._all = int(self._across([float(b[-1][1] - b[0][0]) for b in self._nodes(self._leaves)]))
         return self._all
-
-    @property
-    def later(self) -> Any:
-        """The whole engine's queue of jobs, with which these wait."""
-        waiting = self._whole._later
-        return self if waiting is None or self.inside else Later(self, waiting)
 
     def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         return self._whole._shared(function, items, parallel)

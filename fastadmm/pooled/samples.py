@@ -66,18 +66,15 @@ def chosen_rows(n_rows: int, stride: int, engine: Engine) -> Array:
 def samples_of(problem: Problem | SomeRows, rows: Rows, engine: Engine) -> list[tuple[int, TableSpan]]:
     """Copies of growing samples of rows, as spans, and of how many rows each has one."""
     (n, d), samples = rows.shape, []
-    # All samples are copied in one call, before passes over rows sweep the interpreter out of the caches.
-    with engine.gathering():
-        for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
-            numbers = chosen_rows(n, stride, engine)
-            own = SomeRowsEngine(engine, numbers, n)
-            part: Rows
-            if isinstance(rows, CSRBlock):
-                part = some_rows(rows, numbers, own.later)
-            else:
-                part = rows.some_rows(numbers, own.later)
-            some = SomeRows.of(problem, numbers, own.later, stride)
-            samples.append((stride, TableSpan(some, part, own)))
+    for stride in strides(engine.all_rows(n), d, problem.loss.name == "squared"):
+        numbers = chosen_rows(n, stride, engine)
+        own = SomeRowsEngine(engine, numbers, n)
+        part: Rows
+        if isinstance(rows, CSRBlock):
+            part = some_rows(rows, numbers, own)
+        else:
+            part = rows.some_rows(numbers, own)
+        samples.append((stride, TableSpan(SomeRows.of(problem, numbers, own, stride), part, own)))
     return samples
 
 
