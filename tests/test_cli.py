@@ -502,7 +502,7 @@ def test_notes_before_the_rounds(small: Path, tmp_path: Path, capsys: pytest.Cap
     assert lines[0].startswith("300 samples, 3 parties")
     assert lines[1].startswith("memory: about ")
     assert re.match(r"round \d+ · gap [\d.e-]+ · test log loss [\d.]+ · objective [\d.]+$", lines[-2])
-    assert re.match(r"as between organisations: \d+ exchanges, \d+ bytes a row$", lines[-1])
+    assert re.match(r"as between organisations: \d+ exchanges, [\d,]+ bytes a row$", lines[-1])
     assert out.count("\n") == 1
     assert "\x1b" not in out + err  # no terminal: no colours
 

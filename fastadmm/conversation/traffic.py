@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.exchange import Answers, Call, Exchange
+from fastadmm.files.reading import json_of
 
 __all__ = ["Traffic", "bytes_of"]
 
@@ -29,44 +31,26 @@ class Traffic:
     Shapes: per_row, other (M,).
     """
 
-    def __init__(self, n_parties: int, n_samples: int, n_outputs: int = 1) -> None:
-        self.n_samples, self.n_outputs, self.asked = n_samples, n_outputs, 0
-        self.ending = 0  # a proof that is the end of a run; one that goes on has not made it
-        self.proved = -1  # exchanges at the last proof that is no such end
+    def __init__(self, n_parties: int, n_samples: int, n_outputs: int = 1, proves: bool = True) -> None:
+        self.n_samples, self.n_outputs, self.proves, self._exchanges = n_samples, n_outputs, proves, 0
         self.per_row, self.other = np.zeros(n_parties), np.zeros(n_parties)
 
     def take(self, exchange: Exchange, answers: Answers) -> None:
-        """Count an exchange; what parties are only told travels with the next question.
+        """Count an exchange of a round; what parties are only told travels with the next question.
 
-        Scores of held-out rows do not count: nothing is trained with them.
+        Scores of held-out rows do not count: of several workers one computes them without asking.
         """
-        if exchange.calls[0].name == "scores":
+        if exchange.calls and exchange.calls[0].name == "scores":
             return
-        self.ending = 0
-        self.asked += any(CALLS[call.name].answer for call in exchange.calls)
+        self._exchanges += any(CALLS[call.name].answer for call in exchange.calls)
         for call, answer in zip(exchange.calls, answers, strict=True):
             self._add(call.party, CALLS[call.name].arguments, self._told(call))
             self._add(call.party, CALLS[call.name].answer, answer.items())
 
-    def prove(self, ending: bool) -> None:
-        """Count the exchange of a proof, with a number of every row and class to each party and from it."""
-        if self.asked == self.proved:  # nothing since: it is that proof
-            return
-        if ending:
-            self.ending = 1
-        else:
-            self.asked, self.per_row = self.asked + 1, self.per_row + self._of_proof
-            self.proved = self.asked
-
     @property
     def exchanges(self) -> int:
-        """How many, so far."""
-        return self.asked + self.ending
-
-    @property
-    def _of_proof(self) -> int:
-        """Bytes of a row in a proof."""
-        return 2 * self.n_outputs * _NUMBER
+        """Of all rounds, and one for the proof: how often a run has stopped in between changes nothing."""
+        return self._exchanges + self.proves
 
     def _told(self, call: Call) -> Iterable[tuple[str, Any]]:
         """The arguments of a call, without making those that a party of this process has no need of."""
@@ -85,8 +69,8 @@ class Traffic:
 
     def bytes_by_party(self, n_samples: int) -> list[int]:
         """Bytes of each party, with so many rows of all workers."""
-        each = self.per_row + self.ending * self._of_proof
-        found: list[int] = np.rint(each * n_samples + self.other).astype(np.int64).tolist()
+        per_row = self.per_row + 2 * self.n_outputs * _NUMBER * self.proves  # to each and from it
+        found: list[int] = np.rint(per_row * n_samples + self.other).astype(np.int64).tolist()
         return found
 
     def sentence(self, n_samples: int) -> str:
@@ -95,12 +79,11 @@ class Traffic:
         exchanges = f"{self.exchanges} exchange{'s' * (self.exchanges != 1)}"
         return f"as between organisations: {exchanges}, {most:,.0f} bytes a row"
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> str:
         """The state."""
-        told = {"exchanges": self.asked, "proved": self.proved}
-        return {**told, "per_row": self.per_row, "other": self.other}
+        return json.dumps([self._exchanges, self.per_row.tolist(), self.other.tolist()])
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: str) -> None:
         """Inverse of :meth:`export`."""
-        self.asked, self.proved = int(saved["exchanges"]), int(saved["proved"])
-        self.per_row, self.other = (np.array(saved[key], dtype=np.float64) for key in ("per_row", "other"))
+        exchanges, per_row, other = json_of(saved)
+        self._exchanges, self.per_row, self.other = int(exchanges), np.array(per_row), np.array(other)

@@ -99,9 +99,10 @@ class Solver(Run):
         self.method = self.scheme.make(problem, self.options, self.engine)
         if early is None and problem.convex and not self.method.descends:
             self.lowest = LowestModel()
-        self.traffic = None
+        self.traffic: Traffic | None = None
         if driver is None and self.scheme.name != "pooled":  # where nothing is exchanged
-            self.traffic = Traffic(problem.n_parties, problem.n_samples, problem.n_outputs)
+            sizes = problem.n_parties, problem.n_samples, problem.n_outputs
+            self.traffic = Traffic(*sizes, proves=problem.convex)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties, self.traffic)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
@@ -266,7 +267,6 @@ class Solver(Run):
             if self.driver.local:
                 weights = self.method.weights()
                 proof = self.prove(weights, self._outer(weights, self.method.intercept))
-                self._count_proof(ending=proof.settled or not due)
             else:
                 proof = yield from self._proof_elsewhere(self.method.intercept)
             if claims and due and not proof.settled:
@@ -335,14 +335,9 @@ class Solver(Run):
         if not kept and self.proof_round == self.n_rounds:
             return self.proof
         proof, held = self.prove(weights, intercept), self.watch or self.lowest
-        self._count_proof(ending=True)
         if kept and held is not None and held.record is not None:
             self.kept_proof, held.record = proof, told_by(proof, held.record)
         return proof
-
-    def _count_proof(self, ending: bool) -> None:
-        if self.traffic is not None:
-            self.traffic.prove(ending)
 
     def _keep(self, kept: KeptModel) -> Talk[None]:
         """Keep the present weights, or let the parties elsewhere do so."""
@@ -531,7 +526,6 @@ class Solver(Run):
                 weights = self.method.weights()
                 self.proof = self.prove(weights, self._outer(weights, self.method.intercept))
                 self.proof_round = self.n_rounds
-                self._count_proof(ending=True)
 
     def _check_restored(self, claimed: float) -> None:
         """Refuse a state whose objective is not that of its weights on these data: no claim is taken over."""
