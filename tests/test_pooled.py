@@ -203,6 +203,22 @@ def test_one_party_is_pooled_and_several_are_not() -> None:
         assert own.program().startswith("parties: ")
 
 
+def test_a_private_run_is_never_pooled() -> None:
+    """Whatever is drawn is of a party's message: a single party's, too."""
+    from fastadmm import Privacy
+    from fastadmm.privacy.modes import private_solver
+
+    given = make_problem([np.random.default_rng(0).normal(size=(90, 4))], np.arange(90) % 2.0)
+    settings = Privacy(mode="message", epsilon=1.0, sampler="insecure_test", seed=1)
+    for scheme in ("auto", "pooled"):
+        try:
+            solver = private_solver(given, SolverOptions(scheme=scheme), settings)
+        except ConfigError:
+            continue
+        assert solver.name != "pooled"
+        assert solver.program().startswith("parties: ")
+
+
 def test_what_pooled_is_not_for() -> None:
     given = problem()
     rule = EarlyStopping(rows=given.test or _rows_of(given), patience=3)
