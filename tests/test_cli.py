@@ -501,7 +501,9 @@ def test_notes_before_the_rounds(small: Path, tmp_path: Path, capsys: pytest.Cap
     lines = err.splitlines()
     assert lines[0].startswith("300 samples, 3 parties")
     assert lines[1].startswith("memory: about ")
-    assert re.match(r"round \d+ · gap [\d.e-]+ · test log loss [\d.]+ · objective [\d.]+$", lines[-2])
+    assert re.match(
+        r"round \d+ · gap [\d.e-]+ · \d+ exchanges · test log loss [\d.]+ · objective [\d.]+$", lines[-2]
+    )
     assert re.match(r"as between organisations: \d+ exchanges, [\d,]+ bytes a row$", lines[-1])
     assert out.count("\n") == 1
     assert "\x1b" not in out + err  # no terminal: no colours
@@ -617,6 +619,8 @@ def test_a_line_of_progress_fits_the_terminal(capsys: pytest.CaptureFixture) -> 
         for k in range(10)
     )
     records.append(replace(records.pop(), test={"log_loss": 0.123456789}))
+    told = replace(records[-1], exchanges=12)
+    assert "gap 3.9e-01 · 12 exchanges · test" in progress_line(deque([told]), 1e-6, 100)
     line = progress_line(records, 1e-6, 100)
     wanted = "ETA 339 h · round 9999 · gap 3.9e-01 · test log loss 0.1235 · objective -1.23457e+12"
     assert line == wanted

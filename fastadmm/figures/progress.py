@@ -48,6 +48,8 @@ def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -
     # A private run has no gap, and the first rounds may have none yet.
     if math.isfinite(value):
         parts.append(f"{'gap' if record.stationarity is None else 'stationarity'} {value:.1e}")
+    if record.exchanges:
+        parts.append(f"{record.exchanges} exchanges")
     for name, test in list((record.test or {}).items())[:1]:
         parts += [] if test is None else [f"test {name.replace('_', ' ')} {test:.4f}"]
     parts.append(f"objective {record.objective:.6g}")

@@ -49,13 +49,14 @@ class RoundRecord:
     stationarity: float | None = None
     validation: float | None = None  # metric on the held-out rows of early stopping; None without it
     gap_within: float | None = None
+    exchanges: int = field(default=0, compare=False)  # so far, as between organisations; shown, not logged
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary; values that JSON cannot hold (inf, NaN) become None.
 
         Without a value there is no key ``stationarity``, ``validation`` or ``gap_within``.
         """
-        values = {k: _finite(v) for k, v in asdict(self).items()}
+        values = {k: _finite(v) for k, v in asdict(self).items() if k != "exchanges"}
         for name in _SELDOM:
             if getattr(self, name) is None:
                 del values[name]

@@ -218,6 +218,7 @@ class Solver(Run):
             test=test,
             stationarity=measured.stationarity,
             validation=validation,
+            exchanges=0 if self.traffic is None else self.traffic.exchanges,
         )
         within = measured.bound_within / w
         if within > 0.0 and not self._proves_enough(self.last_record):
