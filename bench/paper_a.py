@@ -201,19 +201,20 @@ class PerturbedParty(Party):
     shape: np.ndarray | None = None
     noise: np.random.Generator
 
-    def certify(self, gradient: np.ndarray, pull: np.ndarray, target: Any = None) -> dict[str, Any]:
+    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
         """Nothing: no number of this page comes from the certificate, and it would cost a pass."""
         return {"gap": 0.0, "stationarity": 0.0}
 
-    def _message(self, out: np.ndarray | None) -> np.ndarray:
-        """Of perturbed parameters; they stay the party's own, as in the paper."""
+    def _stepped(self, message: np.ndarray) -> dict[str, Any]:
+        """With the message of perturbed parameters; they stay the party's own, as in the paper."""
         if self.sigma != 0.0:
             if self.shape is None:
                 drawn = self.noise.standard_normal(len(self.weights))
             else:
                 drawn = self.shape @ self.noise.standard_normal(self.shape.shape[1])
             self.weights = self.weights + self.sigma * drawn
-        return super()._message(out)
+            message = self.block.product(self.weights, self.engine)
+        return super()._stepped(message)
 
 
 def noise_shape(block: np.ndarray) -> np.ndarray:

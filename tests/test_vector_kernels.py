@@ -13,7 +13,6 @@ from fastadmm.kernels.vectors import (
     chosen,
     clear,
     combine_by_class,
-    largest,
     multiply,
     products,
     products_by_class,
@@ -40,18 +39,6 @@ def test_rows_outside_the_range_are_left_alone() -> None:
     square_root(np.abs(FIRST), out, 900, 990)
     assert np.array_equal(out[900:990], np.sqrt(np.abs(FIRST[900:990])))
     assert (out[[*range(5), *range(990, 1000)]] == 7.0).all()
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_largest(sign: float) -> None:
-    out = np.zeros(1)
-    for start, stop in ((0, 1000), (7, 8), (3, 950)):
-        largest(FIRST, sign, out, start, stop)
-        assert out[0] == (sign * FIRST[start:stop]).max()
-    spoiled = FIRST.copy()
-    spoiled[500] = np.nan
-    largest(spoiled, sign, out, 0, 1000)
-    assert np.isnan(out[0])
 
 
 def test_numbers_are_raised() -> None:
