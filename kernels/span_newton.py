@@ -1,6 +1,6 @@
 """Newton's method over a span, all steps in one call: in Python the interpreter took most of the time.
 
-The steps are those of :func:`fastadmm.method.span.descend`: :func:`next_step` judges a step by
+The steps are those of :func:`fastadmm.method.span.minimise_over_span`: :func:`next_step` judges a step by
 the result of a pass over the rows, and proposes the next. It is called by its address, like loss and Hessian,
 so that the same code serves every loss and nothing is compiled twice. Rows are the few of one leaf.
 """

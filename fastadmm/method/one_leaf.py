@@ -28,7 +28,7 @@ def is_one_leaf(problem: Any, engine: Engine) -> bool:
 def newton_on_one_leaf(
     span: Any, here: Any, tolerance: float, hessian: SpanHessian, fresh: bool, limits: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], bool]:
-    """Newton's method as in :func:`fastadmm.method.span.descend`."""
+    """Newton's method as in :func:`fastadmm.method.span.minimise_over_span`."""
     from fastadmm.kernels.blas import routine
     from fastadmm.kernels.loss_at import curvature_at
     from fastadmm.kernels.span_hessian import span_hessian
