@@ -23,7 +23,6 @@ __all__ = [
     "csr_accumulate_images",
     "csr_accumulate_transposed",
     "csr_column_squares",
-    "csr_columns",
     "csr_fill",
     "csr_hessian_product",
     "csr_product",
@@ -212,28 +211,6 @@ def csr_fill(indptr, indices, data, scale, out, start, stop):
             row[j] = 0.0
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             row[indices[k]] = scale[i] * data[k]
-
-
-@kernel
-def csr_columns(indptr, indices, data, out, start, stop):
-    """Write the columns of a range of rows, each as a row.
-
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As in :func:`csr_product`.
-    out : ndarray of shape (d, N)
-        Output.
-    start, stop : int
-        Row range.
-    """
-    for j in range(len(out)):
-        column = out[j]
-        for i in range(start, stop):
-            column[i] = 0.0
-    for i in range(start, stop):
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            out[indices[k], i] = data[k]
 
 
 @kernel

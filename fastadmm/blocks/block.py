@@ -522,17 +522,6 @@ class CSRBlock(FeatureBlock):
 
         engine.by_leaf(work, self._leaves(engine))
 
-    def columns_into(self, out: Array, engine: Engine) -> None:
-        from fastadmm.kernels.csr import csr_columns
-
-        engine.touch(out)
-
-        def work(rows: Rows) -> None:
-            for (start, stop), tile in self.once(rows):
-                csr_columns(*tile, out[:, start:stop], 0, stop - start)
-
-        engine.by_leaf(work, self._leaves(engine))
-
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
         self.products_into(x, out, engine)

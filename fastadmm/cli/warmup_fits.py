@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import make_problem
+from fastadmm.schemes.registry import SCHEMES
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import solve
 
@@ -40,7 +42,12 @@ def other_fits(n_threads: int) -> None:
         rng = np.random.default_rng(1)
         y = targets(fit.loss, fit.blocks[0].shape[0], rng)
         problem = make_problem(fit.blocks, y, loss=fit.loss, **fit.terms)
-        solve(problem, SolverOptions(**{"max_rounds": _ROUNDS, "n_threads": n_threads, **fit.options}))
+        usual: dict[str, Any] = {"max_rounds": _ROUNDS, "n_threads": n_threads}
+        solve(problem, SolverOptions(**{**usual, **fit.options}))
+        with Engine(n_threads) as engine:
+            pooled = not fit.options and SCHEMES["pooled"].takes(problem, engine)
+        if pooled:
+            solve(problem, SolverOptions("pooled", **usual))
 
 
 def dense(rng: np.random.Generator, n_rows: int, width: int) -> Array:
@@ -76,6 +83,7 @@ def _smooth_fits() -> Iterator[_Fit]:
     yield _Fit(_of(dense, 600, 40, 40))
     yield _Fit(_of(dense, 2000, 300, 300))
     yield _Fit(_of(sparse, 20_000, 100, 100))
+    yield _Fit(_of(sparse, 20_000, 10, 10))  # rows that are sampled
     for equal in (False, True):
         yield _Fit(_of(sparse, 20_000, 1000, 1000, equal=equal))
     yield _Fit(_of(dense, 20_000, 5, 5) + _of(sparse, 20_000, 100))
@@ -89,6 +97,7 @@ def _fits_with_kinks() -> Iterator[_Fit]:
     """Kinks in the loss, then in the penalty."""
     for blocks in (_of(dense, 20_000, 10, 10), _of(dense, 400, 800, 800), _of(sparse, 2000, 2500, 2500)):
         yield _Fit(blocks, "hinge")
+    yield _Fit(_of(dense, 2000, 5) + _of(sparse, 2000, 100), "hinge")
     for blocks in (_of(dense, 20_000, 10, 10), _of(sparse, 20_000, 1000, 1000), _of(dense, 200, 1000, 1000)):
         yield _Fit(blocks, terms={"regularizer": "l1"})
     yield _Fit(_of(dense, 20_000, 10, 10), terms={"regularizer": "group_lasso"})
@@ -97,7 +106,7 @@ def _fits_with_kinks() -> Iterator[_Fit]:
 def _fits_of_classes() -> Iterator[_Fit]:
     yield _Fit(_of(dense, 20_000, 10, 10), "multinomial")
     yield _Fit(_of(sparse, 5000, 4000, 4000), "multinomial")
-    for blocks in (_of(dense, 5000, 10, 10), _of(sparse, 5000, 300, 300)):
+    for blocks in (_of(dense, 80_000, 7, 7), _of(sparse, 5000, 300, 300)):
         yield _Fit(blocks, "multinomial", {"regularizer": "l1"})
     yield _Fit(_of(dense, 2000, 10, 10), "multinomial", {"regularizer": "group_lasso"})
 
