@@ -24,7 +24,7 @@ from fastadmm.solver.solver import least_of
 __all__ = ["refuse_unshared", "rows_of_problem", "solve_rows"]
 
 #: What has been found to give the same bits on any number of workers.
-_SCHEMES = ("subspace", "proximal", "pooled")
+_SCHEMES = ("subspace", "proximal")
 
 
 def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = None) -> SolveResult:
@@ -44,7 +44,7 @@ def solve_rows(problem: Problem, comm: Comm, options: SolverOptions | None = Non
 
 def refuse_unshared(problem: Problem, options: SolverOptions) -> None:
     """Refuse what cannot be shared by rows yet."""
-    scheme = choose_scheme(options, problem.traits)[0].name
+    scheme = choose_scheme(options, problem.traits, apart=True)[0].name
     refused = {
         "secrecy": options.secrecy != "none",
         "a problem that is not convex": not problem.convex,

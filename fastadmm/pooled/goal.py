@@ -165,16 +165,15 @@ class Goal:
         proved = self.lower(u, images), self.within(u, images, weights)
         return Point(weights, found.intercept, total, found.gradient, u, value, *proved)
 
-    def ended(self, weights: Array, end: SpanPoint, gap: float) -> Point:
-        """The model of weights whose loss is known, and of whose gap a minimiser has an estimate.
+    def ended(self, weights: Array, end: SpanPoint) -> Point:
+        """The model of weights whose loss is known, with what its gradient proves.
 
         Shapes: weights (d,).
-        Scaling: gap summed scaling.
         """
         known = None if end.gradient is None or end.sums is None else (end.loss, end.gradient, end.sums)
         found = primal_value(self.problem, end.total, end.intercept, self.engine, known)
-        value = found.loss + self.regulariser(weights)
-        return Point(weights, found.intercept, end.total, found.gradient, found.gradient, value, value - gap)
+        value, u = found.loss + self.regulariser(weights), found.gradient
+        return Point(weights, found.intercept, end.total, u, u, value, self.lower(u, self.images(u)))
 
 
 def _by_class(penalty: PartyPenalty, part: Array) -> list[tuple[PartyPenalty, Array]]:

@@ -90,14 +90,14 @@ class Newton:
             samples = samples_of(problem, rows, engine)
             for stride, own in samples:
                 share = ACCURACY * stride * len(c) / goal.n_samples
-                end, _ = _descend(own, own.at_weights(c, intercept), share, factor, math.inf)
+                end = _descend(own, own.at_weights(c, intercept), share, factor, math.inf)
                 c, intercept = end.coefficients, end.intercept
             give_back_samples(samples, engine)
         here = span.at_weights(c, intercept)
-        found, gap = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
+        found = _descend(span, here, SHARE_OF_WANTED * wanted, factor, _most(span))
         weights = np.empty(len(c))
         weights[order] = found.coefficients
-        return goal.ended(weights, found, gap)
+        return goal.ended(weights, found)
 
 
 def _most(span: Any) -> float:
@@ -111,7 +111,7 @@ def _of_classes(goal: Goal, point: Point, wanted: float) -> Point:
     span, factor = ClassTableSpan(goal.problem, goal.engine), _ClassFactor(goal)
     first = ClassSpanPoint(*start, span.combined(point.weights).ravel(), math.nan, None)
     here = span.at(span.evaluated(first))
-    end, _ = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
+    end = _descend(span, here, SHARE_OF_WANTED * wanted, factor, max(_most(span), _FEWEST_OF_CLASSES))
     return goal.at(end.coefficients, end.intercept)
 
 
@@ -208,10 +208,8 @@ def _by_rows(kernel: Array, span: TableSpan, hessian: HessianOfRows) -> Solve:
     return solve
 
 
-def _descend(
-    span: Any, here: Here, share: float, factor: _Factor | _ClassFactor, most: float
-) -> tuple[Any, float]:
-    """Steps until the gap is this share of the objective; a point that is no worse, and its gap."""
+def _descend(span: Any, here: Here, share: float, factor: _Factor | _ClassFactor, most: float) -> Any:
+    """Steps until the gap is about this share of the objective; a point that is no worse."""
     best, hessian, products = Best(span, here, _MOST_IDLE), None, 0
     precondition = Preconditioner(*span.size)
     for _ in range(_MAX_STEPS):
@@ -236,7 +234,7 @@ def _descend(
         here = trial
         if best.take(here, decrease, 0.0):
             break
-    return best.here.point, _gap(span, best.here, hessian)
+    return best.here.point
 
 
 def _gap(span: Any, here: Here, hessian: Any) -> float:

@@ -271,8 +271,8 @@ class RunConfig:
         Setting(
             "place",
             "workers that share the rows: `mpi`, in every process that `mpiexec` or `srun` starts, or "
-            "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result does not depend on it, "
-            "to the last bit",
+            "`dask://HOST:PORT` of a scheduler ([scaling.md](scaling.md)). The result is, to the "
+            "last bit, that of parties in one process: a single party is not pooled there",
             "Share the rows between workers: mpi, in every process that mpiexec or srun starts, or "
             "dask://HOST:PORT of a scheduler (docs/scaling.md).",
             panel=MORE,

@@ -90,7 +90,7 @@ class Solver(Run):
         self.lowest: LowestModel | None = None
         self.start = None if start is None else check_start(start, problem)
         self.sums_only = self.options.secrecy == "sums"
-        apart = early is not None or (driver is not None and not driver.local)
+        apart = early is not None or self.engine.shares_rows or (driver is not None and not driver.local)
         self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart)
         if self.options.scheme == "auto" and not self.scheme.takes(problem, self.engine):
             self.scheme, self._reason = choose_scheme(self.options, problem.traits, apart=True)
