@@ -200,9 +200,10 @@ def test_nodes_cover_the_rows():
 
 def test_what_cannot_be_shared_is_refused_in_a_line():
     problem = problem_of("squared")
-    (found,) = on_workers(1, lambda comm: solve_rows(problem, comm, SolverOptions(scheme="sharing")))
-    assert isinstance(found, ConfigError)
-    assert "scheme 'sharing' cannot be shared by rows yet" in str(found)
+    for scheme in ("sharing", "pooled"):
+        options = SolverOptions(scheme=scheme)
+        (found,) = on_workers(1, lambda comm, options=options: solve_rows(problem, comm, options))
+        assert f"scheme '{scheme}' cannot be shared by rows yet" in str(found)
     own, apart = as_block(sp.csr_array(np.eye(3))), as_block(sp.csr_array(np.eye(3)))
     apart.indptr = np.array([0, 1, 1, 3])  # the same entries, in other rows
     few = make_problem([own], [0.0, 1.0, 1.0])

@@ -1,4 +1,4 @@
-r"""Dual coordinate ascent over the rows of all parties, in one process.
+r"""Dual coordinate ascent over the rows of a table.
 
 A pass (:mod:`fastadmm.kernels.row_ascent`) costs as much as two Hessian-vector products. If rows have little
 in common, a few passes close the gap. The ratio of the gains of successive passes gives an estimate of the
@@ -62,7 +62,7 @@ class Ascent(NamedTuple):
     Shapes: dual (N,).
     """
 
-    point: SpanPoint  # weights of all parties; those that were given, if they are better
+    point: SpanPoint  # weights of all columns; those that were given, if they are better
     dual: Array  # of shape (N,): the dual vector, which gives the lower bound
 
 
@@ -210,7 +210,7 @@ class DualAscent:
     def takes(self, goal: Goal) -> bool:
         """Whether the problem is one for this."""
         problem = goal.problem
-        if not (problem.is_ridge and problem.n_outputs == 1 and goal.in_memory) or goal.engine.shares_rows:
+        if not (problem.is_ridge and problem.n_outputs == 1 and goal.in_memory):
             return False
         if problem.loss.kernels().prox_of_row is None:
             return False

@@ -118,7 +118,7 @@ def _positive_root(soft: Array, lead: Array, mu: float) -> Array:
 
 
 class PenaltyBarrier:
-    """Penalties and sets of all parties, over all weights side by side.
+    """Penalties and sets of all blocks, over all weights side by side.
 
     Shapes: size (d,).
     """

@@ -75,7 +75,7 @@ class PathEnd:
     Shapes: weights (d,) or (C, d); intercept (C,); gradient (N,) or (C N,).
     """
 
-    weights: Array  # of shape (d,) or (C, d): of all parties, side by side
+    weights: Array  # of shape (d,) or (C, d): of all columns
     intercept: Any  # of shape (C,)
     gradient: Array  # of shape (N,) or (C N,)
     value: float  # the objective, and what the gradient proves; summed scaling
@@ -357,7 +357,7 @@ class CentralPath:
         classes = goal.problem.n_outputs
         rows, weights = classes * goal.n_samples, classes * sum(goal.widths)
         few = rows <= _MOST_ROWS and weights <= _MOST_WEIGHTS and (rows + weights) * weights**2 <= _MOST_WORK
-        return few and not goal.engine.shares_rows
+        return few
 
     def cost(self, goal: Goal) -> float:
         """More than any other: it is for what others leave."""

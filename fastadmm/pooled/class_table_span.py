@@ -1,4 +1,4 @@
-r"""Passes over the columns of all parties of this process, for the weights of several classes.
+r"""Passes over all columns, for the weights of several classes.
 
 As :mod:`fastadmm.pooled.table_span`. Vectors over all weights are flat: intercepts, if there
 are any, then the weights of one class after another.
@@ -76,7 +76,7 @@ class HessianOfClasses(NamedTuple):
 
 
 class ClassTableSpan:
-    """Passes over the blocks of all parties, as they are."""
+    """Passes over all blocks, as they are."""
 
     def __init__(self, problem: Problem, engine: Engine) -> None:
         self.problem, self.engine, self.scale = problem, engine, problem.regularization

@@ -64,7 +64,7 @@ _OF_GAP, _FINEST, _COARSEST = 0.01, 1e-12, 1e-3
 
 
 class CoordinateSteps(ABC):
-    """Proximal Newton steps over the columns of all parties of this process."""
+    """Proximal Newton steps over all columns."""
 
     def __init__(self, problem: Problem, penalty: PartyPenalty, engine: Engine) -> None:
         self.whole, self.party, self.engine, self.lead = problem, penalty, engine, int(problem.fit_intercept)

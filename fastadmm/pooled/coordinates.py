@@ -44,9 +44,7 @@ class Coordinates:
         """Whether the problem is one for this."""
         problem = goal.problem
         smooth = problem.loss.smooth and not problem.is_ridge
-        if not (smooth and goal.in_memory and problem.traits.a_sum):
-            return False
-        return not goal.engine.shares_rows or (problem.n_outputs == 1 and self._by_gram(goal))
+        return smooth and goal.in_memory and problem.traits.a_sum
 
     def cost(self, goal: Goal) -> float:
         """No other way takes these problems but the last."""

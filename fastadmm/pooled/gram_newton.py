@@ -1,6 +1,6 @@
 r"""The best weights of few columns: proximal Newton steps on the Gram matrix of all.
 
-With the columns of all parties as rows of V, a step minimises the parabola that touches the loss, and the
+With all columns as rows of V, a step minimises the parabola that touches the loss, and the
 penalty itself,
 
 .. math:: \min_x\; \langle s, x\rangle + \tfrac12 (x - c)^\top V H V^\top (x - c) + h(x),

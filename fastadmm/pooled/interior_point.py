@@ -51,7 +51,7 @@ class InteriorPoint:
         problem = goal.problem
         if problem.loss.smooth or problem.n_outputs > 1 or problem.loss.bends(problem.y) is None:
             return False
-        if goal.engine.shares_rows or not (goal.in_memory and problem.traits.a_sum):
+        if not (goal.in_memory and problem.traits.a_sum):
             return False
         low, high = goal.penalty.constraint.bounds
         held = goal.penalty.coefficients[0] > 0.0 or _few_rows(goal)

@@ -165,7 +165,7 @@ class _Factor:
         self.price, self.rows_price = math.inf, math.inf
         if goal.in_memory and cost.gram_fits(goal):
             self.price = cost.gram(goal) / cost.product(goal)
-        few = goal.in_memory and not goal.engine.shares_rows and goal.n_samples < sum(goal.widths)
+        few = goal.in_memory and goal.n_samples < sum(goal.widths)
         if few and cost.kernel(goal) / cost.product(goal) < self.price:
             self.price = self.rows_price = cost.kernel(goal) / cost.product(goal)
         self.goal = goal

@@ -42,7 +42,7 @@ class PredictorRows:
         self.whole = np.column_stack([np.ones(len(values)), values]) if self.lead else values
 
     def moved(self, step: Array, rise: Any) -> Array:
-        """What a step of the weights of all parties, and one of the intercept, make of predictors."""
+        """What a step of all weights, and one of the intercept, make of predictors."""
         moved: Array = self.values @ step + rise
         return moved
 

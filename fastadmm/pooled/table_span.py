@@ -1,4 +1,4 @@
-"""The span of all columns, read in place: passes over the rows of all parties instead of messages.
+"""The span of all columns, read in place: passes over the rows of a table, no messages.
 
 Messages are dense. In sparse rows a step costs one operation per stored entry, and a Hessian one per pair of
 entries in a row.
@@ -61,7 +61,7 @@ class HessianOfRows(NamedTuple):
 
 
 class TableSpan(Span):
-    """Passes over the columns of all parties, whose directions are the unit vectors.
+    """Passes over all columns, whose directions are the unit vectors.
 
     Shapes: rows (N, d).
     """

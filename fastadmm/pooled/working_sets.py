@@ -144,7 +144,7 @@ class WorkingSets:
             known = found.loss, found.gradient, sums
             primal = primal_value(problem, total, found.intercept, engine, known)
             slope = self._slopes(primal.gradient)
-            if still and not engine.shares_rows and (pull[c == 0.0] > _STUCK * l1).any():
+            if still and (pull[c == 0.0] > _STUCK * l1).any():
                 return Found(c, primal, slope, total, False)  # all rows are where the loss is linear
         return Found(c, primal, slope, total, True)
 
