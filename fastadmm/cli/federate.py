@@ -156,6 +156,9 @@ def align(
         typer.Option(metavar="NAME", help="Column of labels: writes labels.h5 of the common rows."),
     ] = None,
     task: Annotated[Task, typer.Option(help="What labels are: classes, or a number to predict.")] = Task.auto,
+    positive: Annotated[
+        str | None, typer.Option(metavar="VALUE", help="Label that is counted: class 1.")
+    ] = None,
     like: Annotated[
         Path | None,
         typer.Option(
@@ -178,6 +181,8 @@ def align(
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
+    if positive is not None and (like is not None or label is None):
+        raise ConfigError("--positive: belongs to --label, and --like has it already")
     ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
     alignment, report = federate_align(config, ids, out, _say)
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
@@ -191,6 +196,7 @@ def align(
             duplicates=duplicates.value,
             separator=separator,
             task=task.value,
+            positive=positive,
             like=like,
         )
         say(f"{out / 'labels.h5'}: labels of these rows")

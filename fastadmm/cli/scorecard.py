@@ -102,7 +102,9 @@ def points(
     base: Annotated[float, typer.Option(help="Points where the odds are --odds.")] = 600.0,
     odds: Annotated[float, typer.Option(help="Good to bad.")] = 50.0,
     pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
-    good: Annotated[str | None, typer.Option(help="Class that earns points. (default: the first)")] = None,
+    good: Annotated[
+        str | None, typer.Option(help="Class that earns points. (default: the good one, or class 0)")
+    ] = None,
     digits: Annotated[int, typer.Option(help="Decimals of points.", min=0, max=12)] = 0,
     allow_infinite_epsilon: InfiniteEpsilon = False,
     force: _Force = False,
@@ -111,7 +113,7 @@ def points(
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
     from fastadmm.runs.points import Scaling, write_card
 
-    rows = write_card(
+    rows, bad = write_card(
         model,
         out,
         Scaling(base, odds, pdo, good, digits),
@@ -120,6 +122,7 @@ def points(
     )
     shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
     _print("bins", shown, ("party", "column", "cells"), as_json)
+    say(f"fastadmm: points rise as the rate of {printable(bad)} falls", error=True)
 
 
 @group.command()
