@@ -34,8 +34,3 @@ def test_smooth_losses_are_certified_within_sixty_rounds(bench: ModuleType) -> N
     smooth = [case for case in cases if case["loss"] in ("logistic", "squared", "huber")]
     assert len(smooth) == 72
     assert max(case["certified"][0] for case in smooth) <= 60
-
-
-def test_first_below(bench: ModuleType) -> None:
-    assert bench.first_below([0.5, 1e-3, 1e-5], 1e-3) == 2
-    assert bench.first_below([0.5], 1e-3) is None
