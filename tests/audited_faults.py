@@ -17,23 +17,17 @@ from typing import Any
 import numpy as np
 from fastadmm.privacy import (
     accounting,
-    budget,
-    descent,
     fusion,
     fusion_party,
-    fusion_sender,
-    label_response,
     ledger,
-    levels,
     message,
-    message_sender,
-    moments,
+    message_party,
     noise,
-    party,
-    public_labels,
+    public,
     releases,
     statement,
 )
+from fastadmm.privacy import fusion_mechanisms as mechanisms
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.rounds import private_terms
@@ -268,19 +262,23 @@ def two_threads_draw_the_same_piece_twice(patch):
 
 def of_blocks(patch: Patch, function: Callable[..., Any]) -> None:
     """Both ways by which a party's rows are clipped."""
-    patch(message, "clipped_block", function)
-    patch(message_sender, "clipped_block", function)
+    for place in (message, message_party):
+        patch(place, "clipped_block", function)
 
 
 @fault("message")
 def rows_of_several_columns_clipped_at_four(patch):
-    honest = party.clip_rows
-    patch(party, "clip_rows", lambda rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0))
+    honest = message_party.clip_rows
+    patch(
+        message_party,
+        "clip_rows",
+        lambda rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0),
+    )
 
 
 @fault("message")
 def sparse_rows_not_clipped(patch):
-    honest = party.clipped_block
+    honest = message_party.clipped_block
 
     def clipped(block, name):
         return block if type(block).__name__ == "CSRBlock" else honest(block, name)
@@ -290,7 +288,7 @@ def sparse_rows_not_clipped(patch):
 
 @fault("message")
 def the_last_row_not_clipped(patch):
-    honest = party.clip_rows
+    honest = message_party.clip_rows
 
     def clip(rows):
         made = honest(rows)
@@ -298,23 +296,27 @@ def the_last_row_not_clipped(patch):
             made[-1] = rows[-1]
         return made
 
-    patch(party, "clip_rows", clip)
+    patch(message_party, "clip_rows", clip)
 
 
 @fault("message")
 def rows_not_clipped_by_agents(patch):
-    patch(message_sender, "clipped_block", lambda block, name: block)
+    patch(message_party, "clipped_block", lambda block, name: block)
 
 
 @fault("message")
 def rows_divided_by_the_largest_column(patch):
-    patch(party, "clip_rows", lambda rows: rows / np.maximum(abs(rows).max(), 1.0))
+    patch(message_party, "clip_rows", lambda rows: rows / np.maximum(abs(rows).max(), 1.0))
 
 
 @fault("message")
 def a_ball_twice_as_large(patch):
-    honest = party.fixed_ball_solution
-    patch(party, "fixed_ball_solution", lambda values, right, radius: honest(values, right, 2.0 * radius))
+    honest = message_party.fixed_ball_solution
+    patch(
+        message_party,
+        "fixed_ball_solution",
+        lambda values, right, radius: honest(values, right, 2.0 * radius),
+    )
 
 
 @fault("message")
@@ -323,7 +325,7 @@ def messages_clipped_at_one_and_a_half(patch):
         b, c = self.settings.message_clip, self.settings.message_center
         return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
 
-    patch(party.MessageParty, "exact", exact)
+    patch(message_party.MessageParty, "exact", exact)
 
 
 @fault("message")
@@ -332,40 +334,40 @@ def targets_clipped_at_three_times_their_bound(patch):
         limit = 3.0 * self.settings.clip_of_targets
         return np.clip(w, -limit, limit)
 
-    patch(party.MessageParty, "public_target", target)
+    patch(message_party.MessageParty, "public_target", target)
 
 
 @fault("message")
 def smaller_declared_noise_for_many_records(patch):
-    honest = message_sender.message_level
+    honest = message_party.message_level
 
     def level(settings, mu, n):
         sensitivity, made = honest(settings, mu, n)
         return sensitivity, replace(made, sigma=0.8 * made.sigma) if n > 5_000 else made
 
     patch(message, "message_level", level)
-    patch(message_sender, "message_level", level)
+    patch(message_party, "message_level", level)
 
 
 @fault("message")
 def agents_calibrate_for_one_round_less(patch):
-    honest = message_sender.message_level
+    honest = message_party.message_level
 
     def level(settings, mu, n):
         return honest(settings.with_(rounds=max(1, settings.rounds - 1)), mu, n)
 
-    patch(message_sender, "message_level", level)
+    patch(message_party, "message_level", level)
 
 
 @fault("message")
 def half_the_sensitivity(patch):
-    honest = message_sender.message_sensitivity
+    honest = message_party.message_sensitivity
 
     def sensitivity(settings, mu, n):
         found = honest(settings, mu, n)
         return Sensitivity(0.5 * found.value, found.theorem)
 
-    patch(message_sender, "message_sensitivity", sensitivity)
+    patch(message_party, "message_sensitivity", sensitivity)
 
 
 @fault("message")
@@ -385,7 +387,7 @@ def more_rounds_than_charged(patch):
     def noisy(self, target, round):
         return {"message": self.party.answer(target, round).values}
 
-    patch(message_sender.MessageSender, "noisy", noisy)
+    patch(message_party.MessageSender, "noisy", noisy)
 
 
 @fault("message")
@@ -401,7 +403,7 @@ def clean_messages_in_the_shrinkage(patch):
 
 @fault("message")
 def less_noise_in_the_second_round(patch):
-    honest = party.MessageParty.answer
+    honest = message_party.MessageParty.answer
 
     def answer(self, w, round):
         if round != 2:
@@ -409,19 +411,19 @@ def less_noise_in_the_second_round(patch):
         level = Calibration(0.9 * self.level.sigma, self.level.grid, self.level.sensitivity)
         return self.noise.release(self.exact(w), level, round, self.engine)
 
-    patch(party.MessageParty, "answer", answer)
+    patch(message_party.MessageParty, "answer", answer)
 
 
 @fault("message")
 def an_offset_by_the_mean_of_the_clean_message(patch):
-    honest = party.MessageParty.answer
+    honest = message_party.MessageParty.answer
 
     def answer(self, w, round):
         sent = honest(self, w, round)
         shift = round_to_int(self.exact(w).mean() / sent.grid)
         return GridMessage(sent.integers + shift, sent.grid)
 
-    patch(party.MessageParty, "answer", answer)
+    patch(message_party.MessageParty, "answer", answer)
 
 
 def round_to_int(value: float) -> int:
@@ -454,13 +456,13 @@ def rows_up_to_twice_the_norm_kept(patch):
 
 @fault("fusion")
 def exact_scores_beside_the_message(patch):
-    honest = fusion_sender.FusionParty.fuse
+    honest = fusion_party.FusionParty.fuse
 
     def fuse(self, target, classes):
         answer = honest(self, target, classes)
         return {**answer, "scores": self.block.product(self.weights, self.engine)}
 
-    patch(fusion_sender.FusionParty, "fuse", fuse)
+    patch(fusion_party.FusionParty, "fuse", fuse)
 
 
 @fault("fusion")
@@ -477,7 +479,7 @@ def largest_entry_for_norm_in_sparse_rows(patch):
 
 @fault("fusion")
 def exact_symbols_inside_the_range(patch):
-    honest = levels.Channel.release
+    honest = mechanisms.Channel.release
 
     def release(self, score, source, round, engine):
         drawn = honest(self, score, source, round, engine)
@@ -485,12 +487,12 @@ def exact_symbols_inside_the_range(patch):
         true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
         return np.where(np.abs(t) < 0.95, true, drawn).astype(np.uint8)
 
-    patch(levels.Channel, "release", release)
+    patch(mechanisms.Channel, "release", release)
 
 
 @fault("fusion")
 def exact_symbols_of_late_rows(patch):
-    honest = levels.Channel.release
+    honest = mechanisms.Channel.release
 
     def release(self, score, source, round, engine):
         drawn = honest(self, score, source, round, engine)
@@ -498,7 +500,7 @@ def exact_symbols_of_late_rows(patch):
         true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
         return np.where(np.arange(len(score)) > 4_500, true, drawn).astype(np.uint8)
 
-    patch(levels.Channel, "release", release)
+    patch(mechanisms.Channel, "release", release)
 
 
 @fault("fusion")
@@ -515,15 +517,15 @@ def symbols_that_neighbours_share(patch):
 
 @fault("fusion")
 def symbols_a_tenth_more_certain(patch):
-    honest = levels.keep_probability
-    patch(levels, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
+    honest = mechanisms.keep_probability
+    patch(mechanisms, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
 
 
 @fault("fusion")
 def moments_not_clipped(patch):
     def release(score, public_class, origin, mu, source, round, engine):
         patched = np.array(score)
-        t = (patched - origin) / moments.SCORE_RANGE
+        t = (patched - origin) / mechanisms.SCORE_RANGE
         second = public_class > 0.5
         count = np.array([float((~second).sum()), float(second.sum())])
         sums = np.array([t[~second].sum(), t[second].sum(), (t[~second] ** 2).sum(), (t[second] ** 2).sum()])
@@ -531,8 +533,8 @@ def moments_not_clipped(patch):
         noisy = source.release(sums, level, round, engine).values
         some = np.maximum(count, 1.0)
         mean, square = np.clip(noisy[:2] / some, -1, 1), np.clip(noisy[2:] / some, 0, 1)
-        size = moments.SCORE_RANGE
-        return moments.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
+        size = mechanisms.SCORE_RANGE
+        return mechanisms.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
 
     patch(fusion_party, "release_moments", release)
 
@@ -543,7 +545,7 @@ def the_mean_square_without_noise(patch):
 
     def release(score, public_class, origin, mu, source, round, engine):
         made = honest(score, public_class, origin, mu, source, round, engine)
-        t = np.clip((score - origin) / moments.SCORE_RANGE, -1.0, 1.0)
+        t = np.clip((score - origin) / mechanisms.SCORE_RANGE, -1.0, 1.0)
         return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
 
     patch(fusion_party, "release_moments", release)
@@ -551,14 +553,14 @@ def the_mean_square_without_noise(patch):
 
 @fault("fusion")
 def a_median_of_the_clean_scores(patch):
-    honest = fusion_sender.make_message
+    honest = fusion_party.make_message
 
     def make(block, target, public_class, budget_, source, engine, norm=None):
         made = honest(block, target, public_class, budget_, source, engine, norm)
         scores = block.product(made.model.weights, engine) + made.model.intercept
         return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
 
-    patch(fusion_sender, "make_message", make)
+    patch(fusion_party, "make_message", make)
 
 
 @fault("fusion")
@@ -579,25 +581,25 @@ def the_exact_row_norm(patch):
 
 @fault("fusion")
 def half_the_noise_for_many_columns(patch):
-    honest = descent.calibrate
+    honest = mechanisms.calibrate
 
     def calibrate(sensitivity, multiplier, n):
         return honest(sensitivity, multiplier * (0.5 if n > 100 else 1.0), n)
 
-    patch(descent, "calibrate", calibrate)
+    patch(mechanisms, "calibrate", calibrate)
 
 
 @fault("fusion")
 def agents_spend_half_as_much_again(patch):
-    honest = fusion_sender.FusionParty.opened.__func__
+    honest = fusion_party.FusionParty.opened.__func__
 
     def opened(cls, name, block, engine, terms):
         made = honest(cls, name, block, engine, terms)
         b = made.budget
-        made.budget = budget.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
+        made.budget = fusion_party.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
         return made
 
-    patch(fusion_sender.FusionParty, "opened", classmethod(opened))
+    patch(fusion_party.FusionParty, "opened", classmethod(opened))
 
 
 # --- labels
@@ -606,40 +608,40 @@ def agents_spend_half_as_much_again(patch):
 @fault("fusion")
 def labels_flipped_by_a_public_seed(patch):
     def randomise(y, epsilon, source, round, engine):
-        flip = np.random.default_rng(0).random(len(y)) < label_response.flip_probability(epsilon)
+        flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
         return ((y > 0.5) ^ flip).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
 def labels_flipped_in_pairs(patch):
     def randomise(y, epsilon, source, round, engine):
         drawn = np.repeat(source.uniform(len(y) // 2 + 1, round, engine), 2)[: len(y)]
-        return ((y > 0.5) ^ (drawn < label_response.flip_probability(epsilon))).astype(np.uint8)
+        return ((y > 0.5) ^ (drawn < public.flip_probability(epsilon))).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
 def late_labels_as_they_are(patch):
-    honest = public_labels.randomise_labels
+    honest = public.randomise_labels
 
     def randomise(y, epsilon, source, round, engine):
         drawn = honest(y, epsilon, source, round, engine)
         return np.where(np.arange(len(y)) > 5_000, y, drawn).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
 def labels_of_one_class_flipped_alone(patch):
-    honest = public_labels.randomise_labels
+    honest = public.randomise_labels
 
     def randomise(y, epsilon, source, round, engine):
         return np.where(y > 0.5, honest(y, epsilon, source, round, engine), 0).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
@@ -690,24 +692,24 @@ def symbols_charged_at_half(patch):
 
 @fault("fusion")
 def labels_not_charged(patch):
-    honest = public_labels.label_payment
+    honest = public.label_payment
 
     def payment(*arguments):
         return replace(honest(*arguments), charges=[])
 
-    for place in (public_labels, fusion, message):
+    for place in (public, fusion, message):
         patch(place, "label_payment", payment)
 
 
 @fault("message")
 def the_first_round_alone_charged(patch):
-    honest = message_sender.MessageSender.payment
+    honest = message_party.MessageSender.payment
 
     def payment(self, number):
         paid = honest(self, number)
         return paid if number == 1 else replace(paid, charges=[])
 
-    patch(message_sender.MessageSender, "payment", payment)
+    patch(message_party.MessageSender, "payment", payment)
 
 
 @fault(*BOTH)
@@ -759,14 +761,14 @@ def seeded_noise_in_answers_by_files(patch):
         return NoiseSource("insecure_test", 3, party_)
 
     patch(private_terms, "NoiseSource", source)
-    honest = message_sender.MessageSender.opened.__func__
+    honest = message_party.MessageSender.opened.__func__
 
     def opened(cls, name, block, engine, terms):
         made = honest(cls, name, block, engine, terms)
         made.party.noise = terms["books"].noise()
         return made
 
-    patch(message_sender.MessageSender, "opened", classmethod(opened))
+    patch(message_party.MessageSender, "opened", classmethod(opened))
 
 
 @fault(*BOTH)
@@ -783,7 +785,7 @@ def epsilons_rounded_down(patch):
         made = honest(*arguments)
         return replace(made, epsilon=0.99 * made.epsilon)
 
-    for place in (fusion, message, fusion_sender, message_sender):
+    for place in (fusion, message, fusion_party, message_party):
         patch(place, "state", state)
 
 
@@ -805,7 +807,7 @@ def an_accountant_that_halves_epsilon(patch):
     def gdp(epsilon, delta, pure=()):
         return 1.2 * honest(epsilon, delta, pure)
 
-    for place in (accounting, budget):
+    for place in (accounting, fusion_party):
         patch(place, "gdp_of", gdp)
     patch(accounting, "log_delta_of", partial(_shifted, accounting.log_delta_of))
 
@@ -816,8 +818,13 @@ def _shifted(honest: Callable[[float, float], float], mu: float, epsilon: float)
 
 @fault(*BOTH)
 def a_root_of_t_in_the_wrong_place(patch):
-    honest = message_sender.noise_multiplier
-    patch(message_sender, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
-    tall = descent.STEPS
-    honest_too = descent.calibrate
-    patch(descent, "calibrate", lambda s, multiplier, n: honest_too(s, multiplier * tall**-0.25, n))
+    honest = message_party.noise_multiplier
+    patch(message_party, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
+    tall = mechanisms.STEPS
+    honest_too = mechanisms.calibrate
+    patch(mechanisms, "calibrate", _of_steps(honest_too, tall))
+
+
+def _of_steps(honest, tall):
+    """The noise of gradients alone: counts have one number, moments four."""
+    return lambda s, multiplier, n: honest(s, multiplier * (1.0 if n in (1, 4) else tall**-0.25), n)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import accounting, noise_tests, row_norm
+from fastadmm.privacy import accounting, fusion_mechanisms, noise_tests
 from fastadmm.privacy.noise_tests import directions_check, distances_check, parts_check, patterns_check
-from fastadmm.privacy.second_opinion import delta_spent, epsilon_spent
 from fastadmm.privacy.source_audit import parts_of
+from fastadmm.privacy.transcript import delta_spent, epsilon_spent
 from fastadmm.runs.audit import audit_fusion, audit_settings
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.streamed import load_block
@@ -151,7 +151,7 @@ def test_row_norms_of_features_that_stay_on_disk(tmp_path, kind):
         writer.append(sparse.csr_array(rows) if kind == "csr" else rows)
     party = open_party(tmp_path / "a.h5")
     for streamed in (False, True):
-        found = row_norm.row_norms(load_block(party, streamed), Engine(1))
+        found = fusion_mechanisms.row_norms(load_block(party, streamed), Engine(1))
         np.testing.assert_allclose(found, np.linalg.norm(rows, axis=1), rtol=1e-14)
 
 

@@ -23,7 +23,7 @@ from fastadmm.privacy import (
     row_norm,
 )
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
-from fastadmm.privacy.paper import lemma_sensitivity
+from fastadmm.privacy.plan import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
 
 from run_tools import in_file, run, write_blocks

@@ -24,11 +24,9 @@ from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.privacy import ledger as ledgers
 from fastadmm.privacy import modes
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.audit_paths import Agents, Watched, same_calls
 from fastadmm.privacy.message_audit import many_rows
 from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.second_opinion import epsilon_spent
-from fastadmm.privacy.transcript import Tap
+from fastadmm.privacy.transcript import Agents, Tap, Watched, epsilon_spent, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions

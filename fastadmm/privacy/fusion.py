@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,11 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.baseline import Comparison, compare_fusion
-from fastadmm.privacy.books import Books
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
-from fastadmm.privacy.fusion_party import FusionMessage
-from fastadmm.privacy.fusion_sender import (
+from fastadmm.privacy.fusion_party import (
     HOLDER_SEES,
     UNPROVED_WEIGHTS,
+    FusionMessage,
     FusionParty,
     fusion_budget,
     fusion_guarantee,
@@ -35,11 +35,16 @@ from fastadmm.privacy.fusion_sender import (
 )
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
-from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels, with_labels_spent
-from fastadmm.privacy.releases import reserve
+from fastadmm.privacy.public import (
+    PublicLabels,
+    check_public_inputs,
+    label_payment,
+    preparation_not_covered,
+    publish_labels,
+    with_labels_spent,
+)
+from fastadmm.privacy.releases import Books, Releases, reserve
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
@@ -119,7 +124,7 @@ class FusionSolver(Run):
         options: SolverOptions,
         settings: FusionPrivacy,
         ledger: Ledger | None = None,
-        store: Store | None = None,
+        releases: Path | None = None,
         run: str = "run",
         data: Sequence[str] | None = None,
         unproved: dict[str, str] | None = None,
@@ -129,7 +134,7 @@ class FusionSolver(Run):
     ) -> None:
         self.holder = check_fusion_mode(problem, options, settings)
         self.problem, self.options, self.settings = problem, options, settings
-        self.ledger, self.store = ledger or Ledger(), store or Store()
+        self.ledger, self.releases = ledger or Ledger(), Releases(releases)
         self.run, self.data = run, list(data or problem.names)
         self.accounts = list(accounts or [Account(name, name) for name in self.data])
         self.label_account = label_account or Account("labels", problem.names[self.holder], LABELS)
@@ -152,7 +157,7 @@ class FusionSolver(Run):
         self.last_record: RoundRecord | None = None
 
     def _party(self, m: int) -> FusionParty:
-        """A party in this process: it has its own account, and the run's ledger and store."""
+        """A party in this process: it has its own account, and the run's ledger and releases."""
         name = self.problem.names[m]
         books = Books(
             self.settings,
@@ -160,7 +165,7 @@ class FusionSolver(Run):
             self.run,
             self.accounts[m],
             self.data[m],
-            self.store.directory,
+            self.releases.directory,
             lambda: self.noise_source(m),
             self.unproved.get(name, ""),
         )
@@ -191,8 +196,8 @@ class FusionSolver(Run):
         with self.engine.limited():
             paid = label_payment(self.settings, self.ledger, self.run, self.label_account)
             planned = [p.payment() for p in self.parties.values() if not p.has_message]
-            reserve(self.ledger, planned if self.store.has_labels() else [paid, *planned])
-            self.labels = publish_labels(problem.y, self.settings, self.store, paid, self.engine)
+            reserve(self.ledger, planned if self.releases.holds("labels") else [paid, *planned])
+            self.labels = publish_labels(problem.y, self.settings, self.releases, paid, self.engine)
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
             self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,22 +28,27 @@ from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import zcdp_of
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.baseline import Comparison, compare_with_nothing
-from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
-from fastadmm.privacy.message_sender import (
+from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
+    MessageParty,
     MessageSender,
+    clipped_block,
     message_guarantee,
     message_level,
 )
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.outbox import Outbox
-from fastadmm.privacy.party import MessageParty, clipped_block
-from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
-from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels, with_labels_spent
-from fastadmm.privacy.releases import Payment, reserve
+from fastadmm.privacy.public import (
+    check_label_loss,
+    check_public_inputs,
+    curvature_unit,
+    label_payment,
+    preparation_not_covered,
+    publish_labels,
+    with_labels_spent,
+)
+from fastadmm.privacy.releases import Books, Payment, Releases, reserve
 from fastadmm.privacy.statement import PrivacyStatement, state
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.history import RoundRecord, Status
@@ -112,7 +118,7 @@ class MessageSolver(Run):
         options: SolverOptions,
         settings: MessagePrivacy,
         ledger: Ledger | None = None,
-        outbox: Outbox | None = None,
+        releases: Path | None = None,
         run: str = "run",
         unproved: dict[str, str] | None = None,
         accounts: Sequence[Account] | None = None,
@@ -126,7 +132,7 @@ class MessageSolver(Run):
         settings.refuse_unproved(unproved or {})
         self.problem = clipped_problem(problem) if driver is None else problem
         self.options, self.settings = options, settings
-        self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()
+        self.ledger, self.releases = ledger or Ledger(), Releases(releases)
         self.run = run
         self.accounts = list(accounts or [Account(name, name) for name in problem.names])
         self.label_account = label_account or Account("labels", "the label holder", LABELS)
@@ -159,7 +165,7 @@ class MessageSolver(Run):
         self.start_intercept = 0.0
 
     def _sender(self, m: int, party: MessageParty) -> MessageSender:
-        """A party in this process: it has its own account, and the run's ledger and outbox."""
+        """A party in this process: it has its own account, and the run's ledger and releases."""
         s, name = self.settings, party.name
         books = Books(
             s,
@@ -167,7 +173,7 @@ class MessageSolver(Run):
             self.run,
             self.accounts[m],
             name,
-            self.outbox.directory,
+            self.releases.directory,
             lambda: NoiseSource(s.sampler, s.seed, m),
             self.unproved.get(name, ""),
         )
@@ -184,10 +190,10 @@ class MessageSolver(Run):
         if self.prepared:
             return
         begin = time.perf_counter()
-        store, paid = Store(self.outbox.directory), self._reserve()
+        paid = self._reserve()
         with self.engine.limited():
             if self.settings.label_epsilon is not None:
-                labels = publish_labels(self.problem.y, self.settings, store, paid, self.engine)
+                labels = publish_labels(self.problem.y, self.settings, self.releases, paid, self.engine)
                 self.problem = replace(self.problem, y=labels.target)
             self.engine.map(lambda party: party.prepare(), self.parties)
             self._coordinate()
@@ -254,7 +260,7 @@ class MessageSolver(Run):
         if s.sampler == "insecure_test":
             return labels
         missing = [charge for sender in self.senders for charge in sender.missing()]
-        drawn = Store(self.outbox.directory).has_labels()
+        drawn = self.releases.holds("labels")
         messages = Payment(self.ledger, missing, s.budget, s.delta)
         reserve(self.ledger, [messages] if drawn else [messages, labels])
         return labels

@@ -23,10 +23,8 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
-from fastadmm.privacy import message
-from fastadmm.privacy import party as message_party
+from fastadmm.privacy import message, message_party
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.audit_paths import Agents, Watched, same_calls
 from fastadmm.privacy.noise_tests import (
     Check,
     directions_check,
@@ -40,10 +38,19 @@ from fastadmm.privacy.noise_tests import (
     size_check,
     tails_check,
 )
-from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.source_audit import audit_source, parts_of
-from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, replayed
+from fastadmm.privacy.transcript import (
+    Agents,
+    Comparison,
+    Tap,
+    Watched,
+    compare_transcripts,
+    epsilon_spent,
+    replayed,
+    same_calls,
+    share_cost,
+)
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.options import SolverOptions

@@ -8,8 +8,6 @@ from typing import Any
 
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
-from fastadmm.privacy.outbox import Outbox
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.options import SolverOptions
@@ -27,6 +25,6 @@ def private_solver(
 ) -> FusionSolver | MessageSolver:
     """The solver of a mode that is not "none"."""
     if isinstance(settings, FusionPrivacy):
-        return FusionSolver(problem, options, settings, store=Store(messages), data=data, **common)
+        return FusionSolver(problem, options, settings, releases=messages, data=data, **common)
     assert isinstance(settings, MessagePrivacy)
-    return MessageSolver(problem, options, settings, outbox=Outbox(messages), **common)
+    return MessageSolver(problem, options, settings, releases=messages, **common)

@@ -2,7 +2,7 @@
 
 Mode "message", mode "fusion" and the labels have a source each; what they do with it is audited by
 :mod:`fastadmm.privacy.message_audit`, :mod:`fastadmm.privacy.fusion_audit` and
-:mod:`fastadmm.privacy.label_audit`.
+:mod:`fastadmm.privacy.response_audit`.
 """
 
 from __future__ import annotations

@@ -454,7 +454,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         """A party's rows as its weights take them: private training clips each row to norm 1."""
         if not getattr(self, "clips_rows_", False):
             return block
-        from fastadmm.privacy.rows import clip_rows
+        from fastadmm.privacy.sensitivity import clip_rows
 
         return clip_rows(block)
 
