@@ -9,19 +9,8 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ExitCode
-from fastadmm.privacy import (
-    descent,
-    fusion_party,
-    fusion_sender,
-    levels,
-    message,
-    message_sender,
-    moments,
-    noise,
-    party,
-    public_labels,
-    row_norm,
-)
+from fastadmm.privacy import fusion_mechanisms as mechanisms
+from fastadmm.privacy import fusion_party, message, message_party, noise, public
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.plan import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
@@ -221,23 +210,23 @@ COST, PUBLIC = "cost of all messages, replayed", "what is public, on neighbours"
 
 MESSAGE = {
     "a forgotten root of T": (
-        message_sender,
+        message_party,
         "noise_multiplier",
         lambda e, d, t: math.sqrt(1 / t) * 7.5,
         COST,
     ),
-    "a skipped target clip": (party.MessageParty, "public_target", lambda self, w: w, COST),
+    "a skipped target clip": (message_party.MessageParty, "public_target", lambda self, w: w, COST),
     "a skipped row clip": (message, "clipped_block", lambda block, name: block, COST),
-    "a skipped message clip": (party.MessageParty, "exact", lambda self, w: self.solve(w), COST),
-    "the paper's calibration": (message_sender, "message_sensitivity", papers_sensitivity, COST),
+    "a skipped message clip": (message_party.MessageParty, "exact", lambda self, w: self.solve(w), COST),
+    "the paper's calibration": (message_party, "message_sensitivity", papers_sensitivity, COST),
     "the bound of zero-out": (
-        message_sender,
+        message_party,
         "message_sensitivity",
         lambda *_: Sensitivity(2.1526, "T3"),
         COST,
     ),
-    "less noise from round 2": (party.MessageParty, "answer", smaller_noise_later, COST),
-    "noise on parameters": (party.MessageParty, "answer", parameter_noise, PUBLIC),
+    "less noise from round 2": (message_party.MessageParty, "answer", smaller_noise_later, COST),
+    "noise on parameters": (message_party.MessageParty, "answer", parameter_noise, PUBLIC),
     "a clean value in a target": (message, "MessageSolver", CleanLater, PUBLIC),
 }
 
@@ -255,12 +244,13 @@ def test_faults_of_messages_are_found(runs, fault, capsys, monkeypatch):
 # --- faults of mode "fusion"
 
 
-def calibrated(factor):
-    """Noise of another size, declared as it is."""
+def calibrated(factor, of):
+    """Noise of another size, declared as it is: of counts (one number), moments (four) or gradients."""
     honest = noise.calibrate
 
     def faulty(sensitivity, multiplier, n):
-        return honest(sensitivity, multiplier * factor, n)
+        kind = {1: "counts", 4: "moments"}.get(n, "gradients")
+        return honest(sensitivity, multiplier * (factor if kind == of else 1.0), n)
 
     return faulty
 
@@ -284,28 +274,39 @@ def exact_centre(block, target, public_class, budget, source, engine, row_norm=N
 
 
 HONEST_MESSAGE = fusion_party.make_message
+CHANNEL, KEEP = mechanisms.choose_channel, mechanisms.keep_probability
 
 WHOLE = "cost of a whole message, replayed"
 
 FUSION = {
-    "a forgotten root of 40": (descent, "calibrate", calibrated(1 / math.sqrt(40)), WHOLE),
-    "a fifth of the noise, declared": (descent, "calibrate", calibrated(0.2), WHOLE),
-    "half of the moments' noise": (moments, "calibrate", calibrated(0.5), WHOLE),
-    "a forgotten root of 9": (row_norm, "calibrate", calibrated(1 / 3), WHOLE),
-    "a gradient bound of 1": (descent, "gradient_sensitivity", lambda target: 1.0, WHOLE),
+    "a forgotten root of 40": (mechanisms, "calibrate", calibrated(1 / math.sqrt(40), "gradients"), WHOLE),
+    "a fifth of the noise, declared": (mechanisms, "calibrate", calibrated(0.2, "gradients"), WHOLE),
+    "half of the moments' noise": (mechanisms, "calibrate", calibrated(0.5, "moments"), WHOLE),
+    "a forgotten root of 9": (mechanisms, "calibrate", calibrated(1 / 3, "counts"), WHOLE),
+    "a gradient bound of 1": (mechanisms, "gradient_sensitivity", lambda target: 1.0, WHOLE),
     "rows as long as they are": (
         fusion_party,
         "row_norms",
         lambda block, engine: np.zeros(block.shape[0]),
         WHOLE,
     ),
-    "symbols at twice epsilon": (fusion_party, "choose_channel", at_twice(levels.choose_channel, 0), WHOLE),
-    "symbols kept too often": (levels, "keep_probability", at_twice(levels.keep_probability, 0), WHOLE),
-    "a clean centre": (fusion_sender, "make_message", exact_centre, PUBLIC),
+    "symbols at twice epsilon": (
+        fusion_party,
+        "choose_channel",
+        at_twice(mechanisms.choose_channel, 0),
+        WHOLE,
+    ),
+    "symbols kept too often": (
+        mechanisms,
+        "keep_probability",
+        at_twice(mechanisms.keep_probability, 0),
+        WHOLE,
+    ),
+    "a clean centre": (fusion_party, "make_message", exact_centre, PUBLIC),
     "labels at twice epsilon": (
-        public_labels,
+        public,
         "randomise_labels",
-        at_twice(public_labels.randomise_labels, 1),
+        at_twice(public.randomise_labels, 1),
         "randomised labels of class 0",
     ),
 }
