@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
-from fastadmm.cluster.comm import Comm
+from fastadmm.cluster.comm import Comm, own_threads, workers_here
 from fastadmm.cluster.engine import RowEngine, rows_of
-from fastadmm.cluster.node import own_threads, workers_here
 from fastadmm.cluster.rows import refuse_unshared, rows_of_problem
 from fastadmm.cluster.solver import SharedSolver, end, follow, new_solver
 from fastadmm.engine.engine import Engine
