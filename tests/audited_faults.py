@@ -29,6 +29,7 @@ from fastadmm.privacy import (
 )
 from fastadmm.privacy import fusion_mechanisms as mechanisms
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
+from fastadmm.privacy.plan import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
 from fastadmm.rounds import private_terms
 from fastadmm.settings.privacy import DifferentialPrivacy
@@ -45,6 +46,7 @@ class Fault:
     name: str
     modes: tuple[str, ...]
     plant: Callable[[Patch], None]
+    check: str = ""  # how the name of a check that has to find it begins; empty for any
 
 
 FAULTS: list[Fault] = []
@@ -828,3 +830,147 @@ def a_root_of_t_in_the_wrong_place(patch):
 def _of_steps(honest, tall):
     """The noise of gradients alone: counts have one number, moments four."""
     return lambda s, multiplier, n: honest(s, multiplier * (1.0 if n in (1, 4) else tall**-0.25), n)
+
+
+# --- the same kinds at their plainest, each with the check that has to see it
+
+
+def plain(name: str, modes: tuple[str, ...], check: str, place: Any, attribute: str, faulty: Any) -> None:
+    """Register a fault that replaces one attribute."""
+    FAULTS.append(Fault(name, modes, lambda patch: patch(place, attribute, faulty), check))
+
+
+def of_noise(name: str, check: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Register a change of all noise, in standard deviations."""
+    plant = partial(changed, change=lambda z, exact, round: change(z))
+    FAULTS.append(Fault(name, BOTH, plant, check))
+
+
+def low_rank(z: np.ndarray) -> np.ndarray:
+    """Half of the directions carry nothing, the others all."""
+    pairs = z[: len(z) // 2 * 2].reshape(-1, 2)
+    return np.concatenate([np.repeat(pairs.sum(axis=1) / math.sqrt(2), 2), z[len(pairs) * 2 :]])
+
+
+def unrounded(honest):
+    def release(self, values, level, round, engine, stream=0):
+        sent = honest(self, values, level, round, engine, stream)
+        exact = np.asarray(values) + sent.values - level.grid * np.rint(np.asarray(values) / level.grid)
+        return GridMessage(np.rint(exact / level.grid * 2**10).astype(np.int64), level.grid / 2**10)
+
+    return release
+
+
+def same_round(honest):
+    def nonce(self, round, stream):
+        honest(self, round, stream)
+        return np.array([self.party, 0, stream], dtype=np.uint32)
+
+    return nonce
+
+
+class Stuck(int):
+    """A count that does not go on."""
+
+    def __add__(self, other):
+        return self
+
+
+of_noise("noise a fifth too small", "size of the noise", lambda z: 0.8 * z)
+of_noise("noise three percent too small", "size of the noise", lambda z: 0.97 * z)
+of_noise("noise that is not centred", "mean of the noise", lambda z: z + 0.2)
+of_noise("noise that is bounded", "law of the noise", lambda z: np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42)
+of_noise("noise in half of the directions", "noise used twice", low_rank)
+plain("digits below the grid", BOTH, "", NoiseSource, "release", unrounded(NoiseSource.release))
+plain(
+    "noise of another round", BOTH, "noise used twice", NoiseSource, "_nonce", same_round(NoiseSource._nonce)
+)
+
+
+@fault(*BOTH)
+def noise_that_a_forked_process_draws_as_well(patch):
+    patch(noise.os, "getpid", lambda: 1)
+    patch(NoiseSource, "_forks", Stuck())
+
+
+class CleanLater(message.MessageSolver):
+    """A party subtracts its clean message instead of the noisy one it sent."""
+
+    def _target(self, m):
+        if not (self.n_rounds and self.parties):  # none where the parties are elsewhere
+            return super()._target(m)
+        clean = self.parties[m].block.product(self.parties[m].weights, self.engine)
+        return super()._target(m) - self.messages[m] + clean
+
+
+def parameter_noise(self, w, round):
+    """The message of noisy weights."""
+    self.solve(w)
+    spoiled = self.weights + 1e3 * np.random.default_rng().normal(size=len(self.weights))
+    sent = self.block.product(spoiled, self.engine)
+    return GridMessage(np.rint(sent / self.level.grid).astype(np.int64), self.level.grid)
+
+
+def papers_sensitivity(settings, mu, n):
+    """Lemma 1 with 66 columns, two parties and b_1 = B."""
+    return Sensitivity(lemma_sensitivity(66, 1.0, mu, 1.0, settings.ball, 2), "Lemma 1")
+
+
+COST, PUBLIC, WHOLE = "cost of all", "what is public, on neighbours", "cost of a whole message, replayed"
+party, zero_out = message_party.MessageParty, Sensitivity(2.1526, "T3")
+
+for name, check, place, attribute, faulty in (
+    ("targets not clipped", COST, party, "public_target", lambda self, w: w),
+    ("rows not clipped", COST, message, "clipped_block", lambda block, name: block),
+    ("messages not clipped", COST, party, "exact", lambda self, w: self.solve(w)),
+    ("the calibration of the paper", COST, message_party, "message_sensitivity", papers_sensitivity),
+    ("the bound of zero-out", COST, message_party, "message_sensitivity", lambda *_: zero_out),
+    ("noise on parameters", PUBLIC, party, "answer", parameter_noise),
+    ("a clean message in the target", PUBLIC, message, "MessageSolver", CleanLater),
+):
+    plain(name, ("message",), check, place, attribute, faulty)
+
+
+def calibrated(factor, of, honest=mechanisms.calibrate):
+    """Noise of another size, declared as it is: of counts (one number), moments (four) or gradients."""
+
+    def faulty(sensitivity, multiplier, n):
+        kind = {1: "counts", 4: "moments"}.get(n, "gradients")
+        return honest(sensitivity, multiplier * (factor if kind == of else 1.0), n)
+
+    return faulty
+
+
+def at_twice(function, which):
+    """The function with one of its arguments doubled."""
+    return lambda *given: function(*(2 * a if k == which else a for k, a in enumerate(given)))
+
+
+def exact_centre(block, *given, make=fusion_party.make_message):
+    """The channel's centre is taken from clean scores."""
+    made = make(block, *given)
+    scores = block.product(made.model.weights, given[4])
+    return replace(made, channel=replace(made.channel, center=float(scores.mean())))
+
+
+labels_twice = at_twice(public.randomise_labels, 1)
+twice_kept, twice_chosen = at_twice(mechanisms.keep_probability, 0), at_twice(mechanisms.choose_channel, 0)
+
+for name, check, place, attribute, faulty in (
+    ("a forgotten root of 40", WHOLE, mechanisms, "calibrate", calibrated(1 / math.sqrt(40), "gradients")),
+    ("half of the noise of the moments", WHOLE, mechanisms, "calibrate", calibrated(0.5, "moments")),
+    ("a forgotten root of 9", WHOLE, mechanisms, "calibrate", calibrated(1 / 3, "counts")),
+    ("a gradient bound of 1", WHOLE, mechanisms, "gradient_sensitivity", lambda target: 1.0),
+    ("rows as long as they are", WHOLE, fusion_party, "row_norms", lambda block, _: np.zeros(block.shape[0])),
+    ("symbols at twice epsilon", WHOLE, fusion_party, "choose_channel", twice_chosen),
+    ("symbols kept too often", WHOLE, mechanisms, "keep_probability", twice_kept),
+    ("a centre of clean scores", PUBLIC, fusion_party, "make_message", exact_centre),
+    (
+        "labels at twice epsilon",
+        "randomised labels",
+        public,
+        "randomise_labels",
+        at_twice(public.randomise_labels, 1),
+    ),
+):
+    plain(name, ("fusion",), check, place, attribute, faulty)

@@ -33,6 +33,11 @@ SHARE = {
     "noise like its neighbours": "message",
     "smaller declared noise for many records": "message",
     "rows not clipped by agents": "message",
+    "noise that is bounded": "message",
+    "noise of another round": "message",
+    "noise on parameters": "message",
+    "a forgotten root of 9": "fusion",
+    "labels at twice epsilon": "fusion",
 }
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
@@ -48,6 +53,22 @@ def runs(tmp_path_factory):
 def test_a_share_of_the_faults(runs, name):
     one = audit_campaign.one_fault(runs, BY_NAME[name], SHARE[name], "--trials", 10_000)
     assert one["found"], one
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize(
+    ("name", "mode", "check", "least", "most"),
+    [
+        ("a forgotten root of 40", "fusion", "cost of a whole message, replayed", 3.2, 3.6),
+        ("symbols at twice epsilon", "fusion", "cost of a whole message, replayed", 1.4, 1.8),
+        ("noise a fifth too small", "message", "size of the noise, all messages", 1.1, 1.5),
+    ],
+)
+def test_the_epsilon_that_is_found(runs, name, mode, check, least, most):
+    with audit_campaign.patches() as patch:
+        BY_NAME[name].plant(patch)
+        _, flagged = audit_campaign.audit(runs, mode, "--trials", 20_000)
+    assert least < next(one["epsilon"] for one in flagged if one["name"] == check) < most
 
 
 @pytest.mark.slow

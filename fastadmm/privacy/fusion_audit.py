@@ -26,19 +26,11 @@ from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, many_rows
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import (
     Check,
-    distances_check,
-    law_check,
-    link_check,
-    mean_check,
-    parts_check,
-    patterns_check,
-    reuse_check,
     size_check,
-    tails_check,
 )
 from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.response_audit import symbol_checks
-from fastadmm.privacy.source_audit import audit_source, parts_of
+from fastadmm.privacy.source_audit import audit_source, noise_checks
 from fastadmm.privacy.transcript import (
     Agents,
     Comparison,
@@ -433,16 +425,5 @@ def _noise_checks(noise: _Noise, worst: _Cost, settings: FusionPrivacy) -> list[
         exact += [r.exact for r in releases]
         same = 16 if kind != "gradients" else 1_000
         names += [f"{kind}, release {r.round % same} of party {r.party}" for r in releases]
-    every = np.concatenate(noises)
-    return [
-        *checks,
-        parts_check(parts_of(noises, exact, names), cost),
-        mean_check(every),
-        law_check(every),
-        tails_check(every),
-        reuse_check(every, "steps, releases, parties, runs"),
-        link_check(noise.parties, "parties"),
-        link_check(noise.steps, "steps"),
-        distances_check(noises),
-        patterns_check(noises, exact),
-    ]
+    links = {"parties": noise.parties, "steps": noise.steps}
+    return checks + noise_checks(noises, exact, names, "steps, releases, parties, runs", cost, links)

@@ -21,7 +21,7 @@ import numpy as np
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.privacy import modes, public
+from fastadmm.privacy import message, public
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.fusion_mechanisms import MAX_EPSILON
 from fastadmm.privacy.ledger import Ledger
@@ -50,7 +50,7 @@ __all__ = ["audit_labels", "symbol_checks"]
 Array = np.ndarray
 
 #: Looked up when it is called, as a run does.
-_MODES: Any = modes
+_MODES: Any = message
 
 #: Labels of a run whose one label is changed, and the one that is.
 _ROWS, _CHANGED = 300, 7
