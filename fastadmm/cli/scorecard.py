@@ -81,7 +81,7 @@ def release(
     force: _Force = False,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
-    from fastadmm.privacy.label_response import flip_probability
+    from fastadmm.privacy.public import flip_probability
     from fastadmm.runs.scorecard import release_labels
 
     most = label_epsilon if total_epsilon is None else total_epsilon

@@ -10,9 +10,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.owners.bound import Bound, make_bound
+from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.mechanism import MECHANISMS
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons

@@ -176,4 +176,4 @@ _DONE = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STO
 
 def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
     """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration."""
-    return check_run(config, display or Silent(), timed=True).plan
+    return check_run(config, display or Silent(), whole=True).plan

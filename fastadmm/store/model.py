@@ -84,7 +84,7 @@ class PartyModel:
         """
         from scipy.sparse import issparse
 
-        from fastadmm.privacy.rows import clip_rows
+        from fastadmm.privacy.sensitivity import clip_rows
 
         place = shown(party.path)
         if party.n_features != len(self.weights):
@@ -121,7 +121,7 @@ class PartyModel:
 
         Shapes: X (N, d_m); the result (N,) or (N, C).
         """
-        from fastadmm.privacy.rows import clip_rows
+        from fastadmm.privacy.sensitivity import clip_rows
 
         out = np.empty((len(X), *self.weights.shape[1:]))
         step = max(1, (1 << 20) // max(X.shape[1], 1))
