@@ -222,14 +222,12 @@ def main(argv: list[str] | None = None) -> None:
         # A run that was interrupted between rounds has said so itself, and how to go on.
         say("fastadmm: interrupted", error=True)
         code = ExitCode.INTERRUPTED
-    except (BrokenPipeError, SystemExit) as stop:
-        # click turns a broken pipe into SystemExit(1), which is our code for a defect.
-        if not isinstance(stop.__context__ if isinstance(stop, SystemExit) else stop, BrokenPipeError):
+    except SystemExit as stop:
+        # click turns a broken pipe into SystemExit(1), our code for a defect; standard streams raise none.
+        if not isinstance(stop.__context__, BrokenPipeError):
             raise
-        # The reader of our output has left, for example `| head`: nothing to say, and nowhere to say it.
-        # Python flushes what is left at its end: to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = ExitCode.OK
+        say("fastadmm: error: the other end has closed the connection; try again", error=True)
+        sys.exit(int(ExitCode.STORAGE))
     except MemoryError:
         say("fastadmm: error: not enough memory; use a larger machine or fewer rows", error=True)
         sys.exit(int(ExitCode.INPUT))
