@@ -73,7 +73,8 @@ class SourceFile:
             if not self.path.is_file():
                 # Sources are read twice or more; a pipe can be read once.
                 raise StorageError(f"{self.shown}: not a regular file; save the data to a file first")
-            self.size = self.path.stat().st_size
+            self._state = self.state()
+            self.size = self._state[0]
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
                 entry = raw.read(72)[22:]
@@ -94,6 +95,20 @@ class SourceFile:
         for magic, what in _FOREIGN:
             if self.magic.startswith(magic) and not (parquet and magic == b"PAR1"):
                 raise InputError(f"{self.shown}: is {what}")
+
+    def state(self) -> tuple[int, int, int]:
+        """What differs once a file has been written to."""
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ino
+
+    def check_unchanged(self) -> None:
+        """Refuse rows of two states of the file: it is read twice or more."""
+        try:
+            same = self.state() == self._state
+        except OSError:
+            same = False
+        if not same:
+            raise InputError(f"{self.shown}: changed while it was read; convert it when it is complete")
 
     def holds_nothing(self) -> bool:
         """Whether nothing is compressed in the file; what is damaged is for those to say who read it."""
@@ -204,6 +219,8 @@ class _Guarded(io.RawIOBase):
                 raise self._damaged(error) from None
             raise StorageError(f"{self._source.shown}: cannot read: {_reason(error)}") from None
         self._count += count
+        if not count:
+            self._source.check_unchanged()
         if self._on_read is not None:
             self._on_read(self._raw.tell())
         return count

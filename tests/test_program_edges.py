@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
+from fastadmm.data_tools import convert as convert_module
 
 from run_tools import run, write_problem
 
@@ -167,3 +169,41 @@ def test_a_changed_part_is_not_imported_nor_a_changed_model_resumed(
     shutil.copy(raw, model / "model" / "party-1.h5")
     assert run("resume", model) == 4
     assert "its digest differs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["csv", "libsvm", "npz"])
+def test_a_source_that_changes_while_it_is_read_is_no_partition(tmp_path, monkeypatch, capsys, kind) -> None:
+    source = tmp_path / {"csv": "a.csv", "libsvm": "a.svm", "npz": "a.npz"}[kind]
+    if kind == "npz":
+        np.savez(source, X=np.eye(40), y=np.arange(40) % 2)
+    else:
+        row = "{0},{1},{0}\n" if kind == "csv" else "{0} 1:{1} 2:3\n"
+        source.write_text("a,b,y\n" * (kind == "csv") + "".join(row.format(i % 2, i) for i in range(40)))
+    write = convert_module._write
+
+    def slow(*arguments: object) -> object:
+        with source.open("ab") as file:
+            file.write(b"1 1:2 2:3\n" if kind == "libsvm" else b"1,2,1\n")
+        return write(*arguments)
+
+    monkeypatch.setattr(convert_module, "_write", slow)
+    monkeypatch.setattr(convert_module._Scan, "blocks", lambda scan: None)
+    label = ["--label", "y"] if kind == "csv" else []
+    assert run("convert", source, "--parties", 2, *label, "-o", tmp_path / "out.parts") == 3
+    wanted = f"fastadmm: error: {source}: changed while it was read; convert it when it is complete\n"
+    assert capsys.readouterr().err == wanted
+    assert not (tmp_path / "out.parts").exists()
+
+
+def test_a_request_that_changed_on_its_way_is_not_answered(home: Path, tmp_path: Path, capsys) -> None:
+    labels, parties = home / "d.parts" / "labels.h5", ("--party", "party-1", "--party", "party-2")
+    assert run("coordinator", "start", labels, *parties, "-o", tmp_path / "x") == 0
+    (request,) = (tmp_path / "x" / "requests").glob("party-1-*.h5")
+    with h5py.File(request, "r+") as file:
+        asked = file["calls/0000/arguments"].attrs
+        name = next(name for name in asked if isinstance(asked[name], float))
+        asked[name] = asked[name] * 2
+    capsys.readouterr()
+    arguments = ("--data", home / "d.parts" / "party-1.h5", "-o", tmp_path / "approval.toml")
+    assert run("party", "approve", request, *arguments) == 4
+    assert "changed since it was written (its digest differs)" in capsys.readouterr().err
