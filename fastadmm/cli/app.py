@@ -213,7 +213,8 @@ def main(argv: list[str] | None = None) -> None:
         if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):
             raise KeyboardInterrupt
     except FastadmmError as error:
-        say(f"fastadmm: error: {_one_line(error)}", error=True)
+        kind = "waiting" if error.exit_code == ExitCode.WAITING else "error"
+        say(f"fastadmm: {kind}: {_one_line(error)}", error=True)
         sys.exit(int(error.exit_code))
     except (typer.Abort, KeyboardInterrupt, SystemError) as stop:
         # Where a signal meets compiled code of a library, Python may say that it came out of a wrong place.
