@@ -352,7 +352,10 @@ class CsvSource(CsvFile):
     ) -> list[float]:
         where = f"{self.path}: line {line}"
         if len(cells) != len(self.columns):
-            raise InputError(f"{where}: {len(cells)} cells, but there are {len(self.columns)} columns")
+            raise InputError(
+                f"{where}: {len(cells)} cells, but there are {len(self.columns)} columns: correct it, or "
+                "quote cells that hold the separator"
+            )
         values = []
         for i, name in positions:
             cell = cells[i].strip()
@@ -374,7 +377,9 @@ class CsvSource(CsvFile):
         if not is_text(cell):
             raise NotUtf8(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
         if cell.lower() in MISSING:
-            raise InputError(f"{where}, label column {self.label!r}: missing label {_show(cell)}")
+            raise InputError(
+                f"{where}, label column {self.label!r}: missing label {_show(cell)}: remove the row"
+            )
         if is_number(cell) and not np.isfinite(float(cell)):
             raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not finite")
         return values

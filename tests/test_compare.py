@@ -245,7 +245,7 @@ def test_refused_in_one_line(place: Path, tmp_path: Path, capsys: pytest.Capture
         compare_runs([place / "one", place / "sharing" / ".." / "one"])
     with pytest.raises(StorageError, match="no such run directory"):
         compare_runs([place / "one", tmp_path / "nothing"])
-    with pytest.raises(StorageError, match="not a run directory"):
+    with pytest.raises(FormatError, match="not a run directory"):
         compare_runs([place / "one", place / "a.parts"])
     damaged = tmp_path / "damaged"
     shutil.copytree(place / "one", damaged)

@@ -194,7 +194,7 @@ def _read(setting: Setting, value: Any) -> Any:
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     """The parameter of the command from which the option is made."""
     kind: Any = setting.kinds[-1]
-    names = setting.flag
+    names, *others = setting.spellings
     if setting.from_text is not None:
         kind = str
     elif setting.is_path:
@@ -206,6 +206,7 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     complete = (lambda: list(setting.offered)) if setting.choices or setting.words else None
     option = typer.Option(
         names,
+        *others,
         help=_help(setting),
         rich_help_panel=panel,
         hidden=setting.hidden,

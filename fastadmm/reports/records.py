@@ -93,7 +93,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
         raise StorageError(f"{shown(path)}: a run of `fastadmm owners train`, which has other records")
     known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
     if not any(file.exists() for file in known):
-        raise StorageError(
+        raise FormatError(
             f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it)"
         )
     result, config = _read_result(path / "result.json"), _read_toml(path / "run.toml")

@@ -359,7 +359,8 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
                 if _is_run(directory)
                 else "not a model; give the directory of a run or of its model"
             )
-            raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
+            kind = FormatError if Path(path).exists() and not _is_run(directory) else StorageError
+            raise kind(f"{shown(path)}: no {MANIFEST}: {hint}")
     values = read_toml(manifest)
     if values.get("format") != FORMAT:
         raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
