@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
@@ -100,7 +101,7 @@ class CsvFile:
                 )
             if not cell.strip() and name not in drop:
                 raise InputError(
-                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {name}"
+                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {quote(name)}"
                 )
         return names
 
@@ -394,7 +395,7 @@ class CsvSource(CsvFile):
 
 def zeros_lost(name: str, number: str) -> str:
     """Note about numbers of a column that begin with zeros."""
-    return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {name}"
+    return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {quote(name)}"
 
 
 def is_text(cell: str) -> bool:

@@ -212,6 +212,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
     text = "–" if value is None else str(value)
     return printable(text)
