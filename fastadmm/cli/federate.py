@@ -244,12 +244,11 @@ def predict(
     ],
     out: _Task,
     own: _Own = None,
-    wait: _Wait = None,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
     from fastadmm.federation.predict import PREDICTIONS, federate_predict
 
-    predictions = _waiting(wait, lambda: federate_predict(config, run, rows, out, own=own, say=_say))
+    predictions = federate_predict(config, run, rows, out, own=own, say=_say)
     say(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
 
 

@@ -33,6 +33,7 @@ _OPTIONS: dict[str, str] = {
     **dict.fromkeys(("no_bias", "no_fit_intercept"), "--no-intercept"),
     **dict.fromkeys(("plan", "dry", "n"), "--dry-run"),
     "checkpoint": "--warm-start",
+    "pooled": "--scheme pooled",
 }
 
 #: What other programs have options for, and we have nothing.
@@ -214,8 +215,8 @@ def _option(context: Any, option: str, argv: list[str]) -> str:
     if there and context.parent is None:
         return f"{option}: options come after the command, as in 'fastadmm COMMAND {option}'"
     if 0 < len(there) <= 3:
-        names = " and ".join(f"'fastadmm {name}'" for name in there)
-        return f"No such option: {option}; {names} {'has' if len(there) == 1 else 'have'} it"
+        listed = " and ".join(f"'fastadmm {name}'" for name in there)
+        return f"No such option: {option}; {listed} {'has' if len(there) == 1 else 'have'} it"
     if key:
         return f"No such option: {option}; did you mean {keys[key]}?{f' {note}' if note else ''}"
     return ""
