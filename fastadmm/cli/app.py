@@ -241,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
             sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.usage import usage_line
 
-        say(f"fastadmm: error: {_one_line(usage_line(error, argv, GROUPS))}", error=True)
+        say(f"fastadmm: error: {_one_line(usage_line(error, argv, GROUPS, _command))}", error=True)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -69,7 +69,9 @@ _COMMANDS: dict[str, str] = {
 }
 
 
-def usage_line(error: Any, argv: list[str], groups: Iterable[str] = ()) -> str:
+def usage_line(
+    error: Any, argv: list[str], groups: Iterable[str] = (), program: Callable[[], Any] = lambda: None
+) -> str:
     """One sentence about an error of usage."""
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
@@ -77,7 +79,7 @@ def usage_line(error: Any, argv: list[str], groups: Iterable[str] = ()) -> str:
     words = str(getattr(context, "command_path", "fastadmm")).split()
     path = " ".join(["fastadmm", *words[1:]])
     if type(error).__name__ == "NoSuchOption" and option and context is not None:
-        if line := _option(context, str(option), argv):
+        if line := _option(context, str(option), argv, program):
             return line
         message = f"No such option: {option}"  # without the library's guesses
     elif message.startswith("No such command") and context is not None:
@@ -165,11 +167,9 @@ def _negated(parameter: Any, name: str, value: str) -> str:
     return f", or write {other}" if other and value.lower() in ("no", "false", "0", "off", "none") else ""
 
 
-def _elsewhere(option: str) -> list[str]:
+def _elsewhere(option: str, program: Any) -> list[str]:
     """The commands that have an option."""
-    from fastadmm.cli.app import _command
-
-    commands = getattr(_command(), "commands", {})
+    commands = getattr(program, "commands", {})
     return [name for name, one in commands.items() if any(option in known.opts for known in one.params)]
 
 
@@ -181,7 +181,7 @@ def _near(name: str, others: dict[str, str], known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)), "")
 
 
-def _option(context: Any, option: str, argv: list[str]) -> str:
+def _option(context: Any, option: str, argv: list[str], program: Callable[[], Any]) -> str:
     """What was meant by an option that the command does not have; empty where nothing is near."""
     value = given(option, argv)
     names = {name for known in context.command.params for name in (*known.opts, *known.secondary_opts)}
@@ -211,7 +211,7 @@ def _option(context: Any, option: str, argv: list[str]) -> str:
     key, note = near_key(plain, keys)
     if line := _of_a_run(context, option):
         return line
-    there = [] if plain in KEYS else _elsewhere(option)
+    there = [] if plain in KEYS else _elsewhere(option, program())
     if there and context.parent is None:
         return f"{option}: options come after the command, as in 'fastadmm COMMAND {option}'"
     if 0 < len(there) <= 3:
