@@ -434,7 +434,8 @@ def _check_name(name: str, kind: Any) -> None:
         raise ConfigError(f"unknown key {name!r}; {hint}")
     if kind is NoPrivacy:
         raise ConfigError(
-            f"{name} needs a mode: choose mode {' or '.join(map(repr, having))} (--privacy {having[0]})"
+            f"{name}: mode 'none' gives none; choose mode {' or '.join(map(repr, having))}: "
+            f"--privacy {having[0]}"
         )
     raise ConfigError(f"{name}: mode {kind.mode!r} has none, mode {having[0]!r} has; remove it")
 
