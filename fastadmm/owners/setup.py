@@ -197,8 +197,8 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
             )
         raise ConfigError(
             "step: a constant step needs the curvature of the objective, which clipped gradients do not "
-            "tell; "
-            "pass --smoothness from public data, --step, or bound features with --bound features:R"
+            "tell; write smoothness from public data into a file for --config, or pass --step, or bound "
+            "features with --bound features:R"
         )
     return method, 1.0 / smoothness, smoothness
 
