@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastadmm.conversation.exchange import Call, Exchange, converse
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.federation.approve import run_description
 from fastadmm.federation.hub import Ask, Hub
 from fastadmm.federation.journal import Journal
@@ -50,7 +50,7 @@ class FederatedRun(Coordinator):
             return finished
         try:
             result = self._train()
-        except Lost:
+        except (Lost, WaitingError):
             raise
         except UNUSABLE as error:
             if self._hub is not None:

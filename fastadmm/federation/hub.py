@@ -29,7 +29,7 @@ from fastadmm.federation.socket import Lost
 from fastadmm.files.atomic import shown
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.letters import Correspondent, Letters
-from fastadmm.rounds.refused import CODES, refused
+from fastadmm.rounds.refused import CODES, refused, unapproved
 
 __all__ = ["Ask", "Hub"]
 
@@ -144,9 +144,16 @@ class Hub(Letters):
         works = [self._threads.submit(one, item) for item in asked]
         digests = [digest_of(request) for *_, request in asked]  # while the parties work
         wait(works)  # also where one has failed: nobody is asked twice at once
+        answers = [work.result() for work in works]
+        names = [
+            party.name
+            for (_, found), (_, party, *_) in zip(answers, asked, strict=True)
+            if isinstance(found, Refusal) and found.code == "run"
+        ]
+        if names:
+            raise unapproved("run", names, self.run, "--data FILE")
         made = []
-        for work, digest, (_, party, *_) in zip(works, digests, asked, strict=True):
-            raw, found = work.result()
+        for (raw, found), digest, (_, party, *_) in zip(answers, digests, asked, strict=True):
             made.append((raw, self._answer(found, digest, party.name, number)))
         # While the round goes on here.
         record = [number.to_bytes(8), *(raw for raw, _ in made)]

@@ -20,7 +20,7 @@ from fastadmm.federation.train import PAUSES
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
-from fastadmm.rounds.refused import CODES, refused
+from fastadmm.rounds.refused import CODES, refused, unapproved
 from fastadmm.runs.lock import run_lock
 
 __all__ = ["ask_all", "task_folder"]
@@ -61,6 +61,7 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
         with ThreadPoolExecutor(len(waiting)) as pool:
             works = {name: pool.submit(_answer, ask, task) for name, task in waiting.items()}
         lost, wrong = None, None
+        absent: list[str] = []
         for name, work in works.items():
             try:
                 take(name, work.result())
@@ -68,9 +69,14 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
             except Lost as error:
                 lost = error
             except FastadmmError as error:
-                wrong = wrong or error
+                if error.refusal == "task":
+                    absent.append(name)
+                else:
+                    wrong = wrong or error
         if wrong is not None:
             raise wrong
+        if absent:
+            raise unapproved("task", absent, tasks[absent[0]].task, "--rows FILE --id NAME")
         if lost is not None:
             if not pauses:
                 raise Lost(f"{lost}; the same command goes on where this task is") from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
-from fastadmm.errors import FastadmmError, PrivacyBudgetError
+from fastadmm.errors import FastadmmError, PrivacyBudgetError, WaitingError
 
-__all__ = ["CODES", "code_of", "refused"]
+__all__ = ["CODES", "code_of", "refused", "unapproved"]
 
 _E = TypeVar("_E", bound=FastadmmError)
 
@@ -52,3 +53,10 @@ def code_of(error: BaseException) -> str:
     if isinstance(error, FastadmmError) and error.refusal:
         return error.refusal
     return "budget" if isinstance(error, PrivacyBudgetError) else "failed"
+
+
+def unapproved(code: str, names: Sequence[str], what: str, given: str) -> WaitingError:
+    """What to send to the owners who have not approved a run or a task yet."""
+    text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} not approved {what}"
+    ask = f"send them: fastadmm agent approve {what} --state DIR {given}"
+    return refused(code, WaitingError(f"{text}; give the same command again once they have; {ask}"))
