@@ -36,7 +36,7 @@ from fastadmm.privacy import (
 )
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.sensitivity import Sensitivity
-from fastadmm.rounds import private_terms
+from fastadmm.between import private_terms
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["FAULTS", "Fault"]

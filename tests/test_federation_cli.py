@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from fastadmm.cli.app import main
-from fastadmm.federation import train as training
-from fastadmm.federation.consent import shown_digest
+from fastadmm.between import train as training
+from fastadmm.between.consent import shown_digest
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord
@@ -172,7 +172,7 @@ def test_an_agent_says_where_it_listens(
         def stop(self) -> None: ...
 
     separate(data_of(tmp_path), tmp_path)
-    monkeypatch.setattr("fastadmm.federation.socket.serve", lambda path, handler, known: Served())
+    monkeypatch.setattr("fastadmm.between.socket.serve", lambda path, handler, known: Served())
     data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
     assert (
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0

@@ -14,7 +14,7 @@ from fastadmm.data_tools.synthetic import make_vertical_classification, make_ver
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.proof.claim import Claim
-from fastadmm.rounds.letters import RemoteBlock
+from fastadmm.between.letters import RemoteBlock
 from fastadmm.solver.loop import SolveResult, ended
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 

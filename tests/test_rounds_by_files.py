@@ -12,7 +12,7 @@ import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError
 from fastadmm.proof.share import Share
-from fastadmm.rounds.coordinator_step import coordinator_step
+from fastadmm.between.coordinator_step import coordinator_step
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 

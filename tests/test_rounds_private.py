@@ -11,8 +11,8 @@ import h5py
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
-from fastadmm.rounds.party_step import party_approve, party_step
+from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 

@@ -21,7 +21,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.proof.feasible import Balanced
-from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.secrecy.grid import (
     LARGEST_WHOLE,
     UNPROVED,

@@ -82,7 +82,7 @@ def audit(
     import json
 
     from fastadmm.errors import ConfigError, ExitCode
-    from fastadmm.rounds.audited_hosts import audit_hosts
+    from fastadmm.between.audited_hosts import audit_hosts
     from fastadmm.runs import audit as audits
     from fastadmm.settings.privacy import FusionPrivacy
 

@@ -13,7 +13,7 @@ from fastadmm.cli.options import with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
-    from fastadmm.rounds.coordinator_step import StepResult
+    from fastadmm.between.coordinator_step import StepResult
 
 group = typer.Typer(
     help="The coordinator's side of training over exchanged files.",
@@ -62,7 +62,7 @@ def start(
     """Start a run: write the first request for each party."""
     from fastadmm.cli.place import settings_of
     from fastadmm.files.atomic import shown
-    from fastadmm.rounds.coordinator_step import coordinator_start
+    from fastadmm.between.coordinator_step import coordinator_start
     from fastadmm.runs.config import read_config
 
     base = read_config(config) if config is not None else {}
@@ -89,7 +89,7 @@ def step(
 ) -> int:
     """Read messages and continue: write new requests or, at the end, the model."""
     from fastadmm.cli.train import report_result
-    from fastadmm.rounds.coordinator_step import coordinator_step
+    from fastadmm.between.coordinator_step import coordinator_step
 
     result = coordinator_step(run, messages or [])
     if result.document is None:
@@ -117,7 +117,7 @@ def infer(
 ) -> None:
     """Standard errors by files: write requests for 'party infer', or read the answers."""
     from fastadmm.cli.infer import print_inference
-    from fastadmm.federation.infer import coordinator_infer
+    from fastadmm.between.infer import coordinator_infer
 
     found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
     if isinstance(found, list):
@@ -139,7 +139,7 @@ def repair(
     ] = None,
 ) -> None:
     """Discard unusable messages and ask for them again."""
-    from fastadmm.rounds.repair import coordinator_repair
+    from fastadmm.between.repair import coordinator_repair
 
     _say(coordinator_repair(run, again))
 

@@ -44,8 +44,8 @@ def harden(
     ] = None,
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
-    from fastadmm.federation.kit import harden as harden_kit
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.kit import harden as harden_kit
+    from fastadmm.between.kit import open_kit
 
     for line in harden_kit(open_kit(kit), socket):
         say(line)
@@ -65,8 +65,8 @@ def check(
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.check import check as check_kit
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.check import check as check_kit
+    from fastadmm.between.kit import open_kit
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
@@ -81,8 +81,8 @@ def status(kit: _Kit) -> None:
     """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
     from datetime import datetime
 
-    from fastadmm.federation.admin import session
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.admin import session
+    from fastadmm.between.kit import open_kit
 
     opened = open_kit(kit)
     with session(opened) as server:
@@ -115,7 +115,7 @@ def train(
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
     from fastadmm.cli.train import report_result
-    from fastadmm.federation.train import federate as go
+    from fastadmm.between.train import federate as go
 
     def rounds(record: RoundRecord) -> None:
         if not quiet:
@@ -174,7 +174,7 @@ def align(
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.align import ROWS, federate_align
+    from fastadmm.between.align import ROWS, federate_align
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
@@ -210,7 +210,7 @@ def predict(
     own: _Own = None,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
-    from fastadmm.federation.predict import PREDICTIONS, federate_predict
+    from fastadmm.between.predict import PREDICTIONS, federate_predict
 
     predictions = federate_predict(config, run, rows, out, own=own, say=_say)
     say(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
@@ -229,7 +229,7 @@ def evaluate(
 ) -> None:
     """Measure the model on rows whose features the parties have."""
     from fastadmm.cli.evaluate import print_evaluation
-    from fastadmm.federation.predict import federate_evaluate
+    from fastadmm.between.predict import federate_evaluate
 
     print_evaluation(federate_evaluate(config, run, test, out, own=own, say=_say), as_json)
 
@@ -245,7 +245,7 @@ def infer(
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.cli.infer import print_inference
-    from fastadmm.federation.infer import federate_infer
+    from fastadmm.between.infer import federate_infer
 
     found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
     print_inference(found, as_json)

@@ -2,7 +2,7 @@
 
 Both are the product's own code from the exchange on. Parties of one process are made by the run's solver;
 a party elsewhere is opened by its family from what the call ``start`` says, with books of its own, and
-answers every call by its name, as :class:`fastadmm.rounds.host.Host` does for files and agents.
+answers every call by its name, as :class:`fastadmm.between.host.Host` does for files and agents.
 """
 
 from __future__ import annotations
