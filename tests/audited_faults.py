@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from fastadmm.between import private_terms
 from fastadmm.privacy import (
     accounting,
     budget,
@@ -36,7 +37,6 @@ from fastadmm.privacy import (
 )
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.sensitivity import Sensitivity
-from fastadmm.between import private_terms
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["FAULTS", "Fault"]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from fastadmm.conversation.calls import CALLS, Asked, argument_fields
+from fastadmm.between.exchange import Message, Request
 from fastadmm.between.schema import (
     ProtocolError,
     Refusal,
@@ -26,7 +26,7 @@ from fastadmm.between.schema import (
     request_of,
 )
 from fastadmm.between.task import Answer, Task, answer_of_task, encode_answer, encode_task, task_of
-from fastadmm.between.exchange import Message, Request
+from fastadmm.conversation.calls import CALLS, Asked, argument_fields
 
 N = 5
 RUN, DIGEST = "0123456789abcdef", digest_of(b"")

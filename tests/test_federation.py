@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approve import approve_fingerprints
 from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
 from fastadmm.between.socket import Lost
-from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run

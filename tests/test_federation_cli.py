@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastadmm.cli.app import main
 from fastadmm.between import train as training
 from fastadmm.between.consent import shown_digest
+from fastadmm.cli.app import main
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.between import schema
 from fastadmm.between.agent import Agent
-from fastadmm.between.asked import asked_file, asked_lines, keep_asked
 from fastadmm.between.audit import AuditLog, read_audit
+from fastadmm.between.consent import asked_file, asked_lines, keep_asked
+from fastadmm.between.exchange import Request
 from fastadmm.between.journal import Journal
 from fastadmm.between.schema import (
     Refusal,
@@ -26,11 +26,11 @@ from fastadmm.between.schema import (
     open_envelope,
     request_of,
 )
+from fastadmm.between.session import PartyState
 from fastadmm.between.socket import Lost
 from fastadmm.between.status import agent_status
 from fastadmm.between.task import Task, encode_task
-from fastadmm.between.exchange import Request
-from fastadmm.between.party_state import PartyState
+from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.runs.folder import RunFolder
 
 from federation_tools import CALLER, Parties, begin_run, federated

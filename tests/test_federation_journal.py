@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from fastadmm.errors import FormatError
 from fastadmm.between.journal import Journal
+from fastadmm.errors import FormatError
 
 
 @pytest.fixture(autouse=True)

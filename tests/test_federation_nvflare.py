@@ -18,22 +18,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.between.admin import session
 from fastadmm.between.approve import agent_approve
 from fastadmm.between.approve_task import approve_task
-from fastadmm.between.asked import asked_file
 from fastadmm.between.audit import read_audit
 from fastadmm.between.carrier import Carrier
 from fastadmm.between.check import check
-from fastadmm.between.job import write_job
-from fastadmm.between.kit import Kit, harden, open_kit
+from fastadmm.between.consent import asked_file
+from fastadmm.between.kit import Kit, harden, open_kit, write_job
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.between.train import begun
 from fastadmm.between.ways import Ways
+from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.writing import write_toml
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition

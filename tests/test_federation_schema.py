@@ -7,8 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from fastadmm.conversation.calls import CALLS
-from fastadmm.errors import FormatError
+from fastadmm.between.exchange import Message
 from fastadmm.between.schema import (
     ProtocolError,
     Refusal,
@@ -20,8 +19,9 @@ from fastadmm.between.schema import (
     request_of,
     table_digest,
 )
-from fastadmm.between.exchange import Message
-from fastadmm.between.refused import CODES
+from fastadmm.between.vocabulary import CODES
+from fastadmm.conversation.calls import CALLS
+from fastadmm.errors import FormatError
 
 from federation_fuzz import DIGEST, RUN, N, decode, fuzz, messages, request_with, values_of
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fastadmm.errors import StorageError
 from fastadmm.between import nvflare_app
 from fastadmm.between import socket as transport
-from fastadmm.between.site import write_socket
+from fastadmm.between.nvflare_app import write_socket
 from fastadmm.between.socket import Lost, Server, Socket, seconds_left, serve
+from fastadmm.errors import StorageError
 
 
 def echo(caller: str, party: str, raw: bytes) -> bytes:

@@ -12,15 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
-from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.data_tools.tables import read_ids
-from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.between.agent import Agent
+from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approve_task import approve_task
-from fastadmm.between.asked import asked_file
 from fastadmm.between.audit import read_audit
-from fastadmm.between.consent import shown_digest
+from fastadmm.between.consent import asked_file, shown_digest
 from fastadmm.between.predict import ask_predictions
 from fastadmm.between.schema import Refusal, digest_of, open_envelope
 from fastadmm.between.setup import Setup
@@ -28,7 +24,10 @@ from fastadmm.between.status import agent_status
 from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.between.task_approval import open_task_approval, write_task_approval
 from fastadmm.between.ways import Ways
-from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.data_tools.tables import read_ids
+from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.runs.combine import summand_of_file
 from fastadmm.runs.predict import predict_partition
 from fastadmm.store.model import open_shared_part

@@ -13,11 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm.blocks.block import as_block
-from fastadmm.conversation.exchange import converse
-from fastadmm.conversation.threads import Threads
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.between.approve_task import approve_task
 from fastadmm.between.infer import ask_inference, coordinator_infer
 from fastadmm.between.inferring import inference_words, party_infer
@@ -25,6 +20,11 @@ from fastadmm.between.schema import open_envelope
 from fastadmm.between.status import agent_status
 from fastadmm.between.task import encode_task, task_of
 from fastadmm.between.task_approval import TaskApproval, open_task_approval, write_task_approval
+from fastadmm.blocks.block import as_block
+from fastadmm.conversation.exchange import converse
+from fastadmm.conversation.threads import Threads
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer

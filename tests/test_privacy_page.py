@@ -32,10 +32,10 @@ SECTIONS = sections()
 #: Modules elsewhere that sections name.
 OTHERS = [
     "fastadmm.conversation.gate",
-    "fastadmm.between.opened",
+    "fastadmm.between.host",
     "fastadmm.between.private_terms",
     "fastadmm.between.audited_hosts",
-    "fastadmm.between.refusals",
+    "fastadmm.between.approval",
     "fastadmm.settings.privacy",
     "fastadmm.reports.published",
 ]

@@ -9,10 +9,10 @@ from typing import Any
 
 import h5py
 import pytest
-from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
-from fastadmm.privacy.ledger import Ledger
 from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.between.party_step import party_approve, party_step
+from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 

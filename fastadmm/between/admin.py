@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.between.kit import INSTALL_HINT, Kit
 from fastadmm.between.socket import Lost
+from fastadmm.errors import ConfigError, InputError, StorageError
 
 __all__ = ["Command", "session"]
 

@@ -10,11 +10,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import FastadmmError, InputError
+from fastadmm.between.approval import APPROVAL, counted_refusals
+from fastadmm.between.approval_file import open_approval
 from fastadmm.between.approve import run_description
-from fastadmm.between.asked import keep_asked
 from fastadmm.between.audit import AUDIT, AuditLog, moment
+from fastadmm.between.consent import keep_asked
+from fastadmm.between.host import check_opened
 from fastadmm.between.party_tasks import PartyTasks
 from fastadmm.between.schema import (
     UNREAD,
@@ -33,12 +34,10 @@ from fastadmm.between.session import Session
 from fastadmm.between.spent import remember_ledger
 from fastadmm.between.task import KIND
 from fastadmm.between.task_approval import open_task_approval
+from fastadmm.between.vocabulary import code_of, refused
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FastadmmError, InputError
 from fastadmm.files.atomic import refuse_parent, storage_errors
-from fastadmm.between.approval import APPROVAL
-from fastadmm.between.approval_file import open_approval
-from fastadmm.between.opened import check_opened
-from fastadmm.between.refusals import counted_refusals
-from fastadmm.between.refused import code_of, refused
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, check_party_name, open_party
 

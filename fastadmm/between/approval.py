@@ -9,37 +9,44 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastadmm.between.exchange import Request
+from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
+from fastadmm.between.vocabulary import check_words, code_of, parties_of, refused
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
+from fastadmm.conversation.gate import MOST_REFUSALS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
-from fastadmm.errors import FormatError, InputError
-from fastadmm.files.atomic import shown
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.parties.families import FAMILIES
-from fastadmm.between.exchange import Request
-from fastadmm.between.expected import expected
-from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
-from fastadmm.between.refused import refused
-from fastadmm.between.vocabulary import check_words, parties_of
+from fastadmm.problem.losses import LOSSES
 from fastadmm.store.party_file import PartyData
 
 __all__ = [
     "APPROVAL",
     "DAYS",
+    "REFUSALS",
     "Answered",
     "Approval",
     "approve",
+    "check_refusals",
     "check_request",
     "check_rows",
+    "counted_refusals",
     "draft_approval",
+    "expected",
     "first_terms",
+    "refusals",
     "sees_columns",
     "terms_digest",
     "with_answer",
@@ -334,3 +341,80 @@ def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Ans
         )
         raise refused("penalty", InputError(text))
     return replace(answered, changes=k + 1)
+
+
+#: Of a family: rounds, exchanges of a round, vectors of N numbers in a round, other numbers in an exchange.
+_USUAL = {
+    "subspace": (65, 1, 2, 200),
+    "log_sum": (60, 9, 2, 20_000),
+    "admm": (600, 4, 1, 10),
+    "proximal": (60, 4, 2, 20_000),
+    "subspace_sums": (65, 1, 2, 500),
+    "admm_sums": (500, 3, 1, 1000),
+}
+
+#: Opening, keys, proofs and end.
+_BESIDE = 10
+
+
+def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
+    """Exchanges of an honest run without noise, and numbers that leave a party in it."""
+    family = terms["family"].removeprefix("multinomial_")
+    rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
+    n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))
+    if family == "admm" and terms["regularizer"] == "l2" and terms["constraint"] == "all":
+        rounds, exchanges = 400, 2
+    elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
+        exchanges = 10  # up to 33 in some rounds, where weights have bounds
+    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
+        rounds, exchanges = 2 * rounds, 2
+    others = sum(key in terms for key in ("test", "validation"))
+    asked = rounds * (exchanges + others) + _BESIDE
+    each_row = rounds * (vectors + others) + _BESIDE
+    return asked, (each_row * n + asked * numbers) * classes
+
+
+#: In the party's directory of a run.
+REFUSALS = "refused"
+
+#: Codes that do not count: nothing is left to be counted, or whoever asks waits for the owner.
+_UNCOUNTED = (
+    *("exchanges", "directions", "expired", "ended"),
+    *("budget", "busy", "caller", "keys", "party", "run"),
+)
+
+
+def refusals(directory: Path) -> int:
+    """Requests that were refused so far."""
+    path = directory / REFUSALS
+    with storage_errors(path, "read"):
+        return path.stat().st_size if path.exists() else 0
+
+
+def check_refusals(directory: Path, place: str) -> None:
+    """End a run that has had too many requests refused: each outcome may tell something.
+
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+    if (count := refusals(directory)) >= MOST_REFUSALS:
+        text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
+        raise refused("ended", InputError(text))
+
+
+@contextmanager
+def counted_refusals(directory: Path) -> Iterator[None]:
+    """Count what is refused within the block, on disk before anybody hears of it; no fault of the disk's."""
+    try:
+        yield
+    except Exception as error:
+        path = directory / REFUSALS
+        counts = code_of(error) not in _UNCOUNTED and not isinstance(error, StorageError)
+        if counts and (directory / APPROVAL).exists():
+            with storage_errors(path):
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                try:
+                    os.write(file, b"-")
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+        raise

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.approval import Approval
+from fastadmm.between.private_terms import PROTECTION, Protection
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
-from fastadmm.between.approval import Approval
-from fastadmm.between.private_terms import PROTECTION, Protection
 from fastadmm.store.party_file import check_party_name
 
 __all__ = ["approval_text", "check_kinds", "open_approval", "write_approval"]

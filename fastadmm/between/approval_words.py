@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.approval import Approval, sees_columns
+from fastadmm.between.private_terms import Protection
+from fastadmm.between.vocabulary import quoted
 from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import SUMS
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.ledger_view import spent_words
-from fastadmm.between.approval import Approval, sees_columns
-from fastadmm.between.private_terms import Protection
-from fastadmm.between.vocabulary import quoted
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.calls import SUMS, argument_fields, check_values
-from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.between.consent import Consent
-from fastadmm.between.schema import VERSION, run_identifier
-from fastadmm.between.spent import spent_words
-from fastadmm.files.atomic import shown
-from fastadmm.files.reading import read_json
 from fastadmm.between.approval import APPROVAL, approve
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approval_words import in_plain_words, scores_words
+from fastadmm.between.consent import Consent
 from fastadmm.between.exchange import Request
 from fastadmm.between.memory import sums_before
+from fastadmm.between.schema import VERSION, run_identifier
+from fastadmm.between.spent import spent_words
 from fastadmm.between.vocabulary import parties_of
+from fastadmm.conversation.calls import SUMS, argument_fields, check_values
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_json
 from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import open_party
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import h5py
 
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.between.approval import APPROVAL, DAYS, terms_digest
+from fastadmm.between.approval_words import listed, screen
 from fastadmm.between.approve import consent_to_run, run_description, settled
 from fastadmm.between.audit import AUDIT, read_audit
 from fastadmm.between.consent import Consent
@@ -17,11 +18,10 @@ from fastadmm.between.inferring import draft_inference, inference_words
 from fastadmm.between.schema import run_identifier
 from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, TaskApproval
 from fastadmm.between.task_book import used
+from fastadmm.between.vocabulary import parties_of, quoted
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
-from fastadmm.between.approval import APPROVAL, DAYS, terms_digest
-from fastadmm.between.approval_words import listed, screen
-from fastadmm.between.vocabulary import parties_of, quoted
 from fastadmm.store.model import open_party_model
 from fastadmm.store.party_file import open_party
 

@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import FormatError
 from fastadmm.between.journal import synchronise_data
+from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.reading import read_bytes
 

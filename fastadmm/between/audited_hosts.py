@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fastadmm.between import host
+from fastadmm.between.exchange import Message, open_message, write_message
+from fastadmm.between.private_terms import Protection, privacy_text
 from fastadmm.engine.engine import Engine
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.ledger import Ledger
@@ -26,9 +29,6 @@ from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.second_opinion import epsilon_spent
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.privacy.transcript import Tap, compare_transcripts, replayed
-from fastadmm.between import host
-from fastadmm.between.exchange import Message, open_message, write_message
-from fastadmm.between.private_terms import Protection, privacy_text
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.store.party_file import PartyWriter, open_party
 

@@ -9,12 +9,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fastadmm.errors import ConfigError
 from fastadmm.between.admin import Command, session
-from fastadmm.between.job import write_job
-from fastadmm.between.kit import Kit
+from fastadmm.between.kit import Kit, write_job
 from fastadmm.between.nvflare_app import END, HELLO, LEAVE
 from fastadmm.between.socket import Lost, Socket
+from fastadmm.errors import ConfigError
 from fastadmm.files.reading import parse_json
 from fastadmm.version import __version__
 

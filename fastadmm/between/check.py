@@ -14,10 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.kit import ALLOWED, INSTALL_HINT, Kit
+from fastadmm.between.nvflare_app import read_socket
 from fastadmm.errors import ConfigError, FastadmmError
-from fastadmm.between.job import ALLOWED
-from fastadmm.between.kit import INSTALL_HINT, Kit
-from fastadmm.between.site import read_socket
 from fastadmm.files.reading import read_json
 
 __all__ = ["NVFLARE", "Finding", "check"]

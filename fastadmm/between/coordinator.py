@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastadmm.conversation.exchange import Call, Exchange, converse
-from fastadmm.errors import FormatError, InputError
 from fastadmm.between.approve import run_description
+from fastadmm.between.coordinator_step import UNUSABLE, Coordinator, StepResult
 from fastadmm.between.hub import Ask, Hub
 from fastadmm.between.journal import Journal
+from fastadmm.between.letters import Correspondent
+from fastadmm.between.run_problem import problem_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
+from fastadmm.conversation.exchange import Call, Exchange, converse
+from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import remove_leftovers, shown
 from fastadmm.files.reading import read_json
 from fastadmm.problem.problem import Problem
-from fastadmm.between.coordinator_step import UNUSABLE, Coordinator, StepResult
-from fastadmm.between.letters import Correspondent
-from fastadmm.between.run_problem import problem_of
 from fastadmm.runs.folder import RunFolder
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__

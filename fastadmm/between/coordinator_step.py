@@ -10,11 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import converse
-from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
-from fastadmm.privacy.statement import no_privacy
-from fastadmm.problem.problem import Problem
 from fastadmm.between.exchange import Request, open_message
 from fastadmm.between.letters import Correspondent, Letters
 from fastadmm.between.mailbox import Mailbox
@@ -22,6 +17,11 @@ from fastadmm.between.private import open_own, private_run, solver_of_private, w
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.round_state import read_state, rounds_done, write_state
 from fastadmm.between.run_problem import answers_of, early_stopping_of, other_labels, problem_of, scheme_of
+from fastadmm.conversation.exchange import converse
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
+from fastadmm.privacy.statement import no_privacy
+from fastadmm.problem.problem import Problem
 from fastadmm.runs.check import doubts
 from fastadmm.runs.claim import of_model, statement_of, write_dual
 from fastadmm.runs.config import make_config, read_config, refuse, solver_options

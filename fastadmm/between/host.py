@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between.approval import Approval, check_rows
+from fastadmm.between.exchange import Request
+from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
+from fastadmm.between.vocabulary import parties_of, refused
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.conversation.calls import SUMS
+from fastadmm.conversation.gate import check_features
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import atomic_file, shown
@@ -20,11 +25,6 @@ from fastadmm.privacy.fusion_sender import FusionParty
 from fastadmm.privacy.message_sender import MessageSender
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.targets import MAX_CLASSES
-from fastadmm.between.approval import Approval, check_rows
-from fastadmm.between.exchange import Request
-from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
-from fastadmm.between.refused import refused
-from fastadmm.between.vocabulary import parties_of
 from fastadmm.secrecy.keys import kept_private_key
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.run import mean_contribution
@@ -32,7 +32,7 @@ from fastadmm.store.model import PartyModel, check_same_columns, write_party_mod
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["KEYS", "STATEMENT", "Host", "write_fingerprints"]
+__all__ = ["KEYS", "STATEMENT", "Host", "check_opened", "write_fingerprints"]
 
 #: What a private party's state directory keeps beside the approval.
 _RELEASES = "messages"
@@ -260,3 +260,20 @@ def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, An
         with atomic_file(state / KEYS, force=True) as temporary:
             temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return lines
+
+
+def check_opened(
+    data: PartyData, others: Mapping[str, Path | None], engine: Engine, streamed: bool = False
+) -> None:
+    """Read all features once, so that no answer can fail by one of them.
+
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+    opened = [data]
+    for path in others.values():
+        if path is not None:
+            other = open_party(path)
+            check_same_columns([other], [data], shown(path))
+            opened.append(other)
+    for each in opened:
+        check_features(load_block(each, streamed), shown(each.path), engine)

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
 
-from fastadmm.conversation.calls import CALLS, Asked
-from fastadmm.conversation.exchange import Answers, Exchange
-from fastadmm.errors import FormatError, InputError
+from fastadmm.between.exchange import Message, Request
 from fastadmm.between.journal import Journal
+from fastadmm.between.letters import Correspondent, Letters
 from fastadmm.between.schema import (
     UNREAD,
     ProtocolError,
@@ -26,10 +25,11 @@ from fastadmm.between.schema import (
     open_envelope,
 )
 from fastadmm.between.socket import Lost
+from fastadmm.between.vocabulary import CODES, refused
+from fastadmm.conversation.calls import CALLS, Asked
+from fastadmm.conversation.exchange import Answers, Exchange
+from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.between.exchange import Message, Request
-from fastadmm.between.letters import Correspondent, Letters
-from fastadmm.between.refused import CODES, refused
 
 __all__ = ["Ask", "Hub"]
 

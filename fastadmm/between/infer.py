@@ -11,24 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.calls import SUMS
-from fastadmm.conversation.exchange import Answers, Exchange, converse
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.between.coordinator_step import Coordinator
 from fastadmm.between.hub import Ask
 from fastadmm.between.predict import run_of
+from fastadmm.between.run_problem import problem_of, scheme_of
 from fastadmm.between.schema import ProtocolError, Refusal, digest_of, open_envelope
 from fastadmm.between.setup import read_setup
 from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import Answer, Task, answer_of_task, encode_answer, encode_task
-from fastadmm.between.task_folder import ask_all, task_folder
+from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.conversation.calls import SUMS
+from fastadmm.conversation.exchange import Answers, Exchange, converse
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.files.writing import write_json
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.table import Inference, check_level
-from fastadmm.between.coordinator_step import Coordinator
-from fastadmm.between.run_problem import problem_of, scheme_of
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.store.model import open_shared_part

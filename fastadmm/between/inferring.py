@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.between.approval import DAYS
+from fastadmm.between.approval_words import screen
 from fastadmm.between.audit import moment
 from fastadmm.between.schema import open_envelope
 from fastadmm.between.scoring import approved_run, check_ledger, was_masked, was_private
@@ -19,6 +19,9 @@ from fastadmm.between.socket import LONGEST
 from fastadmm.between.task import Answer, Task, encode_answer, task_of
 from fastadmm.between.task_approval import INFER, TaskApproval, open_task_approval, write_task_approval
 from fastadmm.between.task_book import TaskBook, used
+from fastadmm.between.vocabulary import quoted, refused
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.escapes import csv_cell
 from fastadmm.files.reading import read_bytes
@@ -26,10 +29,6 @@ from fastadmm.files.writing import write_json
 from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
-from fastadmm.between.approval import DAYS
-from fastadmm.between.approval_words import screen
-from fastadmm.between.refused import refused
-from fastadmm.between.vocabulary import quoted
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.coefficients import units_of

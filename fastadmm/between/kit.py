@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.nvflare_app import SETTINGS, write_socket
 from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.between.job import ALLOWED
-from fastadmm.between.site import SETTINGS, write_socket
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 
-__all__ = ["DEFAULT_SOCKETS", "INSTALL_HINT", "RIGHTS", "Kit", "harden", "open_kit"]
+__all__ = ["ALLOWED", "DEFAULT_SOCKETS", "INSTALL_HINT", "RIGHTS", "Kit", "harden", "open_kit", "write_job"]
+
+_SERVER, _CLIENT = (f"fastadmm.between.nvflare_app.{name}" for name in ("CoordinatorRelay", "PartyRelay"))
+_CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
+_EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+
+#: Classes that a job may name.
+ALLOWED = (_SERVER, _CLIENT, _CONTROLLER, _EXECUTOR)
 
 INSTALL_HINT = 'needs the packages of an extra; install it with: pip install "fastadmm[nvflare]"'
 
@@ -120,6 +128,38 @@ def _resources(kit: Kit) -> dict[str, Any]:
                 part["args"]["uri_root"] = str(storage)
         resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.path / "snapshots")
     return resources
+
+
+def write_job(directory: Path, sites: Sequence[str]) -> Path:
+    """Write a job's folder."""
+    job = directory / "fastadmm"
+    config = job / "app" / "config"
+    config.mkdir(parents=True)
+    relay = {"id": "relay", "args": {}}
+    files = {
+        job / "meta.json": {
+            "name": "fastadmm",
+            "resource_spec": {},
+            "min_clients": len(sites),
+            "mandatory_clients": list(sites),
+            "deploy_map": {"app": ["server", *sites]},
+        },
+        config / "config_fed_server.json": {
+            "format_version": 2,
+            "workflows": [{"id": "controller", "path": _CONTROLLER, "args": {"server_obj_id": "relay"}}],
+            "components": [relay | {"path": _SERVER}],
+        },
+        config / "config_fed_client.json": {
+            "format_version": 2,
+            "executors": [
+                {"tasks": ["*"], "executor": {"path": _EXECUTOR, "args": {"client_obj_id": "relay"}}}
+            ],
+            "components": [relay | {"path": _CLIENT}],
+        },
+    }
+    for path, content in files.items():
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return job
 
 
 def _server(content: Any, startup: Path) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.exchange import open_message
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.exchange import Answers, Call, Exchange
-from fastadmm.between.exchange import open_message
 
 __all__ = ["Correspondent", "Letters", "RemoteBlock"]
 

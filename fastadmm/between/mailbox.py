@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
-from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
-from fastadmm.files.modes import make_private
-from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.files.seal import seal_of
 from fastadmm.between.exchange import (
     Asked,
     Message,
@@ -23,11 +18,34 @@ from fastadmm.between.exchange import (
     open_request,
     write_request,
 )
-from fastadmm.between.past import prune
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.modes import make_private
+from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.seal import seal_of
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.label_file import open_labels
 
-__all__ = ["Mailbox"]
+__all__ = ["KEPT_BYTES", "Mailbox", "prune"]
+
+#: What each side keeps of past exchanges, at most.
+KEPT_BYTES = 1 << 30
+
+
+def prune(paths: Iterable[Path]) -> None:
+    """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`."""
+    sizes = []
+    for path in paths:
+        with suppress(OSError):
+            sizes.append((path, path.stat().st_size))
+    total = sum(size for _, size in sizes)
+    for path, size in sizes:
+        if total <= KEPT_BYTES:
+            return
+        with suppress(OSError):
+            path.unlink()
+            total -= size
+
 
 _WAITING = "waiting.json"
 

@@ -19,15 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between.approval import Approval
+from fastadmm.between.exchange import Request
+from fastadmm.between.vocabulary import parties_of, quoted, refused
 from fastadmm.conversation.calls import SUMS
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.file_lock import lock_file
 from fastadmm.privacy.accounts import columns_digest, row_sample
-from fastadmm.between.approval import Approval
-from fastadmm.between.exchange import Request
-from fastadmm.between.refused import refused
-from fastadmm.between.vocabulary import parties_of, quoted
 from fastadmm.store.party_file import PartyData
 
 __all__ = ["answer_once", "join_sum", "memory_folder", "sums_before"]

@@ -10,13 +10,25 @@ import json
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
-from fastadmm.between.site import read_socket
 from fastadmm.between.socket import Lost, Socket, seconds_left, serve
+from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.files.reading import read_json
 from fastadmm.version import __version__
 
-__all__ = ["END", "HELLO", "LEAVE", "SERVER_NAME", "CoordinatorRelay", "PartyRelay"]
+__all__ = [
+    "END",
+    "HELLO",
+    "LEAVE",
+    "SERVER_NAME",
+    "SETTINGS",
+    "CoordinatorRelay",
+    "PartyRelay",
+    "read_socket",
+    "write_socket",
+]
 
 #: Who asks, as a site has authenticated it.
 SERVER_NAME = "server"
@@ -117,3 +129,27 @@ class CoordinatorRelay:
         if answer is None:
             raise Lost(f"site {site}: its agent does not answer")
         return bytes(answer)
+
+
+#: Name of the file in the kit's directory ``local``.
+SETTINGS = "fastadmm.json"
+
+
+def read_socket(local: str | Path) -> Path:
+    """Path of the socket between NVFlare's process and the party's agent, or the coordinator."""
+    path = Path(local, SETTINGS)
+    try:
+        settings = read_json(path, foreign=True)
+    except StorageError as error:
+        raise StorageError(f"{error}; write it with: fastadmm federate harden KIT") from None
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    socket = settings.get("socket") if isinstance(settings, dict) else None
+    if not isinstance(socket, str) or not Path(socket).is_absolute() or settings.keys() != {"socket"}:
+        raise ConfigError(f'{path}: must be {{"socket": "/absolute/path"}} and nothing else')
+    return Path(socket)
+
+
+def write_socket(local: str | Path, socket: Path) -> None:
+    """Write the settings."""
+    Path(local, SETTINGS).write_text(json.dumps({"socket": str(socket)}) + "\n", encoding="utf-8")

@@ -8,32 +8,33 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastadmm.conversation.calls import SUMS
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import FastadmmError, InputError, StorageError
-from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
-from fastadmm.files.reading import read_bytes
 from fastadmm.between.approval import (
     APPROVAL,
     Answered,
     Approval,
     approve,
+    check_refusals,
     check_request,
+    counted_refusals,
     draft_approval,
     first_terms,
+    refusals,
     sees_columns,
     with_answer,
 )
 from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approval_words import in_plain_words, ledger_words, scores_words
 from fastadmm.between.exchange import Message, Request, open_message, open_request, write_message
-from fastadmm.between.host import Host
+from fastadmm.between.host import Host, check_opened
+from fastadmm.between.mailbox import prune
 from fastadmm.between.memory import answer_once, join_sum, sums_before
-from fastadmm.between.opened import check_opened
-from fastadmm.between.party_state import STATE, PartyState, classes_of
-from fastadmm.between.past import prune
-from fastadmm.between.refusals import check_refusals, counted_refusals, refusals
+from fastadmm.between.session import STATE, PartyState, classes_of
 from fastadmm.between.vocabulary import parties_of
+from fastadmm.conversation.calls import SUMS
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FastadmmError, InputError, StorageError
+from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.files.reading import read_bytes
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
 

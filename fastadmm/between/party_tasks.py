@@ -6,20 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fastadmm.errors import InputError
-from fastadmm.between.asked import forget_asked, keep_asked
+from fastadmm.between.align import intersect, keep_alignment
+from fastadmm.between.approval import APPROVAL
 from fastadmm.between.audit import AuditLog
+from fastadmm.between.consent import forget_asked, keep_asked
 from fastadmm.between.inferring import answer_inference
-from fastadmm.between.matching import intersect, keep_alignment
 from fastadmm.between.schema import Envelope, digest_of
 from fastadmm.between.scoring import Home, contribute
 from fastadmm.between.task import Answer, Task, encode_answer, runs_of, task_of
 from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, TaskApproval, open_task_approval
 from fastadmm.between.task_book import TaskBook
+from fastadmm.between.vocabulary import code_of, quoted, refused
+from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
-from fastadmm.between.approval import APPROVAL
-from fastadmm.between.refused import code_of, refused
-from fastadmm.between.vocabulary import quoted
 
 __all__ = ["PartyTasks"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fastadmm.errors import ConfigError, FormatError
 from fastadmm.between.hub import Ask
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.task import Task
-from fastadmm.between.task_folder import ask_all, task_folder
+from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.runs.combine import combine_contributions, partial_predict
 from fastadmm.runs.config import read_config

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastadmm.between.private_terms import chooses_slack
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
@@ -19,7 +20,6 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.modes import private_solver
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem.problem import Problem
-from fastadmm.between.private_terms import chooses_slack
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.private import label_account_of

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.vocabulary import refused
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import json_of
@@ -16,7 +17,6 @@ from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.origins import why_no_labels, why_unproved
-from fastadmm.between.refused import refused
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 from fastadmm.store.party_file import PartyData
 

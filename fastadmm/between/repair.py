@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from fastadmm.between.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
+from fastadmm.between.exchange import Message, open_message, open_request
 from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.modes import make_private
 from fastadmm.files.reading import read_bytes
-from fastadmm.between.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
-from fastadmm.between.exchange import Message, open_message, open_request
 
 __all__ = ["coordinator_repair"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.calls import Asked
 from fastadmm.between.letters import Correspondent
+from fastadmm.conversation.calls import Asked
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.solver.solver import Solver
 from fastadmm.store.elements import read_attribute, require_group

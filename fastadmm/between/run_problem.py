@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fastadmm.between.letters import RemoteBlock
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown
 from fastadmm.method.scheme import Scheme
 from fastadmm.problem.problem import Problem, TestSet, make_problem
-from fastadmm.between.letters import RemoteBlock
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.config import penalty_arguments, solver_options
 from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.vocabulary import CODES
 from fastadmm.conversation.calls import CALLS, Asked, argument_fields, check_answer, check_values
 from fastadmm.errors import FormatError
 from fastadmm.files.reading import json_of
-from fastadmm.between.exchange import Message, Request
-from fastadmm.between.refused import CODES
 from fastadmm.store.party_file import check_party_name
 
 __all__ = [

@@ -10,18 +10,18 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fastadmm.conversation.calls import SUMS
-from fastadmm.errors import FastadmmError, FormatError, InputError
-from fastadmm.between.matching import ALIGNMENTS
-from fastadmm.between.task import Task
-from fastadmm.between.task_approval import TaskApproval
-from fastadmm.files.atomic import shown
-from fastadmm.files.reading import read_json
+from fastadmm.between.align import ALIGNMENTS
 from fastadmm.between.approval import APPROVAL, Approval
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.host import KEYS, STATEMENT
 from fastadmm.between.private_terms import PRIVATE
-from fastadmm.between.refused import refused
+from fastadmm.between.task import Task
+from fastadmm.between.task_approval import TaskApproval
+from fastadmm.between.vocabulary import refused
+from fastadmm.conversation.calls import SUMS
+from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_json
 from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.store.party_file import PartyData, open_party
 

@@ -10,15 +10,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.calls import check_answer
-from fastadmm.engine.engine import Engine
-from fastadmm.errors import FormatError, InputError
+import numpy as np
+
+from fastadmm.between.approval import (
+    APPROVAL,
+    Answered,
+    Approval,
+    check_refusals,
+    check_request,
+    first_terms,
+    refusals,
+    with_answer,
+)
+from fastadmm.between.approval_file import open_approval
 from fastadmm.between.audit import AuditLog
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.host import Host, write_fingerprints
 from fastadmm.between.journal import Journal
+from fastadmm.between.memory import answer_once, join_sum
 from fastadmm.between.schema import (
     VERSION,
     ProtocolError,
@@ -29,27 +42,83 @@ from fastadmm.between.schema import (
     request_of,
     table_digest,
 )
+from fastadmm.between.vocabulary import quoted, refused
+from fastadmm.conversation.calls import check_answer
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.between.approval import (
-    APPROVAL,
-    Answered,
-    Approval,
-    check_request,
-    first_terms,
-    with_answer,
-)
-from fastadmm.between.approval_file import open_approval
-from fastadmm.between.exchange import Message, Request
-from fastadmm.between.host import Host, write_fingerprints
-from fastadmm.between.memory import answer_once, join_sum
-from fastadmm.between.party_state import STATE, PartyState
-from fastadmm.between.refusals import check_refusals, refusals
-from fastadmm.between.refused import refused
-from fastadmm.between.vocabulary import quoted
+from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.secrecy.keys import fingerprint, keys_of, plain
+from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
+from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.party_file import PartyData
 
-__all__ = ["JOURNAL", "Session"]
+__all__ = ["JOURNAL", "STATE", "PartyState", "Session", "classes_of"]
+
+#: Name of the file in the party's directory of a run.
+STATE = "state.h5"
+
+_STATE = "fastadmm-party-state"
+
+
+@dataclass(frozen=True)
+class PartyState:
+    """A party after its last answer."""
+
+    run: str  # identifier of the run
+    number: int  # of the exchange
+    request: str  # digest of the request
+    content: str  # content digest of the party's features
+    settings: dict[str, Any]  # arguments of the call ``start``
+    tree: dict[str, Any]  # what the party exported
+    message: bytes  # the answer as it was given
+    answered: Answered | None  # none in states of older releases
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        with create_h5(path, _STATE) as file:
+            file.attrs["run"], file.attrs["number"] = self.run, self.number
+            file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
+            write_tree(file.create_group("settings"), self.settings)
+            write_tree(file.create_group("answered"), asdict(self.answered or Answered()))
+            write_tree(file.create_group("party"), self.tree)
+            write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
+
+    @classmethod
+    def read(cls, path: Path) -> PartyState:
+        """Inverse of :meth:`write`."""
+        with read_h5(path, _STATE) as file:
+            return cls(
+                read_attribute(file, "run", str),
+                read_attribute(file, "number", int),
+                read_attribute(file, "request", str),
+                read_attribute(file, "content-digest", str),
+                read_tree(require_group(file, "settings")),
+                read_tree(require_group(file, "party")),
+                read_array(file, "message", ndim=1, kind="u").tobytes(),
+                _answered(path, file) if "answered" in file else None,
+            )
+
+
+def _answered(path: Path, file: Any) -> Answered:
+    tree = read_tree(require_group(file, "answered"))
+    if "directions" in tree:  # older releases counted vectors
+        n = read_tree(require_group(file, "settings"))["n_samples"]
+        tree["numbers"] = tree.pop("directions") * n
+    try:
+        return Answered(**tree)
+    except TypeError:
+        raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
+
+
+def classes_of(path: Path) -> int:
+    """C of the multinomial run that a state is of; 1 of any other, and before the first step."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return 1
+    with read_h5(path, _STATE) as file:
+        return int(read_tree(require_group(file, "settings")).get("n_classes", 1))
+
 
 #: Requests and answers since the snapshot, in the party's directory of the run.
 JOURNAL = "requests.journal"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError
 from fastadmm.between.ways import KEYS, Ways, read_ways
+from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.config import read_config
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastadmm.errors import FastadmmError
-from fastadmm.between.audit import AUDIT, read_audit
-from fastadmm.files.reading import read_json
-from fastadmm.files.writing import write_json
 from fastadmm.between.approval import APPROVAL
 from fastadmm.between.approval_file import open_approval
 from fastadmm.between.approval_words import ledger_words
+from fastadmm.between.audit import AUDIT, read_audit
+from fastadmm.errors import FastadmmError
+from fastadmm.files.reading import read_json
+from fastadmm.files.writing import write_json
 from fastadmm.store.party_file import PartyData
 
 __all__ = ["remember_ledger", "spent_words"]

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastadmm.errors import ConfigError, StorageError
 from fastadmm.between.kit import INSTALL_HINT, Kit, harden, open_kit
+from fastadmm.errors import ConfigError, StorageError
 from fastadmm.files.modes import make_private
 
 __all__ = ["ADMIN", "SERVER", "Stage"]

@@ -6,19 +6,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import StorageError
-from fastadmm.between.asked import asked_lines
-from fastadmm.between.audit import AUDIT, read_audit
-from fastadmm.between.matching import ALIGNMENTS
-from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, open_task_approval
-from fastadmm.between.task_book import used
-from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.between.align import ALIGNMENTS
 from fastadmm.between.approval import APPROVAL
 from fastadmm.between.approval_file import open_approval
+from fastadmm.between.audit import AUDIT, read_audit
+from fastadmm.between.consent import asked_lines
 from fastadmm.between.host import KEYS
-from fastadmm.between.refused import CODES
-from fastadmm.between.vocabulary import quoted
+from fastadmm.between.task_approval import ALIGN, INFER, PREDICT, open_task_approval
+from fastadmm.between.task_book import used
+from fastadmm.between.vocabulary import CODES, quoted
+from fastadmm.errors import StorageError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_bytes, read_json
 
 __all__ = ["agent_status"]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
-from fastadmm.errors import FormatError
 from fastadmm.between.schema import (
     UNREAD,
     Body,
@@ -28,6 +26,8 @@ from fastadmm.between.schema import (
     refusal_of,
     run_identifier,
 )
+from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
+from fastadmm.errors import FormatError
 from fastadmm.files.reading import json_of
 from fastadmm.store.party_file import check_party_name
 

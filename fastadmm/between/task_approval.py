@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastadmm.between.approval_file import check_kinds
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
-from fastadmm.between.approval_file import check_kinds
 from fastadmm.store.party_file import check_party_name
 
 __all__ = [

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError
 from fastadmm.between.coordinator import RUN, FederatedRun
+from fastadmm.between.coordinator_step import Coordinator, new_run
 from fastadmm.between.hub import Ask
 from fastadmm.between.setup import Setup, read_setup
 from fastadmm.between.socket import Lost
+from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.between.coordinator_step import Coordinator, new_run
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.settings.keys import PATHS

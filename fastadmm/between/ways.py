@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError
 from fastadmm.between.carrier import Carrier
 from fastadmm.between.hub import Ask
 from fastadmm.between.kit import open_kit
 from fastadmm.between.nvflare_app import SERVER_NAME
 from fastadmm.between.socket import Socket
+from fastadmm.errors import ConfigError
 
 __all__ = ["KEYS", "Ways", "read_ways"]
 

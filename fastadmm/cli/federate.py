@@ -64,9 +64,9 @@ def check(
     ] = None,
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
-    from fastadmm.errors import ConfigError
     from fastadmm.between.check import check as check_kit
     from fastadmm.between.kit import open_kit
+    from fastadmm.errors import ConfigError
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
@@ -114,8 +114,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
-    from fastadmm.cli.train import report_result
     from fastadmm.between.train import federate as go
+    from fastadmm.cli.train import report_result
 
     def rounds(record: RoundRecord) -> None:
         if not quiet:
@@ -170,11 +170,11 @@ def align(
     ] = None,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
+    from fastadmm.between.align import ROWS, federate_align
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
-    from fastadmm.between.align import ROWS, federate_align
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
@@ -228,8 +228,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
-    from fastadmm.cli.evaluate import print_evaluation
     from fastadmm.between.predict import federate_evaluate
+    from fastadmm.cli.evaluate import print_evaluation
 
     print_evaluation(federate_evaluate(config, run, test, out, own=own, say=_say), as_json)
 
@@ -244,8 +244,8 @@ def infer(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
-    from fastadmm.cli.infer import print_inference
     from fastadmm.between.infer import federate_infer
+    from fastadmm.cli.infer import print_inference
 
     found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
     print_inference(found, as_json)
