@@ -367,7 +367,8 @@ def check_format_options(
     for option, (owner, given) in owners.items():
         if given and owner != kind:
             raise ConfigError(
-                f"{place}{option} is for {owner} sources, but this one is read as {kind} (see --format)"
+                f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
+                f"{owner} if it is {owner}"
             )
     check_separator(separator)
 

@@ -15,7 +15,7 @@ from fastadmm.between.approve import approve_fingerprints
 from fastadmm.between.audit import read_audit
 from fastadmm.between.journal import Journal
 from fastadmm.between.socket import Lost
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, InputError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
@@ -220,7 +220,7 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, t
     folder = begin_run(tmp_path, **{"lambda": 1e-3, "rounds": 1})
     with (
         federated(folder, parties.ask) as run,
-        pytest.raises(InputError, match=r"party party-1: exchange 0: refused \(run\): it has not approved"),
+        pytest.raises(WaitingError, match=r"party-1, party-2.* not approved [0-9a-f]+;.* agent approve"),
     ):
         run.train()
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")

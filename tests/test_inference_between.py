@@ -24,7 +24,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer
@@ -408,7 +408,7 @@ def test_between_agents(
     with federated(folder, parties.ask) as training:
         training.train()
     ask = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
-    with pytest.raises(InputError, match=r"refused \(task\)"):
+    with pytest.raises(WaitingError, match="have not approved"):
         ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)
     for name in NAMES:
         state = tmp_path / name / "agent"

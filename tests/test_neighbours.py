@@ -157,10 +157,7 @@ def test_what_counts_as_out_of_range() -> None:
 _FROM_ROWS = {
     "parties": ("masked", "masked_direction", "masked_proximal"),
     "secrecy": ("grid", "masks"),
-    "privacy": (
-        *("party", "message_sender", "fusion_sender", "fusion_party"),
-        *("descent", "row_norm", "moments", "levels", "noise", "rows"),
-    ),
+    "privacy": ("message_party", "fusion_party", "fusion_mechanisms", "noise", "sensitivity"),
 }
 
 #: By arguments, settings or a state that was read; a nonce that is used twice; a source that is pickled.

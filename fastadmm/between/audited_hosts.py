@@ -25,10 +25,9 @@ from fastadmm.files.reading import read_json
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, worst_pairs
 from fastadmm.privacy.noise_tests import Check, reuse_check, size_check
-from fastadmm.privacy.public_labels import PublicLabels
-from fastadmm.privacy.second_opinion import epsilon_spent
+from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.privacy.transcript import Tap, compare_transcripts, replayed
+from fastadmm.privacy.transcript import Tap, compare_transcripts, epsilon_spent, replayed
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.store.party_file import PartyWriter, open_party
 

@@ -14,7 +14,7 @@ from fastadmm.between.run_problem import problem_of
 from fastadmm.between.schema import table_digest
 from fastadmm.between.socket import Lost
 from fastadmm.conversation.exchange import Call, Exchange, converse
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FormatError, InputError, WaitingError
 from fastadmm.files.atomic import remove_leftovers, shown
 from fastadmm.files.reading import read_json
 from fastadmm.problem.problem import Problem
@@ -50,7 +50,7 @@ class FederatedRun(Coordinator):
             return finished
         try:
             result = self._train()
-        except Lost:
+        except (Lost, WaitingError):
             raise
         except UNUSABLE as error:
             if self._hub is not None:

@@ -27,6 +27,7 @@ from fastadmm.conversation.calls import (
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import require_regular
+from fastadmm.files.seal import seal_of
 from fastadmm.runs.checkpoint import write_tree
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, key_of, read_attribute, read_block, require_group
@@ -137,6 +138,21 @@ def write_request(path: Path, request: Request) -> None:
             group = file.create_group(f"calls/{k:04d}")
             group.attrs["call"] = name
             write_tree(group.create_group("arguments"), arguments)
+        file.attrs["digest"] = _asked(request)
+
+
+def _asked(request: Request) -> str:
+    """Digest of what a request asks, which it carries: one that changed on its way is never answered."""
+    calls = [[name, {key: _text_of(value) for key, value in given.items()}] for name, given in request.calls]
+    head = [request.run, request.party, int(request.number), int(request.previous), request.answered]
+    return seal_of({"head": head, "calls": calls})
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.ndim:
+        content = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+        return f"{content.dtype.str} {content.shape} {hashlib.sha256(content.tobytes()).hexdigest()}"
+    return repr(value.item() if hasattr(value, "item") else value)
 
 
 def open_request(path: Path, n_samples: int, n_classes: int = 1) -> Request:
@@ -165,6 +181,11 @@ def open_request(path: Path, n_samples: int, n_classes: int = 1) -> Request:
             calls,
             answered,
             file_digest(path),
+        )
+        digest = read_attribute(file, "digest", str) if "digest" in file.attrs else None
+    if digest not in (None, _asked(request)):  # older coordinators wrote none
+        raise FormatError(
+            f"{shown(path)}: changed since it was written (its digest differs); ask for it again"
         )
     if not calls:
         raise FormatError(f"{shown(path)}: key 'calls': asks nothing")

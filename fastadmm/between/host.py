@@ -20,9 +20,9 @@ from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudge
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.writing import write_json
 from fastadmm.parties.families import FAMILIES
-from fastadmm.privacy.books import Books
-from fastadmm.privacy.fusion_sender import FusionParty
-from fastadmm.privacy.message_sender import MessageSender
+from fastadmm.privacy.fusion_party import FusionParty
+from fastadmm.privacy.message_party import MessageSender
+from fastadmm.privacy.releases import Books
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.secrecy.keys import kept_private_key

@@ -25,7 +25,7 @@ from fastadmm.between.schema import (
     open_envelope,
 )
 from fastadmm.between.socket import Lost
-from fastadmm.between.vocabulary import CODES, refused
+from fastadmm.between.vocabulary import CODES, refused, unapproved
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.errors import FormatError, InputError
@@ -144,9 +144,16 @@ class Hub(Letters):
         works = [self._threads.submit(one, item) for item in asked]
         digests = [digest_of(request) for *_, request in asked]  # while the parties work
         wait(works)  # also where one has failed: nobody is asked twice at once
+        answers = [work.result() for work in works]
+        names = [
+            party.name
+            for (_, found), (_, party, *_) in zip(answers, asked, strict=True)
+            if isinstance(found, Refusal) and found.code == "run"
+        ]
+        if names:
+            raise unapproved("run", names, self.run, "--data FILE")
         made = []
-        for work, digest, (_, party, *_) in zip(works, digests, asked, strict=True):
-            raw, found = work.result()
+        for (raw, found), digest, (_, party, *_) in zip(answers, digests, asked, strict=True):
             made.append((raw, self._answer(found, digest, party.name, number)))
         # While the round goes on here.
         record = [number.to_bytes(8), *(raw for raw, _ in made)]

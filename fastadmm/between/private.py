@@ -16,8 +16,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message import MessageSolver
-from fastadmm.privacy.modes import private_solver
+from fastadmm.privacy.message import MessageSolver, private_solver
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options

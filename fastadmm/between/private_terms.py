@@ -13,10 +13,10 @@ from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetE
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import json_of
 from fastadmm.privacy.accounts import feature_account
-from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.origins import why_no_labels, why_unproved
+from fastadmm.privacy.releases import Books
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy, Privacy
 from fastadmm.store.party_file import PartyData
 

@@ -21,7 +21,7 @@ from fastadmm.between.socket import LONGEST, Lost
 from fastadmm.between.task import Task, answer_of_task, encode_task
 from fastadmm.between.task_approval import TaskApproval
 from fastadmm.between.train import PAUSES
-from fastadmm.between.vocabulary import CODES, code_of, refused
+from fastadmm.between.vocabulary import CODES, code_of, refused, unapproved
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_json
@@ -184,6 +184,7 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
         with ThreadPoolExecutor(len(waiting)) as pool:
             works = {name: pool.submit(_answer, ask, task) for name, task in waiting.items()}
         lost, wrong = None, None
+        absent: list[str] = []
         for name, work in works.items():
             try:
                 take(name, work.result())
@@ -191,9 +192,14 @@ def ask_all(ask: Ask, tasks: Mapping[str, Task], take: Take, say: Callable[[str]
             except Lost as error:
                 lost = error
             except FastadmmError as error:
-                wrong = wrong or error
+                if error.refusal == "task":
+                    absent.append(name)
+                else:
+                    wrong = wrong or error
         if wrong is not None:
             raise wrong
+        if absent:
+            raise unapproved("task", absent, tasks[absent[0]].task, "--rows FILE --id NAME")
         if lost is not None:
             if not pauses:
                 raise Lost(f"{lost}; the same command goes on where this task is") from None

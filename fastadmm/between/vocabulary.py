@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, PrivacyBudgetError, WaitingError
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.problem.constraints import get_constraint
@@ -15,7 +15,7 @@ from fastadmm.problem.regularizers import REGULARIZERS
 from fastadmm.settings.privacy import MODES
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["CODES", "check_words", "code_of", "parties_of", "quoted", "refused"]
+__all__ = ["CODES", "check_words", "code_of", "parties_of", "quoted", "refused", "unapproved"]
 
 _E = TypeVar("_E", bound=FastadmmError)
 
@@ -61,6 +61,13 @@ def code_of(error: BaseException) -> str:
     if isinstance(error, FastadmmError) and error.refusal:
         return error.refusal
     return "budget" if isinstance(error, PrivacyBudgetError) else "failed"
+
+
+def unapproved(code: str, names: Sequence[str], what: str, given: str) -> WaitingError:
+    """What to send to the owners who have not approved a run or a task yet."""
+    text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} not approved {what}"
+    ask = f"send them: fastadmm agent approve {what} --state DIR {given}"
+    return refused(code, WaitingError(f"{text}; give the same command again once they have; {ask}"))
 
 
 #: A number as a regulariser or set has it behind its name: no blanks, no words.

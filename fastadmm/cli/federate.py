@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates, Task
 from fastadmm.cli.infer import Covariance, Level
+from fastadmm.cli.options import seconds_of
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastadmm.solver.history import RoundRecord
+
+T = TypeVar("T")
 
 group = typer.Typer(
     help="Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict.",
@@ -29,6 +34,35 @@ _Kit = Annotated[
 
 def _say(line: str) -> None:
     say(line, error=True)
+
+
+_Wait = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long to ask again for approvals, such as 30m or 1h. (default: 0)"),
+]
+
+#: Seconds between two questions to parties that have not approved yet.
+_PAUSE = 10.0
+
+
+def _waiting(wait: str | None, go: Callable[[], T]) -> T:
+    """Ask again until all parties have approved, or the time is over."""
+    import time
+
+    from fastadmm.errors import WaitingError
+
+    end, told = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait")), False
+    while True:
+        try:
+            return go()
+        except WaitingError as error:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise
+            if not told:
+                _say(f"fastadmm: waiting: {error}")
+            told = True
+            time.sleep(min(_PAUSE, left))
 
 
 @group.command()
@@ -110,6 +144,7 @@ def train(
             "--out", "-o", readable=False, help="Directory of the run; an existing run is continued."
         ),
     ],
+    wait: _Wait = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print rounds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
@@ -121,7 +156,7 @@ def train(
         if not quiet:
             _say(f"round {record.round}: objective {record.objective:.6g}, gap {record.gap:.2e}")
 
-    return report_result(go(config, out, _say, rounds), out, as_json)
+    return report_result(_waiting(wait, lambda: go(config, out, _say, rounds)), out, as_json)
 
 
 _Config = Annotated[
@@ -168,6 +203,7 @@ def align(
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
     ] = None,
+    wait: _Wait = None,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.between.align import ROWS, federate_align
@@ -179,7 +215,7 @@ def align(
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
     ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
-    alignment, report = federate_align(config, ids, out, _say)
+    alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
         write_label_table(
@@ -225,13 +261,15 @@ def evaluate(
     ],
     out: _Task,
     own: _Own = None,
+    wait: _Wait = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
     from fastadmm.between.predict import federate_evaluate
     from fastadmm.cli.evaluate import print_evaluation
 
-    print_evaluation(federate_evaluate(config, run, test, out, own=own, say=_say), as_json)
+    found = _waiting(wait, lambda: federate_evaluate(config, run, test, out, own=own, say=_say))
+    print_evaluation(found, as_json)
 
 
 @group.command()

@@ -252,9 +252,9 @@ class _Project:
 
     def refused(self, *arguments: str) -> None:
         """A command that nobody has approved yet."""
-        self.say(f"fastadmm federate {' '.join(arguments)}: is refused")
+        self.say(f"fastadmm federate {' '.join(arguments)}: waits for approvals")
         self.spawn(*arguments).wait(_SECONDS)
-        if "refused" not in self.tail("coordinator"):
+        if "fastadmm: waiting: " not in self.tail("coordinator"):
             raise StorageError(f"{self.tail('coordinator')}")
         self.say(f"  {self.tail('coordinator')}")
 

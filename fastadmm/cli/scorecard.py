@@ -10,7 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import data_output, say
 from fastadmm.files.escapes import csv_rows, printable, printable_json
 
 group = typer.Typer(
@@ -81,7 +81,7 @@ def release(
     force: _Force = False,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
-    from fastadmm.privacy.label_response import flip_probability
+    from fastadmm.privacy.public import flip_probability
     from fastadmm.runs.scorecard import release_labels
 
     most = label_epsilon if total_epsilon is None else total_epsilon
@@ -152,8 +152,6 @@ def apply(
     force: _Force = False,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    import sys
-
     from fastadmm.data_tools.predict_tables import TableRows
     from fastadmm.files.atomic import atomic_file
     from fastadmm.runs.points import apply_card
@@ -164,7 +162,7 @@ def apply(
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:
-        csv_rows(sys.stdout, [header, *rows])
+        csv_rows(data_output(), [header, *rows])
     else:
         with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
             csv_rows(file, [header, *rows])
@@ -214,6 +212,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
     text = "–" if value is None else str(value)
     return printable(text)

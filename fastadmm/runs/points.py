@@ -266,6 +266,10 @@ def apply_card(
 
     with storage_errors(card, "read"):
         whole = card.is_dir()
+        if whole and not (card / CARD).exists():
+            raise FormatError(
+                f"{shown(card)}: no {CARD}: not a scorecard; make one with 'fastadmm scorecard points'"
+            )
     shared = _read_json(card / CARD, "fastadmm-scorecard") if whole else None
     files = [card] if shared is None else _files_of(shared, card)
     parties = [_read_points(file) for file in files]

@@ -32,6 +32,7 @@ from fastadmm.worth.coalitions import (
     MOST_PARTIES,
     Coalition,
     Worth,
+    check_choices,
     chosen_metric,
     nobody,
     plan_coalitions,
@@ -115,13 +116,7 @@ def _checked(
         raise ConfigError(
             f"{setup.place}: key 'secrecy': a coalition of one party has no sum that hides its messages"
         )
-    if metric is not None and metric not in HIGHER_IS_BETTER:
-        raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
-    if exact and len(setup.names) > MOST_PARTIES:
-        raise ConfigError(
-            f"exact: {len(setup.names)} parties have {2 ** len(setup.names)} coalitions; "
-            f"Shapley values are computed for at most {MOST_PARTIES} parties"
-        )
+    check_choices(len(setup.names), metric, exact)
     if label_party is not None and label_party not in setup.names:
         raise ConfigError(
             f"{setup.place}: no party {label_party!r}; its parties are {', '.join(setup.names)}"

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from fastadmm.engine.engine import Engine
+from fastadmm.owners.bound import OwnerLoss
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
-from fastadmm.owners.losses import OwnerLoss
 
 __all__ = ["Population", "repeat_insecurely"]
 
