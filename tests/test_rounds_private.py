@@ -253,6 +253,7 @@ def test_a_round_has_one_message(world: Path) -> None:
         other = home / request.name
         shutil.copy(request, other)
         with h5py.File(other, "r+") as file:
+            del file.attrs["digest"]  # whoever forges a request need not carry one
             arguments = file["calls/0000/arguments"]
             arguments.attrs["round"] = number
             arguments["target"][0] += 1.0
