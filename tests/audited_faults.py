@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from fastadmm.between import private_terms
 from fastadmm.privacy import (
     accounting,
     fusion,
@@ -31,7 +32,6 @@ from fastadmm.privacy import fusion_mechanisms as mechanisms
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.plan import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
-from fastadmm.rounds import private_terms
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["FAULTS", "Fault"]

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastadmm.between import train as training
+from fastadmm.between.consent import shown_digest
+from fastadmm.between.vocabulary import unapproved
 from fastadmm.cli.app import main
-from fastadmm.federation import train as training
-from fastadmm.federation.consent import shown_digest
-from fastadmm.rounds.refused import unapproved
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord
@@ -173,7 +173,7 @@ def test_an_agent_says_where_it_listens(
         def stop(self) -> None: ...
 
     separate(data_of(tmp_path), tmp_path)
-    monkeypatch.setattr("fastadmm.federation.socket.serve", lambda path, handler, known: Served())
+    monkeypatch.setattr("fastadmm.between.socket.serve", lambda path, handler, known: Served())
     data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
     assert (
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
@@ -215,7 +215,7 @@ def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixtur
             raise unapproved("run", ["a", "b"], "3c77", "--data FILE")
         return {"status": "converged", "message": "certified", "rounds": 1}
 
-    monkeypatch.setattr("fastadmm.federation.train.federate", go)
+    monkeypatch.setattr("fastadmm.between.train.federate", go)
     with pytest.raises(SystemExit) as stop:
         main(["federate", "train", "x.toml", "-o", "run"])
     assert stop.value.code == 11

@@ -78,8 +78,8 @@ def harden(
     ] = None,
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
-    from fastadmm.federation.kit import harden as harden_kit
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.kit import harden as harden_kit
+    from fastadmm.between.kit import open_kit
 
     for line in harden_kit(open_kit(kit), socket):
         say(line)
@@ -98,9 +98,9 @@ def check(
     ] = None,
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
+    from fastadmm.between.check import check as check_kit
+    from fastadmm.between.kit import open_kit
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.check import check as check_kit
-    from fastadmm.federation.kit import open_kit
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
@@ -115,8 +115,8 @@ def status(kit: _Kit) -> None:
     """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
     from datetime import datetime
 
-    from fastadmm.federation.admin import session
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.admin import session
+    from fastadmm.between.kit import open_kit
 
     opened = open_kit(kit)
     with session(opened) as server:
@@ -149,8 +149,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
+    from fastadmm.between.train import federate as go
     from fastadmm.cli.train import report_result
-    from fastadmm.federation.train import federate as go
 
     def rounds(record: RoundRecord) -> None:
         if not quiet:
@@ -209,11 +209,11 @@ def align(
     wait: _Wait = None,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
+    from fastadmm.between.align import ROWS, federate_align
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.align import ROWS, federate_align
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
@@ -252,7 +252,7 @@ def predict(
     own: _Own = None,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
-    from fastadmm.federation.predict import PREDICTIONS, federate_predict
+    from fastadmm.between.predict import PREDICTIONS, federate_predict
 
     predictions = federate_predict(config, run, rows, out, own=own, say=_say)
     say(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
@@ -271,8 +271,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
+    from fastadmm.between.predict import federate_evaluate
     from fastadmm.cli.evaluate import print_evaluation
-    from fastadmm.federation.predict import federate_evaluate
 
     found = _waiting(wait, lambda: federate_evaluate(config, run, test, out, own=own, say=_say))
     print_evaluation(found, as_json)
@@ -288,8 +288,8 @@ def infer(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
+    from fastadmm.between.infer import federate_infer
     from fastadmm.cli.infer import print_inference
-    from fastadmm.federation.infer import federate_infer
 
     found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
     print_inference(found, as_json)

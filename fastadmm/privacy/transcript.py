@@ -9,7 +9,7 @@ sensitivity, and nothing else may differ at all.
 A private run asks its parties in one process, or as agents answer: both are the product's own code from the
 exchange on. Parties of one process are made by the run's solver; a party elsewhere is opened by its family
 from what the call ``start`` says, with books of its own, and answers every call by its name, as
-:class:`fastadmm.rounds.host.Host` does for files and agents.
+:class:`fastadmm.between.host.Host` does for files and agents.
 
 What releases cost, by formulas of the audit's own: it must not believe the accountant that it examines.
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between.coordinator import RUN
+from fastadmm.between.hub import Ask
+from fastadmm.between.predict import ask_predictions
+from fastadmm.between.run_problem import problem_of
+from fastadmm.between.setup import Setup, read_setup
+from fastadmm.between.task import Task
+from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.federation.coordinator import RUN
-from fastadmm.federation.hub import Ask
-from fastadmm.federation.predict import ask_predictions
-from fastadmm.federation.setup import Setup, read_setup
-from fastadmm.federation.task import Task
-from fastadmm.federation.task_folder import ask_all, task_folder
-from fastadmm.federation.train import begun, train_run
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
-from fastadmm.rounds.run_problem import problem_of
 from fastadmm.runs.config import make_config, solver_options
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.settings.run import RunConfig
