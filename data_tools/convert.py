@@ -331,12 +331,7 @@ def _by_column(options: TableOptions) -> list[str]:
 
 
 def _check_reading(
-    kind: str,
-    file: SourceFile,
-    options: TableOptions,
-    zero_based: bool,
-    x_key: str | None,
-    y_key: str | None,
+    kind: str, file: SourceFile, options: TableOptions, zero_based: bool, x_key: str | None, y_key: str | None
 ) -> Layout:
     """Refuse options of other formats; how a CSV table is laid out."""
     names = table_names([file.path], [])
@@ -682,11 +677,7 @@ def _numbered(blocks: Iterable[Held]) -> Iterator[tuple[int, Held]]:
 
 
 def _cut(
-    reader: Source,
-    width: int,
-    targets: list[_Target],
-    dtype: str,
-    numbered: tuple[int, Held],
+    reader: Source, width: int, targets: list[_Target], dtype: str, numbered: tuple[int, Held]
 ) -> tuple[int, list[Iterable[_Piece]]]:
     """How many rows a block has, and each party's pieces of it."""
     first_row, held = numbered

@@ -721,13 +721,7 @@ def _replay(
         report += done.lines(table.path)
         parties.append(
             _Party(
-                like.names[i],
-                table,
-                own,
-                like.encoders[i],
-                like.transforms[i],
-                like.kinds[i],
-                like.dtypes[i],
+                like.names[i], table, own, like.encoders[i], like.transforms[i], like.kinds[i], like.dtypes[i]
             )
         )
     return parties

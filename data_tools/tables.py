@@ -150,12 +150,7 @@ class _Reading:
         self._scratch, self._on_read = scratch, on_read
 
     def table(
-        self,
-        parts: Sequence[SourceFile],
-        layout: Layout,
-        cells: Cells,
-        drop: Sequence[str],
-        only: str | None,
+        self, parts: Sequence[SourceFile], layout: Layout, cells: Cells, drop: Sequence[str], only: str | None
     ) -> Table:
         opened: list[CsvFile | ParquetTable] = []
         self._large = sum(file.size for file in parts) >= LARGE
@@ -209,9 +204,7 @@ class _Reading:
         return Builder(self.path, name, cells, self._scratch)
 
     def _collect(
-        self,
-        chunks: Callable[[dict[str, str]], Iterator[_Rows]],
-        builders: Mapping[str, Builder | IdBuilder],
+        self, chunks: Callable[[dict[str, str]], Iterator[_Rows]], builders: Mapping[str, Builder | IdBuilder]
     ) -> Places:
         """Give cells to their builders."""
         places = Places()

@@ -60,12 +60,11 @@ def test_converted_labels(folder: Path) -> None:
 def test_the_run_is_the_estimators_model(folder: Path) -> None:
     model, partition = open_model(folder / "run"), open_partition(folder / "train.parts")
     blocks = [party.load() for party in partition.parties]
-    other = ADMMSharingClassifier(alpha=1e-3, tol=1e-9).fit(
-        blocks, np.array(NAMES)[partition.labels.y.astype(int)]
-    )
+    names = np.array(NAMES)[partition.labels.y.astype(int)]
+    other = ADMMSharingClassifier(alpha=1e-3, tol=1e-9).fit(blocks, names)
     assert (model.loss, model.classes) == ("multinomial", NAMES)
+    assert [party.weights.shape for party in model.parties] == [(2, 3), (2, 3)]
     for party, weights in zip(model.parties, other.party_coefs_):
-        assert party.weights.shape == (2, 3)
         np.testing.assert_allclose(party.weights, weights, atol=1e-12)
     np.testing.assert_allclose(model.intercept, other.intercept_, atol=1e-12)
     result = result_of(folder / "run")
@@ -98,8 +97,7 @@ def test_predict_evaluate_report_inspect(folder: Path, capsys: pytest.CaptureFix
     assert "versicolor" in capsys.readouterr().out
 
     assert run("report", folder / "run") == 0
-    page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert "virginica" in page
+    assert "virginica" in (folder / "run" / "report.html").read_text(encoding="utf-8")
     for path in ("run", "run/model", "train.parts", "train.parts/labels.h5"):
         capsys.readouterr()
         assert run("inspect", folder / path) == 0
@@ -141,30 +139,15 @@ def test_multinomial_of_two_classes_and_of_none(
 ) -> None:
     lines = (folder / "train.csv").read_text().splitlines()
     (tmp_path / "two.csv").write_text("\n".join(line for line in lines if "setosa" not in line))
-    assert (
-        run(
-            "convert",
-            tmp_path / "two.csv",
-            "--positive",
-            "virginica",
-            "-o",
-            tmp_path / "two.parts",
-            "--label",
-            "species",
-            "--parties",
-            2,
-        )
-        == 0
-    )
+    two = ("--positive", "virginica", "--label", "species", "--parties", 2, "-o", tmp_path / "two.parts")
+    assert run("convert", tmp_path / "two.csv", *two) == 0
     assert run("train", tmp_path / "two.parts", "--loss", "multinomial", "-o", tmp_path / "run") == 0
     model = open_model(tmp_path / "run")
     assert model.parties[0].weights.shape[1] == 2
     assert run("evaluate", tmp_path / "run", tmp_path / "two.parts") == 0
     (tmp_path / "real.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i + 0.5}\n" for i in range(30)))
-    assert (
-        run("convert", tmp_path / "real.csv", "-o", tmp_path / "real.parts", "--label", "y", "--parties", 2)
-        == 0
-    )
+    real = ("-o", tmp_path / "real.parts", "--label", "y", "--parties", 2)
+    assert run("convert", tmp_path / "real.csv", *real) == 0
     assert run("train", tmp_path / "real.parts", "--loss", "multinomial", "-o", tmp_path / "no") != 0
     assert "multinomial needs classes" in capsys.readouterr().err
 
@@ -177,19 +160,8 @@ def test_numbers_need_the_task(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     assert run(*convert, "--task", "classification") == 0
     assert "labels: 1 -> 0 (2 rows), 2 -> 1 (1 rows), 3 -> 2 (1 rows)" in capsys.readouterr().out
     np.savez(tmp_path / "a.npz", X=np.eye(4), y=np.array([5, 7, 9, 5]))
-    assert (
-        run(
-            "convert",
-            tmp_path / "a.npz",
-            "-o",
-            tmp_path / "n.parts",
-            "--parties",
-            2,
-            "--task",
-            "classification",
-        )
-        == 0
-    )
+    convert = ("convert", tmp_path / "a.npz", "-o", tmp_path / "n.parts", "--parties", 2)
+    assert run(*convert, "--task", "classification") == 0
     assert open_partition(tmp_path / "n.parts").labels.classes == ("5", "7", "9")
 
 

@@ -179,14 +179,7 @@ class Agent:
         if current is not None and current.run == run:
             return current
         session = Session(
-            data,
-            self.state / run,
-            run,
-            self._engine,
-            self._audit,
-            self.ledger,
-            self._others,
-            self._streamed,
+            data, self.state / run, run, self._engine, self._audit, self.ledger, self._others, self._streamed
         )
         if current is not None:
             # A run that was refused from the start holds nobody up.

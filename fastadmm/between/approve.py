@@ -28,13 +28,7 @@ __all__ = ["agent_approve", "approve_fingerprints", "consent_to_run", "run_descr
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What the owners of the data approve."""
-    return {
-        "format": "fastadmm-run",
-        "version": "1.0",
-        "run": run,
-        "coordinator": caller,
-        "parties": parties,
-    }
+    return {"format": "fastadmm-run", "version": "1.0", "run": run, "coordinator": caller, "parties": parties}
 
 
 def agent_approve(

@@ -68,12 +68,7 @@ def ask_predictions(
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)
     _check_parties(setup, shared, own)
-    arguments = {
-        "run": identifier,
-        "model_id": shared.model_id,
-        "n_samples": len(ids),
-        "row_digest": digest,
-    }
+    arguments = {"run": identifier, "model_id": shared.model_id, "n_samples": len(ids), "row_digest": digest}
     with task_folder(out, "predict", arguments) as task:
         paths = {name: out / f"contribution-{name}.h5" for name in shared.names}
 

@@ -122,8 +122,7 @@ def approve(
     fingerprint: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TEXT",
-            help="For sums only: another party's key, as its owner says it; may be repeated.",
+            metavar="TEXT", help="For sums only: another party's key, as its owner says it; may be repeated."
         ),
     ] = None,
 ) -> None:

@@ -27,8 +27,7 @@ def combine(
         typer.Option("--out", "-o", readable=False, help="CSV file to write (default: standard output)."),
     ] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="Label file of the same rows, whose offset is added."),
+        Path | None, typer.Option(readable=False, help="Label file of the same rows, whose offset is added.")
     ] = None,
     allow_missing: Annotated[
         list[str] | None,

@@ -212,8 +212,7 @@ class _Cells:
         ),
     ] = Unseen.zeros
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show column types and joined rows; write nothing."),
+        bool, typer.Option("--dry-run", help="Show column types and joined rows; write nothing.")
     ] = False
 
     @property
@@ -261,8 +260,7 @@ class _Split:
         ),
     ] = None
     parties: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="K equal consecutive blocks of columns."),
+        int | None, typer.Option(metavar="K", help="K equal consecutive blocks of columns.")
     ] = None
     like: Annotated[
         Path | None,
@@ -287,8 +285,7 @@ class _Values:
     task: Annotated[
         Task | None,
         typer.Option(
-            help="auto: two distinct labels, or words, are classes (default: auto).",
-            rich_help_panel=_VALUES,
+            help="auto: two distinct labels, or words, are classes (default: auto).", rich_help_panel=_VALUES
         ),
     ] = None
     positive: Annotated[
@@ -300,8 +297,7 @@ class _Values:
     standardize: Annotated[
         bool,
         typer.Option(
-            "--standardize",
-            help="Divide columns by their standard deviation; centre dense columns.",
+            "--standardize", help="Divide columns by their standard deviation; centre dense columns."
         ),
     ] = False
     normalize: Annotated[
@@ -344,8 +340,7 @@ class _Source:
         bool, typer.Option("--zero-based", help="Indices count from 0.", rich_help_panel=_LIBSVM)
     ] = False
     label: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Label column (with --guest: of the guest's table)."),
+        str | None, typer.Option(metavar="NAME", help="Label column (with --guest: of the guest's table).")
     ] = None
     drop: Annotated[str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)] = ""
     no_header: Annotated[

@@ -36,10 +36,7 @@ def start(
     labels: Annotated[Path, typer.Argument(readable=False, help="Label file (labels.h5 of a partition).")],
     party: Annotated[
         list[str],
-        typer.Option(
-            metavar="NAME",
-            help="Name of a party; repeat for each, in the model's order.",
-        ),
+        typer.Option(metavar="NAME", help="Name of a party; repeat for each, in the model's order."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
     *,
@@ -77,11 +74,7 @@ def step(
     run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
     messages: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[MESSAGE.h5]...",
-            readable=False,
-            help="Messages received from parties.",
-        ),
+        typer.Argument(metavar="[MESSAGE.h5]...", readable=False, help="Messages received from parties."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result, when training ends, as JSON.")
@@ -133,8 +126,7 @@ def repair(
     again: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            help="Ask again for exchange N and all after it, because a message was wrong.",
+            metavar="N", help="Ask again for exchange N and all after it, because a message was wrong."
         ),
     ] = None,
 ) -> None:

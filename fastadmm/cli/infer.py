@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 Level = Annotated[float, typer.Option("--level", help="Level of the confidence intervals.")]
 Covariance = Annotated[
-    str,
-    typer.Option("--covariance", help="model, or robust standard errors: HC0 or HC1."),
+    str, typer.Option("--covariance", help="model, or robust standard errors: HC0 or HC1.")
 ]
 
 
@@ -26,8 +25,7 @@ Covariance = Annotated[
 def infer(
     run: Annotated[Path, typer.Argument(readable=False, help="Finished run; its data are read again.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", readable=False, help="CSV file for the table of weights."),
+        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for the table of weights.")
     ] = None,
     level: Level = 0.95,
     covariance: Covariance = "model",

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 @app.command()
 def inspect(
     path: Annotated[
-        Path,
-        typer.Argument(readable=False, help="A .h5 file, partition, directory of owners, model or run."),
+        Path, typer.Argument(readable=False, help="A .h5 file, partition, directory of owners, model or run.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,

@@ -25,9 +25,7 @@ Ledger = Annotated[
 Test = Annotated[
     Path | None,
     typer.Option(
-        metavar="PARTY.h5",
-        readable=False,
-        help="Features of test rows; the party answers with their scores.",
+        metavar="PARTY.h5", readable=False, help="Features of test rows; the party answers with their scores."
     ),
 ]
 

@@ -14,8 +14,7 @@ from fastadmm.cli.terminal import say
 @app.command()
 def report(
     run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", readable=False, help="Run directory, finished or not."),
+        Path, typer.Argument(metavar="RUN", readable=False, help="Run directory, finished or not.")
     ],
     out: Annotated[
         Path | None,

@@ -15,8 +15,7 @@ from fastadmm.cli.terminal import say
 @app.command()
 def serve(
     model: Annotated[
-        Path,
-        typer.Argument(readable=False, help="Run or model directory, or one party's file of a model."),
+        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
     ],
     party: Annotated[
         str | None, typer.Option(help="With a directory: serve only this party's contributions.")

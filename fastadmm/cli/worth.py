@@ -188,7 +188,7 @@ def _show(worth: Any, written: list[Path]) -> None:
     say(
         f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
         f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
-        f"{worth.better(everyone, label_party):+.5f}",
+        f"{worth.better(everyone, label_party):+.5f}"
     )
     pooled = worth.pooled or {}
     if "metrics" in pooled and pooled["metrics"].get(worth.metric) is not None:

@@ -33,12 +33,7 @@ from fastadmm.privacy.fusion_party import (
 )
 from fastadmm.privacy.ledger import Charge, other_runs
 from fastadmm.privacy.private_run import PrivateRun
-from fastadmm.privacy.public import (
-    PublicLabels,
-    check_public_inputs,
-    publish_labels,
-    with_labels_spent,
-)
+from fastadmm.privacy.public import PublicLabels, check_public_inputs, publish_labels, with_labels_spent
 from fastadmm.privacy.releases import reserve
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.problem.problem import Problem, TestSet, make_problem

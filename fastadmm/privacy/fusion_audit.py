@@ -24,10 +24,7 @@ from fastadmm.privacy import fusion, fusion_party, public
 from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, many_rows
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.noise_tests import (
-    Check,
-    size_check,
-)
+from fastadmm.privacy.noise_tests import Check, size_check
 from fastadmm.privacy.public import PublicLabels
 from fastadmm.privacy.response_audit import symbol_checks
 from fastadmm.privacy.source_audit import audit_source, noise_checks

@@ -184,10 +184,7 @@ def split_budget(
     mu = gdp_of(epsilon, delta, (symbol,))
     norm = 0.0 if public_norm else NORM_SHARE
     return FusionBudget(
-        symbol,
-        mu * math.sqrt(norm),
-        mu * math.sqrt(1.0 - norm - MOMENT_SHARE),
-        mu * math.sqrt(MOMENT_SHARE),
+        symbol, mu * math.sqrt(norm), mu * math.sqrt(1.0 - norm - MOMENT_SHARE), mu * math.sqrt(MOMENT_SHARE)
     )
 
 

@@ -25,11 +25,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
 from fastadmm.privacy import message, message_party
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.noise_tests import (
-    Check,
-    directions_check,
-    size_check,
-)
+from fastadmm.privacy.noise_tests import Check, directions_check, size_check
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.source_audit import audit_source, noise_checks
 from fastadmm.privacy.transcript import (

@@ -50,10 +50,7 @@ def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None
 
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
     """
-    for what, found in (
-        ("sample_weight", (problem.weight != 1.0).any()),
-        ("offset", problem.offset.any()),
-    ):
+    for what, found in (("sample_weight", (problem.weight != 1.0).any()), ("offset", problem.offset.any())):
         if found:
             raise ConfigError(
                 f"{what}: privacy: mode {settings.mode!r} takes neither sample weights nor offsets: public "

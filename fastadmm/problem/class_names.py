@@ -7,47 +7,30 @@ from collections.abc import Sequence
 __all__ = ["event_of", "good_of"]
 
 #: Words of the same meaning: labels without the event, and with it.
-_PLAIN = (
-    (
-        "no|non|nein|n|não|nao|nee|nej|nei|ei|nie|ne|hayır|hayir|нет|nem|nu|όχι|否|いいえ|아니요",
-        "yes|y|oui|o|ja|j|sí|si|sì|s|sim|kyllä|tak|t|ano|a|evet|e|да|da|igen|i|ναι|是|はい|예",
-    ),
-    (
-        "false|f|falsch|unwahr|faux|falso|onwaar|falsk|fałsz|ложь",
-        "true|t|wahr|richtig|vrai|verdadero|vero|verdadeiro|waar|sann|sand|prawda|истина",
-    ),
-    (
-        "negative|negativ|négatif|negativo|negatief|neg|-",
-        "positive|positiv|positif|positivo|positief|pos|+",
-    ),
-    ("off|aus|inactive|inaktiv|inactif|inactivo", "on|an|ein|active|aktiv|actif|activo"),
-    ("absent|none", "present"),
-    ("control|controls", "case|cases"),
-)
+_PLAIN = """
+no|non|nein|n|não|nao|nee|nej|nei|ei|nie|ne|hayır|hayir|нет|nem|nu|όχι|否|いいえ|아니요 /
+ yes|y|oui|o|ja|j|sí|si|sì|s|sim|kyllä|tak|t|ano|a|evet|e|да|da|igen|i|ναι|是|はい|예
+false|f|falsch|unwahr|faux|falso|onwaar|falsk|fałsz|ложь /
+ true|t|wahr|richtig|vrai|verdadero|vero|verdadeiro|waar|sann|sand|prawda|истина
+negative|negativ|négatif|negativo|negatief|neg|- / positive|positiv|positif|positivo|positief|pos|+
+off|aus|inactive|inaktiv|inactif|inactivo / on|an|ein|active|aktiv|actif|activo
+absent|none / present
+control|controls / case|cases
+"""
 
 #: The same where the event is what is feared, and the other label the good one.
-_FEARED = (
-    (
-        "good|g|gut|bon|bueno|buono|bom|goed|god|bra|dobry|хороший",
-        "bad|b|schlecht|mauvais|malo|cattivo|mau|slecht|dårlig|dålig|zły|плохой",
-    ),
-    (
-        "paid|repaid|current|performing|bezahlt|zurückgezahlt",
-        "default|defaulted|unpaid|nonperforming|ausfall|ausgefallen|charged off|delinquent",
-    ),
-    ("benign|b|harmless|gutartig|harmlos", "malignant|m|bösartig"),
-    (
-        "healthy|normal|well|gesund",
-        "sick|ill|diseased|disease|abnormal|anomaly|krank|patient",
-    ),
-    (
-        "alive|survived|survivor|living|lebend|überlebt",
-        "dead|died|deceased|tot|gestorben|verstorben",
-    ),
-    ("legitimate|legit|genuine|ham", "fraud|fraudulent|betrug|spam|phishing"),
-    ("retained|stayed|stay|active|loyal", "churned|churn|left|exited|lost"),
-    ("pass|passed|ok|bestanden", "fail|failed|failure|defect|defective|broken|durchgefallen"),
-)
+_FEARED = """
+good|g|gut|bon|bueno|buono|bom|goed|god|bra|dobry|хороший /
+ bad|b|schlecht|mauvais|malo|cattivo|mau|slecht|dårlig|dålig|zły|плохой
+paid|repaid|current|performing|bezahlt|zurückgezahlt /
+ default|defaulted|unpaid|nonperforming|ausfall|ausgefallen|charged off|delinquent
+benign|b|harmless|gutartig|harmlos / malignant|m|bösartig
+healthy|normal|well|gesund / sick|ill|diseased|disease|abnormal|anomaly|krank|patient
+alive|survived|survivor|living|lebend|überlebt / dead|died|deceased|tot|gestorben|verstorben
+legitimate|legit|genuine|ham / fraud|fraudulent|betrug|spam|phishing
+retained|stayed|stay|active|loyal / churned|churn|left|exited|lost
+pass|passed|ok|bestanden / fail|failed|failure|defect|defective|broken|durchgefallen
+"""
 
 #: A word after one of these is its contrary.
 _NOT = ("no", "not", "non", "none", "nicht", "kein", "keine", "sin", "sans", "without", "ohne")
@@ -58,7 +41,7 @@ def event_of(classes: Sequence[str]) -> str | None:
 
     Returns: None where words do not tell.
     """
-    return _with(classes, (*_PLAIN, *_FEARED)) or _denied(classes)
+    return _with(classes, _PLAIN + _FEARED) or _denied(classes)
 
 
 def good_of(classes: Sequence[str]) -> str | None:
@@ -67,10 +50,10 @@ def good_of(classes: Sequence[str]) -> str | None:
     return None if feared is None else classes[feared == classes[0]]
 
 
-def _with(classes: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str | None:
+def _with(classes: Sequence[str], pairs: str) -> str | None:
     one, other = (name.strip().casefold() for name in classes)
-    for without, event in pairs:
-        negative, positive = without.casefold().split("|"), event.casefold().split("|")
+    for pair in filter(None, pairs.replace(" /\n", " /").splitlines()):
+        negative, positive = (words.strip().casefold().split("|") for words in pair.split("/"))
         if one in negative and other in positive:
             return classes[1]
         if other in negative and one in positive:
