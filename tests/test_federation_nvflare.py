@@ -32,7 +32,7 @@ from fastadmm.between.socket import Lost, Server, serve
 from fastadmm.between.stage import ADMIN, SERVER, Stage
 from fastadmm.between.train import begun
 from fastadmm.between.ways import Ways
-from fastadmm.errors import ConfigError, InputError, StorageError
+from fastadmm.errors import ConfigError, InputError, StorageError, WaitingError
 from fastadmm.files.writing import write_toml
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
@@ -431,7 +431,7 @@ def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
     """Scores of the training rows with a run's model; refused first, and approved then."""
     setup = Setup({}, "test", list(NAMES), Ways({}, {}, "server", None, None), None, "")
     labels, out = parties.folder / "labels" / "labels.h5", parties.folder / "scores"
-    with pytest.raises(InputError, match=r"refused \(task\)"):
+    with pytest.raises(WaitingError, match="have not approved"):
         ask_predictions(setup, carrier.ask, run, labels, out, None, print)
     task = json.loads((out / "task.json").read_text())["task"]
     for name in NAMES:
