@@ -313,9 +313,7 @@ def test_a_run_knows_the_key(tmp_path):
 
     rng = np.random.default_rng(9)
     data = write_blocks(
-        tmp_path / "d.parts",
-        [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))],
-        np.arange(40) % 2,
+        tmp_path / "d.parts", [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))], np.arange(40) % 2
     )
     assert run("train", data, "-o", tmp_path / "run", *in_file(directions="both"), "-q") == 0
     assert 'directions = "both"' in (tmp_path / "run" / "run.toml").read_text()

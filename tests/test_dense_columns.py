@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from fastadmm import make_problem
 from fastadmm.blocks.side_by_side import Beside
-from fastadmm.kernels.beside import (
-    beside_blocks,
-    beside_gram,
-    beside_product,
-    beside_rows,
-    beside_transposed,
-)
+from fastadmm.kernels.beside import beside_blocks, beside_gram, beside_product, beside_rows, beside_transposed
 from fastadmm.kernels.blas import routine
 from fastadmm.problem.problem import Problem
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import io
 import json
 import os
@@ -17,13 +16,13 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import ModuleType
 
 import fastadmm
 import pytest
 
 from page_outputs import agrees
 from run_tools import forking_commands
+from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -84,16 +83,6 @@ def tracked_texts() -> Iterator[tuple[Path, str]]:
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
-
-
-def bench_script(name: str) -> ModuleType:
-    """A script that makes numbers or pictures of pages, as a module."""
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def slug(heading: str) -> str:
@@ -243,11 +232,11 @@ def test_index_lists_every_page() -> None:
 
 
 def test_readme_numbers_are_the_measured_ones() -> None:
-    script = bench_script("readme")
+    script = script_of("bench/readme.py")
     pages = tuple(page.read_text(encoding="utf-8") for page in (script.README, script.PAGE))
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
     assert script.render(numbers, *pages) == pages, "run: make readme"
-    picture = bench_script("idea")
+    picture = script_of("bench/idea.py")
     assert picture.draw(numbers["demo"]) == picture.PICTURE.read_text(encoding="utf-8"), "run: make readme"
     joint = numbers["demo"]["models"][-1]
     assert f"the joint model {joint['log_loss']:.3f}](" in pages[0]  # the picture in words
@@ -280,7 +269,7 @@ def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
 
 
 def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
-    script = bench_script("readme")
+    script = script_of("bench/readme.py")
     run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
     ours = {
         "penalty": None,

@@ -302,10 +302,7 @@ def test_inputs_stay_as_they_were(cancer: Data) -> None:
 # --- labels
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [("bad", "good"), (-1, 1), (1, 2), (False, True), (0.5, 0.75)],
-)
+@pytest.mark.parametrize("labels", [("bad", "good"), (-1, 1), (1, 2), (False, True), (0.5, 0.75)])
 def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
     X, y = cancer
     named = np.array(labels)[y]

@@ -18,14 +18,7 @@ from fastadmm.between.audit import AuditLog, read_audit
 from fastadmm.between.consent import asked_file, asked_lines, keep_asked
 from fastadmm.between.exchange import Request
 from fastadmm.between.journal import Journal
-from fastadmm.between.schema import (
-    Refusal,
-    answer_of,
-    encode_request,
-    most_bytes,
-    open_envelope,
-    request_of,
-)
+from fastadmm.between.schema import Refusal, answer_of, encode_request, most_bytes, open_envelope, request_of
 from fastadmm.between.session import PartyState
 from fastadmm.between.socket import Lost
 from fastadmm.between.status import agent_status

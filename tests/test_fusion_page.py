@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scripts import script_of
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
 MEASURED = json.loads((ROOT / "bench" / "private_utility.json").read_text(encoding="utf-8"))
@@ -33,13 +35,7 @@ def resolve(name):
 
 
 def test_page_equals_what_the_script_makes_of_the_measurements():
-    path = ROOT / "bench" / "private_utility.py"
-    spec = importlib.util.spec_from_file_location("bench_private_utility", path)
-    script = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[spec.name] = script  # dataclasses look their module up
-    spec.loader.exec_module(script)
+    script = script_of("bench/private_utility.py")
     assert script.replace_block(TEXT, script.block(MEASURED)) == TEXT
     assert set(MEASURED["cases"]) == set(script.CASES)
 

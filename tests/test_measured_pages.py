@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,16 +10,13 @@ from typing import Any
 
 import pytest
 
+from scripts import script_of
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_of(f"bench/{name}.py")
 
 
 def measured(name: str) -> Any:

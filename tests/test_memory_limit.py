@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -44,6 +43,7 @@ from run_tools import (
     wait_for,
     write_blocks,
 )
+from scripts import script_of
 
 N = 9000
 SCHEMES: dict[str, dict[str, object]] = {
@@ -416,13 +416,7 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path: Path, loss: str) -> Non
 @pytest.mark.repeats
 def test_what_acceleration_holds_is_planned() -> None:
     # A part of its history was copied in every round: 16 % more than the plan with eight parties.
-    spec = importlib.util.spec_from_file_location(
-        "bench_memory", Path(__file__).parents[1] / "bench" / "memory.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    bench = script_of("bench/memory.py")
     held, planned = bench.measure(100_000, ("sharing", "logistic", 8, 4, 14, {}))
     assert 0.9 * planned < held < 1.1 * planned
 

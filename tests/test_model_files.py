@@ -23,10 +23,7 @@ from run_tools import model_digests, write_problem
 @pytest.fixture
 def model() -> Model:
     rng = np.random.default_rng(0)
-    transforms = [
-        Transform("l2"),
-        Transform("none", center=rng.normal(size=4), scale=rng.uniform(1, 2, 4)),
-    ]
+    transforms = [Transform("l2"), Transform("none", center=rng.normal(size=4), scale=rng.uniform(1, 2, 4))]
     return Model(
         loss="logistic",
         task="classification",

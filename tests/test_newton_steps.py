@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fastadmm.kernels.blas import lapack
-from fastadmm.kernels.span_newton import (
-    BEST,
-    END,
-    HERE,
-    HESSIAN,
-    LONG,
-    PASS,
-    SLOTS,
-    TRIAL,
-    WANTED,
-    next_step,
-)
+from fastadmm.kernels.span_newton import BEST, END, HERE, HESSIAN, LONG, PASS, SLOTS, TRIAL, WANTED, next_step
 from fastadmm.method.one_leaf import memory_of_steps
 from fastadmm.method.span import _LIMITS as LIMITS
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,11 +17,9 @@ from fastadmm.store.collection import open_owners
 
 from owners_data import write_owners
 from run_tools import run
+from scripts import script_of
 
-PATH = Path(__file__).resolve().parents[1] / "bench" / "owner_repetitions.py"
-SPEC = importlib.util.spec_from_file_location("owner_repetitions", PATH)
-repetitions = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(repetitions)
+repetitions = script_of("bench/owner_repetitions.py")
 
 
 def population(seed=0, n=4000, p=6, lam=0.01):

@@ -7,11 +7,7 @@ import math
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
-from fastadmm.kernels.owner_gradient import (
-    owner_csr_gradient,
-    owner_dense_gradient,
-    owner_dense_moments,
-)
+from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient, owner_dense_moments
 from fastadmm.kernels.owner_noise import discrete_laplace
 from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.gaussian import gaussian_steps, secret_batch

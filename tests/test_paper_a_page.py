@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import math
@@ -14,15 +13,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from scripts import script_of
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("bench_paper_a", ROOT / "bench" / "paper_a.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_of("bench/paper_a.py")
 
 
 @pytest.fixture(scope="module")

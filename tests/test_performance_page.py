@@ -96,12 +96,7 @@ def test_compare_finds_a_planted_regression(measured: dict, tmp_path: Path) -> N
 
 
 def tracked(ratio: float, spread: float = 0.05, rounds: int = 10, processor: str = "a") -> str:
-    extra = {
-        "ratio": ratio,
-        "low": ratio * (1.0 - spread),
-        "high": ratio * (1.0 + spread),
-        "rounds": rounds,
-    }
+    extra = {"ratio": ratio, "low": ratio * (1.0 - spread), "high": ratio * (1.0 + spread), "rounds": rounds}
     return json.dumps(
         {
             "machine_info": {"processor": processor, "versions": {}},

@@ -11,6 +11,8 @@ from pathlib import Path
 import fastadmm.privacy
 import pytest
 
+from scripts import script_of
+
 PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -94,14 +96,10 @@ def test_the_section_that_a_docstring_names_names_the_function(name, anchor):
 
 
 def test_the_table_is_the_measured_one():
-    import importlib.util
     import json
 
-    script = PAGE.parents[1] / "bench" / "private_messages.py"
-    spec = importlib.util.spec_from_file_location("private_messages", script)
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    record = json.loads(script.with_suffix(".json").read_text(encoding="utf-8"))
+    bench = script_of("bench/private_messages.py")
+    record = json.loads((PAGE.parents[1] / "bench" / "private_messages.json").read_text(encoding="utf-8"))
     assert bench.BEGIN + bench.table(record) + bench.END in TEXT
 
 

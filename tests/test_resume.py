@@ -238,6 +238,40 @@ def test_ctrl_c(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
+def test_ctrl_c_while_starting_leaves_nothing(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
+    _, command = slow
+    process = start(*command, tmp_path / "run", cwd=tmp_path)
+    time.sleep(0.25)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    # Python itself may still be importing: its own traceback is then all there is.
+    assert process.returncode in (130, -signal.SIGINT, 1)
+    if (tmp_path / "run").exists():  # a slow machine is past that point
+        assert "interrupted" in err
+    else:
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.repeats
+def test_run_behind_a_symbolic_link(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    out = tmp_path / "link" / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(5))
+    resume_run(out, display=SignalAfter(9))
+    resume_run(out)
+    assert_same_run(out, uninterrupted["sharing"])
+
+
+@pytest.mark.repeats
+def test_seconds_add_up(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    before = start_run(configuration(folder, "sharing"), out, display=SignalAfter(12))["seconds"]
+    after = resume_run(out)["seconds"]
+    assert 0 < before < after
+
+
+@pytest.mark.repeats
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(slow: tuple[Path, list[object]], tmp_path: Path, times: int) -> None:
     """Kills while starting, between rounds and while a checkpoint is being written."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import os
@@ -25,6 +24,7 @@ from fastadmm.solver.early_stopping import METRICS
 from fastadmm.solver.solver import SolverOptions
 
 from run_tools import write_problem
+from scripts import script_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -152,11 +152,7 @@ def test_a_setting_more_is_one_declaration(tmp_path: Path) -> None:
 
 
 def test_tables_of_the_documentation_are_made_of_the_declarations() -> None:
-    spec = importlib.util.spec_from_file_location("website_tables", ROOT / "website" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+    tables = script_of("website/tables.py")
     for name in tables.PAGES:
         page = (ROOT / "docs" / name).read_text(encoding="utf-8")
         assert page.count("<!-- settings of") == 1

@@ -106,7 +106,7 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
     kernels = installation / "fastadmm" / "kernels"
     (kernels / "squared.py").write_text(
         "from fastadmm.kernels.factor import half\n"
-        + (kernels / "squared.py").read_text().replace("from __future__ import annotations", ""),
+        + (kernels / "squared.py").read_text().replace("from __future__ import annotations", "")
     )
     text = (kernels / "squared.py").read_text()
     assert "0.5" in text

@@ -14,7 +14,7 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["approval_text", "check_kinds", "open_approval", "write_approval"]
+__all__ = ["approval_text", "check_kinds", "open_approval", "read_approved", "write_approval"]
 
 _FORMAT, _VERSION = "fastadmm-approval", "1.1"
 
@@ -130,17 +130,25 @@ def check_kinds(
             raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
 
 
-def open_approval(path: Path) -> Approval:
-    """Read an approval."""
+def read_approved(
+    path: Path, kind: str, versions: tuple[str, ...], command: str
+) -> tuple[dict[str, Any], str]:
+    """The keys of an approval's file without its format, and its version; the last of versions is ours."""
     try:
         values = read_toml(path)
     except FormatError as error:
         raise ConfigError(str(error)) from None
+    if values.pop("format", None) != kind:
+        raise ConfigError(f"{shown(path)}: key 'format' is not {kind!r}; make it with '{command}'")
+    if (version := values.pop("version", None)) not in versions:
+        raise ConfigError(f"{shown(path)}: key 'version' is {version!r}; known: {versions[-1]}")
+    return values, version
+
+
+def open_approval(path: Path) -> Approval:
+    """Read an approval."""
+    values, version = read_approved(path, _FORMAT, (_OLD, _VERSION), "fastadmm party approve")
     place = shown(path)
-    if values.pop("format", None) != _FORMAT:
-        raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm party approve'")
-    if (version := values.pop("version", None)) not in (_VERSION, _OLD):
-        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
     table = values.pop("privacy", None)
     unit = "numbers" if version == _VERSION else "directions"
     check_kinds(values, {**_KINDS, unit: (int,)}, _OPTIONAL, place)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.approval_file import check_kinds
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.between.approval_file import check_kinds, read_approved
+from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
 __all__ = [
@@ -121,15 +120,8 @@ def task_approval_text(approval: TaskApproval) -> str:
 
 def open_task_approval(path: Path) -> TaskApproval:
     """Read an approval."""
-    try:
-        values = read_toml(path)
-    except FormatError as error:
-        raise ConfigError(str(error)) from None
+    values, _ = read_approved(path, _FORMAT, (_VERSION,), "fastadmm agent approve")
     place = shown(path)
-    if values.pop("format", None) != _FORMAT:
-        raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm agent approve'")
-    if (version := values.pop("version", None)) != _VERSION:
-        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
     check_kinds(values, _NEEDED, _OPTIONAL, place)
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
     for key in ("requests", "rows"):

@@ -49,6 +49,10 @@ def train(
             help="tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
         ),
     ] = None,
+    pooled: Annotated[
+        bool,
+        typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
     ] = False,
@@ -67,6 +71,10 @@ def train(
     def given() -> Any:
         if config is None and data is None:
             raise ConfigError("train: give a partition directory, or --config with the key 'data'")
+        if pooled:
+            if (scheme := options.get("scheme")) not in (None, "pooled"):
+                raise ConfigError(f"pooled: not with --scheme {scheme}; leave one of them out")
+            options["scheme"] = "pooled"
         settings = _settings_given(config, options if data is None else {**options, "data": str(data)})
         if log_to and settings.path:
             raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")

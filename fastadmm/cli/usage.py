@@ -33,7 +33,6 @@ _OPTIONS: dict[str, str] = {
     **dict.fromkeys(("no_bias", "no_fit_intercept"), "--no-intercept"),
     **dict.fromkeys(("plan", "dry", "n"), "--dry-run"),
     "checkpoint": "--warm-start",
-    "pooled": "--scheme pooled",
 }
 
 #: What other programs have options for, and we have nothing.

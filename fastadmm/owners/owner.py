@@ -12,13 +12,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import InputError
 from fastadmm.owners.bound import Bound, OwnerLoss
-from fastadmm.owners.mechanism import (
-    GaussianAnswers,
-    LaplaceAnswers,
-    NoNoise,
-    lattice_unit,
-    make_answers,
-)
+from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, NoNoise, lattice_unit, make_answers
 
 if TYPE_CHECKING:
     from fastadmm.store.owner_file import OwnerFile

@@ -119,9 +119,7 @@ class Books(Generic[Settings_co]):
     Rules: ``docs/privacy.md#the-ledger``.
     """
 
-    settings: (
-        Settings_co  # what was agreed; ``total_epsilon`` is what the party's ledger allows over all runs
-    )
+    settings: Settings_co  # what was agreed; ``total_epsilon``: what the ledger allows over all runs
     ledger: Ledger
     run: str  # identifier of the run in the ledger
     account: Account  # of the party's features

@@ -1,0 +1,21 @@
+"""Scripts of this repository as modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def script_of(place: str) -> ModuleType:
+    """A script such as ``bench/readme.py``, as a module."""
+    path = ROOT / place
+    spec = importlib.util.spec_from_file_location(place.removesuffix(".py").replace("/", "_"), path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
