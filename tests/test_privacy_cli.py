@@ -87,7 +87,7 @@ def test_statement_and_audit_of_a_run(tmp_path, capsys):
         assert "epsilon = 2 at delta = 0.0001" in capsys.readouterr().out
     assert run("privacy", tmp_path / "plain") == ExitCode.OK
     assert "epsilon = infinity" in capsys.readouterr().out
-    assert run("privacy", data) == ExitCode.STORAGE
+    assert run("privacy", data) == ExitCode.FORMAT
     assert run("audit", tmp_path / "plain") == ExitCode.CONFIG
     capsys.readouterr()
     assert run("audit", tmp_path / "run", "--trials", 4000, "--canaries", "--json") == ExitCode.OK
