@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastadmm.between.agent import Agent
+from fastadmm.between.approve import agent_approve
+from fastadmm.between.consent import shown_digest
+from fastadmm.between.coordinator import FederatedRun
+from fastadmm.between.coordinator_step import new_run
+from fastadmm.between.host import Host
+from fastadmm.between.hub import Hub
+from fastadmm.between.socket import Socket, serve
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.threads import Threads
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.coordinator import FederatedRun
-from fastadmm.federation.hub import Hub
-from fastadmm.federation.socket import Socket, serve
-from fastadmm.rounds.coordinator_step import new_run
-from fastadmm.rounds.host import Host
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.store.partition import create_partition

@@ -20,9 +20,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fastadmm.federation.carrier import Carrier
-from fastadmm.federation.socket import Socket, serve
-from fastadmm.federation.stage import ADMIN, SERVER, Stage
+from fastadmm.between.carrier import Carrier
+from fastadmm.between.socket import Socket, serve
+from fastadmm.between.stage import ADMIN, SERVER, Stage
 
 SITES = ("bank", "shop", "phone")
 SIZES = {"1 kB": 1_000, "260 kB (a9a)": 8 * 32_561, "8 MB": 8_000_000}

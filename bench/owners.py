@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its own modules
+
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "bench" / "owners.json"
 PAGE = ROOT / "docs" / "owners.md"
@@ -111,8 +113,9 @@ def people(
     X: np.ndarray, y: np.ndarray, loss: str, *, limit: float = math.inf, euclidean: bool = False
 ) -> Any:
     """All rows as one population; lambda is the paper's: 0 for regression, 1 for the SVM."""
-    from fastadmm.owners.losses import LOSSES
-    from fastadmm.owners.simulate import Population
+    from fastadmm.owners.bound import LOSSES
+
+    from owner_repetitions import Population
 
     return Population(X, y, LOSSES[loss], 1.0 if loss == "hinge" else 0.0, limit, euclidean)
 
@@ -147,7 +150,7 @@ def train(
 
     `epsilons` holds the owners' budgets of every case; all cases share one pass over the rows.
     """
-    from fastadmm.owners.simulate import repeat_insecurely
+    from owner_repetitions import repeat_insecurely
 
     n = sum(sizes)
     scales = [
@@ -364,7 +367,8 @@ def measure_forecast(data: Path) -> list[dict[str, Any]]:
     """Measured over forecast mean gap of the constant step on the loans: eps, T and mechanisms."""
     from fastadmm.owners.forecast import Forecast, Member
     from fastadmm.owners.pilot import Pilot
-    from fastadmm.owners.simulate import repeat_insecurely
+
+    from owner_repetitions import repeat_insecurely
 
     X, y = lending(data)
     n = len(y)
@@ -417,8 +421,9 @@ def measure_beyond(data: Path) -> dict[str, Any]:
 
 def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[str, Any]]:
     from fastadmm.owners.gaussian import batch_multiplier
-    from fastadmm.owners.simulate import repeat_insecurely
     from fastadmm.privacy.accounting import noise_multiplier
+
+    from owner_repetitions import repeat_insecurely
 
     p, xi, repetitions = X.shape[1], {"l1": 3.0, "l2": 1.0}, 50
     plain = people(X, y, "squared")
@@ -512,7 +517,8 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
 def measure_speed() -> dict[str, Any]:
     """100 repetitions of T = 100 on 3 x 250,000 x 10 rows, beside NumPy and one pass per round."""
     from fastadmm.engine.engine import Engine
-    from fastadmm.owners.simulate import repeat_insecurely
+
+    from owner_repetitions import repeat_insecurely
 
     X, y = synthetic_regression()
     engine = Engine()

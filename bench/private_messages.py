@@ -17,7 +17,7 @@ import numpy as np
 from fastadmm import Privacy, SolverOptions, make_problem, solve
 from fastadmm.blocks.block import as_block
 from fastadmm.privacy.message import MessageSolver
-from fastadmm.privacy.rows import clip_rows
+from fastadmm.privacy.sensitivity import clip_rows
 from fastadmm.problem.problem import TestSet
 from fastadmm.solver.loop import run_rounds
 from sklearn.datasets import load_svmlight_file

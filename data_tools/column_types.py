@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.csv_table import is_number
@@ -148,13 +149,13 @@ class _Look:
             raise InputError(
                 f"{self.place(cell)} looks like a number in short ({unit!r}): write it out, or keep "
                 f"the texts as "
-                f"categories with --categorical {self.name}"
+                f"categories with --categorical {quote(self.name)}"
             )
         if not forced:
             raise InputError(
                 f"{self.place(cell)} is a number with the unit {unit!r}: pass --types "
                 f"{self.name}=number, or keep "
-                f"the texts as categories with --categorical {self.name}"
+                f"the texts as categories with --categorical {quote(self.name)}"
             )
         return True
 
@@ -164,7 +165,7 @@ class _Look:
             one, other = (next(cell for cell, unit in units.items() if unit == u) for u in given[:2])
             raise InputError(
                 f"{self.place(one)} and {other[:40]!a} in {self.where(other)} have different units: "
-                f"write them alike, or pass --categorical {self.name}"
+                f"write them alike, or pass --categorical {quote(self.name)}"
             )
         if not given:
             return ""
@@ -173,7 +174,7 @@ class _Look:
             full = next(cell for cell, unit in units.items() if unit)
             raise InputError(
                 f"{self.place(bare)} has no {given[0]}, as {full[:40]!a} in {self.where(full)} has: "
-                f"write them alike, or pass --categorical {self.name}"
+                f"write them alike, or pass --categorical {quote(self.name)}"
             )
         return given[0]
 
@@ -196,7 +197,7 @@ class _Look:
                 first = pairs[0] if pairs else first
                 raise InputError(
                     f"{self.place(cell)} has other marks for decimals or thousands than {first[:40]!a} in "
-                    f"{self.where(first)}: write them alike, or pass --categorical {self.name}"
+                    f"{self.where(first)}: write them alike, or pass --categorical {quote(self.name)}"
                 )
 
     def date_format(self, kind: str) -> str:
@@ -206,7 +207,7 @@ class _Look:
         if len(styles) == 1 and "%y" not in styles[0]:
             return styles[0]
         if styles:
-            either = " or ".join(f"--types {self.name}={kind}:{style}" for style in styles[:2])
+            either = " or ".join(f"--types {quote(self.name)}={kind}:{style}" for style in styles[:2])
             raise InputError(
                 f"{self.place(self.cells[0])}: day, month and century are not certain: pass {either}"
             )
@@ -230,7 +231,8 @@ class _Look:
     def refuse_other_kinds(self) -> None:
         """Refuse dates, times and fractions, which are no categories unless somebody says so."""
         dates = [cell for cell in self.cells if is_date(cell)]
-        also = f"keep the texts with --categorical {self.name}, or leave it out with --drop {self.name}"
+        name = quote(self.name)
+        also = f"keep the texts with --categorical {name}, or leave it out with --drop {name}"
         if 2 * len(dates) > len(self.cells):
             others = [cell for cell in self.cells if cell not in set(dates)]
             if others:
@@ -240,7 +242,7 @@ class _Look:
                     f"it, pass --na-values if it means missing, or {also}"
                 )
             raise InputError(
-                f"{self.place(dates[0])} is a date: pass --types {self.name}=days (since 1970), year, "
+                f"{self.place(dates[0])} is a date: pass --types {quote(self.name)}=days (since 1970), year, "
                 f"month or "
                 f"weekday, {also}"
             )
@@ -266,7 +268,7 @@ def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] 
         f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} is not a number, "
         f"as other cells of the column are: correct it, pass --na-values {_quoted(cell)} if it means "
         f"missing, or "
-        f"--categorical {name}"
+        f"--categorical {quote(name)}"
     )
 
 

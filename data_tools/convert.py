@@ -90,6 +90,7 @@ def convert(
     standardize: bool = False,
     dtype: str | None = None,
     task: str | None = None,
+    positive: str | None = None,
     storage: str | None = None,
     features: int | None = None,
     zero_based: bool = False,
@@ -116,7 +117,7 @@ def convert(
     if like is not None:
         fixed = {
             "--normalize": normalize, "--standardize": standardize or None, "--dtype": dtype, "--task": task,
-            "--storage": storage, "--features": features,
+            "--positive": positive, "--storage": storage, "--features": features,
         }  # fmt: skip
         if given := [option for option, value in fixed.items() if value is not None]:
             raise ConfigError(
@@ -124,7 +125,7 @@ def convert(
             )
     options = TableOptions(
         id="", label=label, like=like, names=names, standardize=standardize, normalize=normalize, dtype=dtype,
-        task=task, storage=storage, compression=compression, **reading,
+        task=task, positive=positive, storage=storage, compression=compression, **reading,
     )  # fmt: skip
     check_out(out, force)
     model = _Like.open(like) if like is not None else None
@@ -173,7 +174,7 @@ def convert(
         break
     if len(files) > 1:
         scan.labels.path = place  # what is wrong with all labels is not the first part's fault
-    labels = scan.labels.finish(model.task if model else task, model.classes if model else None)
+    labels = scan.labels.finish(model.task if model else task, model.classes if model else None, positive)
     if split is None:
         split = _split(reader, scan.n_features, columns, parties, names, model)
     elif kind == "libsvm" and model is None and features is None:
@@ -367,7 +368,8 @@ def check_format_options(
     for option, (owner, given) in owners.items():
         if given and owner != kind:
             raise ConfigError(
-                f"{place}{option} is for {owner} sources, but this one is read as {kind} (see --format)"
+                f"{place}{option} is for {owner} sources, but this one is read as {kind}: pass --format "
+                f"{owner} if it is {owner}"
             )
     check_separator(separator)
 

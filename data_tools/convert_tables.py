@@ -93,6 +93,7 @@ class TableOptions:
     normalize: str | None = None  # "l2": then scale each row of each party to norm 1
     dtype: str | None = None  # type of the stored features
     task: str | None = None  # what the labels are
+    positive: str | None = None  # the label that is class 1
     storage: str | None = None  # how features are stored; "auto" is dense
     separator: str | Sequence[str] | None = None
     encoding: str | Sequence[str] | None = None
@@ -425,6 +426,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         "--missing": options.missing,
         "--prefix": options.prefix or None, "--standardize": options.standardize or None,
         "--normalize": options.normalize, "--dtype": options.dtype, "--task": options.task,
+        "--positive": options.positive,
         "--storage": options.storage,
     }  # fmt: skip
     if given := [option for option, value in fixed.items() if value is not None]:
@@ -738,8 +740,9 @@ def _labels(
     classes = like.classes if like is not None else None
     reading = like.label_reading if like is not None else CellReading()
     return labels_of(
-        given.table, name, rows, task, classes, typing=given.typing, reading=reading, report=report
-    )
+        given.table, name, rows, task, classes, positive=options.positive, typing=given.typing,
+        reading=reading, report=report,
+    )  # fmt: skip
 
 
 def _written_numbers(column: Column) -> bool:
@@ -754,6 +757,7 @@ def labels_of(
     task: str,
     classes: tuple[str, ...] | None = None,
     *,
+    positive: str | None = None,
     typing: Typing = AS_FOUND,
     reading: CellReading | None = None,
     report: list[str] | None = None,
@@ -786,4 +790,4 @@ def labels_of(
             order = np.argsort(first)
             words = [column.words[k] for k in used[order].tolist()]
             collector.append_words(np.argsort(order)[codes], words)
-    return replace(collector.finish(task, classes), reading=str(found or ""))
+    return replace(collector.finish(task, classes, positive), reading=str(found or ""))

@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
@@ -100,7 +101,7 @@ class CsvFile:
                 )
             if not cell.strip() and name not in drop:
                 raise InputError(
-                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {name}"
+                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {quote(name)}"
                 )
         return names
 
@@ -352,7 +353,10 @@ class CsvSource(CsvFile):
     ) -> list[float]:
         where = f"{self.path}: line {line}"
         if len(cells) != len(self.columns):
-            raise InputError(f"{where}: {len(cells)} cells, but there are {len(self.columns)} columns")
+            raise InputError(
+                f"{where}: {len(cells)} cells, but there are {len(self.columns)} columns: correct it, or "
+                "quote cells that hold the separator"
+            )
         values = []
         for i, name in positions:
             cell = cells[i].strip()
@@ -374,7 +378,9 @@ class CsvSource(CsvFile):
         if not is_text(cell):
             raise NotUtf8(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
         if cell.lower() in MISSING:
-            raise InputError(f"{where}, label column {self.label!r}: missing label {_show(cell)}")
+            raise InputError(
+                f"{where}, label column {self.label!r}: missing label {_show(cell)}: remove the row"
+            )
         if is_number(cell) and not np.isfinite(float(cell)):
             raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not finite")
         return values
@@ -389,7 +395,7 @@ class CsvSource(CsvFile):
 
 def zeros_lost(name: str, number: str) -> str:
     """Note about numbers of a column that begin with zeros."""
-    return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {name}"
+    return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {quote(name)}"
 
 
 def is_text(cell: str) -> bool:

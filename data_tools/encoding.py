@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ def _fit_column(
     place = f"{table.path}: column {name!r}"
     count, at = column.first_missing(rows)
     if count == len(rows):
-        raise InputError(f"{place}: no value in any row that is used: leave it out with --drop {name}")
+        raise InputError(f"{place}: no value in any row that is used: leave it out with --drop {quote(name)}")
     if count and missing == "refuse":
         raise InputError(
             f"{table.path}: {table.where(at)}, column {name!r}: missing value ({count} of {len(rows)} rows): "
@@ -150,7 +151,8 @@ def _fit_column(
     if len(levels) > MAX_LEVELS and not typing.category(name):
         raise InputError(
             f"{place}: {len(levels)} different texts ({', '.join(levels[:3])}, ...), more than "
-            f"{MAX_LEVELS}: leave it out with --drop {name}, or keep it with --categorical {name}"
+            f"{MAX_LEVELS}: leave it out with --drop {quote(name)}, or keep it with "
+            f"--categorical {quote(name)}"
         )
     fill_level = int(np.argmax(counts)) if missing in {"mean", "median", "most-frequent"} else -1
     return ColumnEncoding(name, tuple(levels), 0.0, fill_level, indicator)

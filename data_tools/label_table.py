@@ -21,6 +21,7 @@ def write_label_table(
     duplicates: str = "refuse",
     separator: str | None = None,
     task: str = "auto",
+    positive: str | None = None,
     like: Path | None = None,
 ) -> None:
     """Write the labels of an alignment's rows; an existing file is replaced."""
@@ -36,6 +37,7 @@ def write_label_table(
         rows,
         task if known is None else known.task,
         None if known is None else known.classes,
+        positive=positive,
     )
     with LabelWriter(out, task=labels.task, classes=labels.classes, force=True) as writer:
         writer.append(labels.y, ids=alignment.ids)

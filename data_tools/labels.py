@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from fastadmm.errors import InputError
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.class_names import event_of
 from fastadmm.problem.targets import MAX_CLASSES as MOST
 
 __all__ = ["LabelCollector", "Labels", "label_text"]
@@ -81,10 +83,48 @@ class LabelCollector:
             else:
                 self.append_words(chunk, other.words)
 
-    def finish(self, task: str = "auto", classes: tuple[str, ...] | None = None) -> Labels:
-        """Check all labels and map them."""
-        if self._words:
-            return self._finish_text(task, classes)
+    def finish(
+        self,
+        task: str = "auto",
+        classes: tuple[str, ...] | None = None,
+        positive: str | None = None,
+        *,
+        ask: bool = True,
+    ) -> Labels:
+        """Check all labels and map them; ``ask`` refuses two words that do not tell which is class 1."""
+        found = self._finish_text(task, classes) if self._words else self._finish_numbers(task, classes)
+        if found.classes is None or classes is not None:
+            if positive is not None:
+                raise ConfigError(
+                    f"--positive {positive!r}: the labels are of a regression, which has no classes"
+                )
+            return found
+        return self._event_last(found, positive, ask)
+
+    def _event_last(self, found: Labels, positive: str | None, ask: bool) -> Labels:
+        """The same labels, with the event as class 1."""
+        names = found.classes
+        assert names is not None
+        if positive is not None:
+            positive = label_text(positive)
+            if positive not in names or len(names) != 2:
+                raise ConfigError(
+                    f"{self.path}: --positive {positive!r}: the labels are {_listing([*names])}"
+                )
+        if len(names) != 2:
+            return found
+        event = positive if positive is not None else event_of(names)
+        if event is None and ask and not all(map(_is_number, names)):
+            first, second = map(repr, names)
+            raise InputError(
+                f"{self.path}: labels {first} and {second}: which one is counted, as class 1? "
+                f"pass --positive {shlex.quote(names[1])} or --positive {shlex.quote(names[0])}"
+            )
+        if event != names[0]:
+            return found
+        return replace(found, y=1.0 - found.y, classes=(names[1], names[0]))
+
+    def _finish_numbers(self, task: str, classes: tuple[str, ...] | None) -> Labels:
         y = np.concatenate(self._chunks) if self._chunks else np.empty(0)
         self._chunks = []
         if task == "regression":

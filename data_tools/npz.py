@@ -208,6 +208,7 @@ class NpzSource:
                 row += X.shape[0]
                 if on_read is not None:
                     on_read(self.source.size * row // self.n_rows)
+        self.source.check_unchanged()
 
     def _dense_blocks(self, archive: zipfile.ZipFile) -> Iterator[np.ndarray]:
         count = max(1, BLOCK_VALUES // self.n_features)

@@ -31,6 +31,14 @@ _COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
 )
 
+#: Names of what other programs keep tables in, for files whose first bytes do not tell.
+_UNREAD = {
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".avro"), "a table in a format that is not read"),
+    **dict.fromkeys((".pkl", ".pickle", ".rds", ".rdata"), "an object of a programming language"),
+    **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".por"), "a table of a statistics program"),
+    **dict.fromkeys((".db", ".sqlite", ".sql"), "a database"),
+}
+
 _WEB_PAGE = "a web page, not a table; save the data themselves"
 _WORKBOOK = "a workbook of a spreadsheet; save its sheet as CSV (UTF-8)"
 
@@ -73,7 +81,8 @@ class SourceFile:
             if not self.path.is_file():
                 # Sources are read twice or more; a pipe can be read once.
                 raise StorageError(f"{self.shown}: not a regular file; save the data to a file first")
-            self.size = self.path.stat().st_size
+            self._state = self.state()
+            self.size = self._state[0]
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
                 entry = raw.read(72)[22:]
@@ -83,7 +92,8 @@ class SourceFile:
             raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         if self.size == 0:
             raise InputError(f"{self.shown}: file is empty")
-        if self.is_zip and entry.startswith(_IN_WORKBOOKS):
+        named = self.path.suffix.lower() in (".xlsx", ".xlsm", ".ods")
+        if self.is_zip and (named or entry.startswith(_IN_WORKBOOKS)):
             raise InputError(f"{self.shown}: is {_WORKBOOK}")
         self.encoding: str | None = None
         self.compression: str | None = None
@@ -94,6 +104,20 @@ class SourceFile:
         for magic, what in _FOREIGN:
             if self.magic.startswith(magic) and not (parquet and magic == b"PAR1"):
                 raise InputError(f"{self.shown}: is {what}")
+
+    def state(self) -> tuple[int, int, int]:
+        """What differs once a file has been written to."""
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ino
+
+    def check_unchanged(self) -> None:
+        """Refuse rows of two states of the file: it is read twice or more."""
+        try:
+            same = self.state() == self._state
+        except OSError:
+            same = False
+        if not same:
+            raise InputError(f"{self.shown}: changed while it was read; convert it when it is complete")
 
     def holds_nothing(self) -> bool:
         """Whether nothing is compressed in the file; what is damaged is for those to say who read it."""
@@ -204,6 +228,8 @@ class _Guarded(io.RawIOBase):
                 raise self._damaged(error) from None
             raise StorageError(f"{self._source.shown}: cannot read: {_reason(error)}") from None
         self._count += count
+        if not count:
+            self._source.check_unchanged()
         if self._on_read is not None:
             self._on_read(self._raw.tell())
         return count
@@ -263,7 +289,7 @@ def check_names(names: Sequence[str], place: str) -> None:
 
 
 def guess_format(source: SourceFile) -> str:
-    """Guess what a source holds: zip content is NPZ, ``.csv`` and ``.data`` names CSV, else LIBSVM."""
+    """Guess what a source holds: zip content is NPZ, names such as ``.csv`` and ``.tsv`` CSV, else LIBSVM."""
     if source.is_zip:
         return "npz"
     suffixes = [suffix.lower() for suffix in source.path.suffixes]
@@ -272,7 +298,9 @@ def guess_format(source: SourceFile) -> str:
     last = suffixes[-1] if suffixes else ""
     if last == ".npz":
         raise InputError(f"{source.shown}: not an NPZ file (no zip archive inside): truncated or misnamed")
-    return "csv" if last in {".csv", ".data"} else "libsvm"
+    if last in _UNREAD:
+        raise InputError(f"{source.shown}: is {_UNREAD[last]}; save the table as CSV or Parquet")
+    return "csv" if last in {".csv", ".data", ".tsv", ".tab"} else "libsvm"
 
 
 def _reason(error: Exception) -> str:

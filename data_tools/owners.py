@@ -160,7 +160,7 @@ def convert_owners(
         public, reading, by, readers[0], scan.n_features, standardize, components, scan.rows_of(owner_of >= 0)
     )
     kind = _storage(storage, readers[0].kind, recipe, scan)
-    labels = scan.labels.finish(task)
+    labels = scan.labels.finish(task, ask=False)
     if labels.classes is not None and len(labels.classes) != 2:
         raise InputError(
             f"{readers[0].path}: {len(labels.classes)} classes, but exactly two are supported for owners of "

@@ -71,6 +71,7 @@ class ParquetTable:
                 cells = {name: self._cells(batch.column(name), how) for name, how in wanted.items()}
                 if batch.num_rows:
                     yield batch.num_rows, cells
+        self.file.check_unchanged()
 
     def _cells(self, column: Any, how: str) -> Numbers | Words | Whole:
         kind, types = column.type, self._pa.types

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from fastadmm.data_tools.suggest import nearest
@@ -61,7 +62,7 @@ class Description:
             if key not in self.columns:
                 raise ConfigError(
                     f"{self.path}: column {name!r} of {table.path} is not described: describe it, or "
-                    f"leave it out with --drop {name}"
+                    f"leave it out with --drop {quote(name)}"
                 )
             encodings.append(replace(self.columns[key], name=name, shown=own))
         encoder = Encoder(tuple(encodings), DESCRIBED, prefix)
@@ -102,7 +103,7 @@ def _number(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding:
     if "low" not in table or "high" not in table:
         raise ConfigError(
             f"{place}: no bounds: give low and high, from public knowledge and not from the rows, or leave "
-            f"the column out with --drop {name}"
+            f"the column out with --drop {quote(name)}"
         )
     low, high = (_real(table[key], f"{place}: key {key!r}") for key in ("low", "high"))
     if not low < high or not isfinite(high - low):
@@ -118,7 +119,7 @@ def _category(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding
     if not isinstance(given, list) or not given:
         raise ConfigError(
             f"{place}: no levels: give the list of categories, from public knowledge and not from the rows, "
-            f"or leave the column out with --drop {name}"
+            f"or leave the column out with --drop {quote(name)}"
         )
     levels = [_text(level, f"{place}: key 'levels'") for level in given]
     for level in levels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from shlex import quote
 
 import numpy as np
 from fastadmm.data_tools.columns import pieces
@@ -111,7 +112,9 @@ def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> S
             )
     whole = own.count >= 20 and own.all(lambda values: values == np.round(values))
     if whole and high - low == own.count - 1 and own.distinct():
-        doubts.append(f"numbers the rows: leave it out with --drop {encoding.name}, unless it is a feature")
+        doubts.append(
+            f"numbers the rows: leave it out with --drop {quote(encoding.name)}, unless it is a feature"
+        )
     days = whole and low >= 19000101 and high <= 21001231
     if days and own.all(lambda v: (v // 100 % 100 <= 12) & (v % 100 <= 31) & (v % 100 >= 1)):
         doubts.append(f"numbers look like dates: pass --types {encoding.name}=days to count days")

@@ -18,6 +18,7 @@ __all__ = [
     "InputError",
     "PrivacyBudgetError",
     "StorageError",
+    "WaitingError",
 ]
 
 
@@ -35,6 +36,7 @@ class ExitCode(IntEnum):
     DIVERGED = 8  # the iterates diverge
     PRIVACY = 9  # the privacy budget does not allow it, or an audit refuted a claim
     CONTRADICTION = 10  # the proof contradicts itself: a defect of fastadmm or of the machine; please report
+    WAITING = 11  # parties elsewhere have not approved what was asked yet; the same command goes on
     INTERRUPTED = 130  # Ctrl-C; the run can be resumed
 
 
@@ -42,7 +44,7 @@ class FastadmmError(Exception):
     """Base class: a message of one line and an exit code."""
 
     exit_code: ExitCode = ExitCode.INTERNAL
-    #: Why a party does not answer a request: a code of :mod:`fastadmm.rounds.refused`; empty elsewhere.
+    #: Why a party does not answer a request: a code of :mod:`fastadmm.between.vocabulary`; empty elsewhere.
     refusal: str = ""
 
 
@@ -50,6 +52,12 @@ class InputError(FastadmmError, ValueError):
     """The user's data are wrong; the message names file, place and remedy."""
 
     exit_code = ExitCode.INPUT
+
+
+class WaitingError(FastadmmError, RuntimeError):
+    """Owners of data elsewhere have not approved what was asked; not an error of anybody."""
+
+    exit_code = ExitCode.WAITING
 
 
 class FormatError(FastadmmError, ValueError):

@@ -15,28 +15,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from fastadmm.between import private_terms
 from fastadmm.privacy import (
     accounting,
-    budget,
-    descent,
     fusion,
     fusion_party,
-    fusion_sender,
-    label_response,
     ledger,
-    levels,
     message,
-    message_sender,
-    moments,
+    message_party,
     noise,
-    party,
-    public_labels,
+    public,
     releases,
     statement,
 )
+from fastadmm.privacy import fusion_mechanisms as mechanisms
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
+from fastadmm.privacy.plan import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
-from fastadmm.rounds import private_terms
 from fastadmm.settings.privacy import DifferentialPrivacy
 
 __all__ = ["FAULTS", "Fault"]
@@ -51,6 +46,7 @@ class Fault:
     name: str
     modes: tuple[str, ...]
     plant: Callable[[Patch], None]
+    check: str = ""  # how the name of a check that has to find it begins; empty for any
 
 
 FAULTS: list[Fault] = []
@@ -268,19 +264,23 @@ def two_threads_draw_the_same_piece_twice(patch):
 
 def of_blocks(patch: Patch, function: Callable[..., Any]) -> None:
     """Both ways by which a party's rows are clipped."""
-    patch(message, "clipped_block", function)
-    patch(message_sender, "clipped_block", function)
+    for place in (message, message_party):
+        patch(place, "clipped_block", function)
 
 
 @fault("message")
 def rows_of_several_columns_clipped_at_four(patch):
-    honest = party.clip_rows
-    patch(party, "clip_rows", lambda rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0))
+    honest = message_party.clip_rows
+    patch(
+        message_party,
+        "clip_rows",
+        lambda rows: honest(rows) if rows.shape[1] < 2 else 4.0 * honest(rows / 4.0),
+    )
 
 
 @fault("message")
 def sparse_rows_not_clipped(patch):
-    honest = party.clipped_block
+    honest = message_party.clipped_block
 
     def clipped(block, name):
         return block if type(block).__name__ == "CSRBlock" else honest(block, name)
@@ -290,7 +290,7 @@ def sparse_rows_not_clipped(patch):
 
 @fault("message")
 def the_last_row_not_clipped(patch):
-    honest = party.clip_rows
+    honest = message_party.clip_rows
 
     def clip(rows):
         made = honest(rows)
@@ -298,23 +298,27 @@ def the_last_row_not_clipped(patch):
             made[-1] = rows[-1]
         return made
 
-    patch(party, "clip_rows", clip)
+    patch(message_party, "clip_rows", clip)
 
 
 @fault("message")
 def rows_not_clipped_by_agents(patch):
-    patch(message_sender, "clipped_block", lambda block, name: block)
+    patch(message_party, "clipped_block", lambda block, name: block)
 
 
 @fault("message")
 def rows_divided_by_the_largest_column(patch):
-    patch(party, "clip_rows", lambda rows: rows / np.maximum(abs(rows).max(), 1.0))
+    patch(message_party, "clip_rows", lambda rows: rows / np.maximum(abs(rows).max(), 1.0))
 
 
 @fault("message")
 def a_ball_twice_as_large(patch):
-    honest = party.fixed_ball_solution
-    patch(party, "fixed_ball_solution", lambda values, right, radius: honest(values, right, 2.0 * radius))
+    honest = message_party.fixed_ball_solution
+    patch(
+        message_party,
+        "fixed_ball_solution",
+        lambda values, right, radius: honest(values, right, 2.0 * radius),
+    )
 
 
 @fault("message")
@@ -323,7 +327,7 @@ def messages_clipped_at_one_and_a_half(patch):
         b, c = self.settings.message_clip, self.settings.message_center
         return np.clip(self.solve(w), c - 1.5 * b, c + 1.5 * b)
 
-    patch(party.MessageParty, "exact", exact)
+    patch(message_party.MessageParty, "exact", exact)
 
 
 @fault("message")
@@ -332,40 +336,40 @@ def targets_clipped_at_three_times_their_bound(patch):
         limit = 3.0 * self.settings.clip_of_targets
         return np.clip(w, -limit, limit)
 
-    patch(party.MessageParty, "public_target", target)
+    patch(message_party.MessageParty, "public_target", target)
 
 
 @fault("message")
 def smaller_declared_noise_for_many_records(patch):
-    honest = message_sender.message_level
+    honest = message_party.message_level
 
     def level(settings, mu, n):
         sensitivity, made = honest(settings, mu, n)
         return sensitivity, replace(made, sigma=0.8 * made.sigma) if n > 5_000 else made
 
     patch(message, "message_level", level)
-    patch(message_sender, "message_level", level)
+    patch(message_party, "message_level", level)
 
 
 @fault("message")
 def agents_calibrate_for_one_round_less(patch):
-    honest = message_sender.message_level
+    honest = message_party.message_level
 
     def level(settings, mu, n):
         return honest(settings.with_(rounds=max(1, settings.rounds - 1)), mu, n)
 
-    patch(message_sender, "message_level", level)
+    patch(message_party, "message_level", level)
 
 
 @fault("message")
 def half_the_sensitivity(patch):
-    honest = message_sender.message_sensitivity
+    honest = message_party.message_sensitivity
 
     def sensitivity(settings, mu, n):
         found = honest(settings, mu, n)
         return Sensitivity(0.5 * found.value, found.theorem)
 
-    patch(message_sender, "message_sensitivity", sensitivity)
+    patch(message_party, "message_sensitivity", sensitivity)
 
 
 @fault("message")
@@ -385,7 +389,7 @@ def more_rounds_than_charged(patch):
     def noisy(self, target, round):
         return {"message": self.party.answer(target, round).values}
 
-    patch(message_sender.MessageSender, "noisy", noisy)
+    patch(message_party.MessageSender, "noisy", noisy)
 
 
 @fault("message")
@@ -401,7 +405,7 @@ def clean_messages_in_the_shrinkage(patch):
 
 @fault("message")
 def less_noise_in_the_second_round(patch):
-    honest = party.MessageParty.answer
+    honest = message_party.MessageParty.answer
 
     def answer(self, w, round):
         if round != 2:
@@ -409,19 +413,19 @@ def less_noise_in_the_second_round(patch):
         level = Calibration(0.9 * self.level.sigma, self.level.grid, self.level.sensitivity)
         return self.noise.release(self.exact(w), level, round, self.engine)
 
-    patch(party.MessageParty, "answer", answer)
+    patch(message_party.MessageParty, "answer", answer)
 
 
 @fault("message")
 def an_offset_by_the_mean_of_the_clean_message(patch):
-    honest = party.MessageParty.answer
+    honest = message_party.MessageParty.answer
 
     def answer(self, w, round):
         sent = honest(self, w, round)
         shift = round_to_int(self.exact(w).mean() / sent.grid)
         return GridMessage(sent.integers + shift, sent.grid)
 
-    patch(party.MessageParty, "answer", answer)
+    patch(message_party.MessageParty, "answer", answer)
 
 
 def round_to_int(value: float) -> int:
@@ -454,13 +458,13 @@ def rows_up_to_twice_the_norm_kept(patch):
 
 @fault("fusion")
 def exact_scores_beside_the_message(patch):
-    honest = fusion_sender.FusionParty.fuse
+    honest = fusion_party.FusionParty.fuse
 
     def fuse(self, target, classes):
         answer = honest(self, target, classes)
         return {**answer, "scores": self.block.product(self.weights, self.engine)}
 
-    patch(fusion_sender.FusionParty, "fuse", fuse)
+    patch(fusion_party.FusionParty, "fuse", fuse)
 
 
 @fault("fusion")
@@ -477,7 +481,7 @@ def largest_entry_for_norm_in_sparse_rows(patch):
 
 @fault("fusion")
 def exact_symbols_inside_the_range(patch):
-    honest = levels.Channel.release
+    honest = mechanisms.Channel.release
 
     def release(self, score, source, round, engine):
         drawn = honest(self, score, source, round, engine)
@@ -485,12 +489,12 @@ def exact_symbols_inside_the_range(patch):
         true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
         return np.where(np.abs(t) < 0.95, true, drawn).astype(np.uint8)
 
-    patch(levels.Channel, "release", release)
+    patch(mechanisms.Channel, "release", release)
 
 
 @fault("fusion")
 def exact_symbols_of_late_rows(patch):
-    honest = levels.Channel.release
+    honest = mechanisms.Channel.release
 
     def release(self, score, source, round, engine):
         drawn = honest(self, score, source, round, engine)
@@ -498,7 +502,7 @@ def exact_symbols_of_late_rows(patch):
         true = np.rint(0.5 * (t + 1.0) * (self.n_levels - 1))
         return np.where(np.arange(len(score)) > 4_500, true, drawn).astype(np.uint8)
 
-    patch(levels.Channel, "release", release)
+    patch(mechanisms.Channel, "release", release)
 
 
 @fault("fusion")
@@ -515,15 +519,15 @@ def symbols_that_neighbours_share(patch):
 
 @fault("fusion")
 def symbols_a_tenth_more_certain(patch):
-    honest = levels.keep_probability
-    patch(levels, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
+    honest = mechanisms.keep_probability
+    patch(mechanisms, "keep_probability", lambda epsilon, n: honest(1.1 * epsilon, n))
 
 
 @fault("fusion")
 def moments_not_clipped(patch):
     def release(score, public_class, origin, mu, source, round, engine):
         patched = np.array(score)
-        t = (patched - origin) / moments.SCORE_RANGE
+        t = (patched - origin) / mechanisms.SCORE_RANGE
         second = public_class > 0.5
         count = np.array([float((~second).sum()), float(second.sum())])
         sums = np.array([t[~second].sum(), t[second].sum(), (t[~second] ** 2).sum(), (t[second] ** 2).sum()])
@@ -531,8 +535,8 @@ def moments_not_clipped(patch):
         noisy = source.release(sums, level, round, engine).values
         some = np.maximum(count, 1.0)
         mean, square = np.clip(noisy[:2] / some, -1, 1), np.clip(noisy[2:] / some, 0, 1)
-        size = moments.SCORE_RANGE
-        return moments.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
+        size = mechanisms.SCORE_RANGE
+        return mechanisms.ScoreMoments(count, origin + size * mean, size**2 * square, origin, level.sigma)
 
     patch(fusion_party, "release_moments", release)
 
@@ -543,7 +547,7 @@ def the_mean_square_without_noise(patch):
 
     def release(score, public_class, origin, mu, source, round, engine):
         made = honest(score, public_class, origin, mu, source, round, engine)
-        t = np.clip((score - origin) / moments.SCORE_RANGE, -1.0, 1.0)
+        t = np.clip((score - origin) / mechanisms.SCORE_RANGE, -1.0, 1.0)
         return replace(made, square=np.maximum(made.square, 1e-3 * float((t * t).mean())))
 
     patch(fusion_party, "release_moments", release)
@@ -551,14 +555,14 @@ def the_mean_square_without_noise(patch):
 
 @fault("fusion")
 def a_median_of_the_clean_scores(patch):
-    honest = fusion_sender.make_message
+    honest = fusion_party.make_message
 
     def make(block, target, public_class, budget_, source, engine, norm=None):
         made = honest(block, target, public_class, budget_, source, engine, norm)
         scores = block.product(made.model.weights, engine) + made.model.intercept
         return replace(made, channel=replace(made.channel, center=float(np.median(scores))))
 
-    patch(fusion_sender, "make_message", make)
+    patch(fusion_party, "make_message", make)
 
 
 @fault("fusion")
@@ -579,25 +583,25 @@ def the_exact_row_norm(patch):
 
 @fault("fusion")
 def half_the_noise_for_many_columns(patch):
-    honest = descent.calibrate
+    honest = mechanisms.calibrate
 
     def calibrate(sensitivity, multiplier, n):
         return honest(sensitivity, multiplier * (0.5 if n > 100 else 1.0), n)
 
-    patch(descent, "calibrate", calibrate)
+    patch(mechanisms, "calibrate", calibrate)
 
 
 @fault("fusion")
 def agents_spend_half_as_much_again(patch):
-    honest = fusion_sender.FusionParty.opened.__func__
+    honest = fusion_party.FusionParty.opened.__func__
 
     def opened(cls, name, block, engine, terms):
         made = honest(cls, name, block, engine, terms)
         b = made.budget
-        made.budget = budget.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
+        made.budget = fusion_party.FusionBudget(b.symbol, b.norm, 1.5 * b.model, b.moments)
         return made
 
-    patch(fusion_sender.FusionParty, "opened", classmethod(opened))
+    patch(fusion_party.FusionParty, "opened", classmethod(opened))
 
 
 # --- labels
@@ -606,40 +610,40 @@ def agents_spend_half_as_much_again(patch):
 @fault("fusion")
 def labels_flipped_by_a_public_seed(patch):
     def randomise(y, epsilon, source, round, engine):
-        flip = np.random.default_rng(0).random(len(y)) < label_response.flip_probability(epsilon)
+        flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
         return ((y > 0.5) ^ flip).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
 def labels_flipped_in_pairs(patch):
     def randomise(y, epsilon, source, round, engine):
         drawn = np.repeat(source.uniform(len(y) // 2 + 1, round, engine), 2)[: len(y)]
-        return ((y > 0.5) ^ (drawn < label_response.flip_probability(epsilon))).astype(np.uint8)
+        return ((y > 0.5) ^ (drawn < public.flip_probability(epsilon))).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
 def late_labels_as_they_are(patch):
-    honest = public_labels.randomise_labels
+    honest = public.randomise_labels
 
     def randomise(y, epsilon, source, round, engine):
         drawn = honest(y, epsilon, source, round, engine)
         return np.where(np.arange(len(y)) > 5_000, y, drawn).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
 def labels_of_one_class_flipped_alone(patch):
-    honest = public_labels.randomise_labels
+    honest = public.randomise_labels
 
     def randomise(y, epsilon, source, round, engine):
         return np.where(y > 0.5, honest(y, epsilon, source, round, engine), 0).astype(np.uint8)
 
-    patch(public_labels, "randomise_labels", randomise)
+    patch(public, "randomise_labels", randomise)
 
 
 @fault("fusion")
@@ -690,24 +694,24 @@ def symbols_charged_at_half(patch):
 
 @fault("fusion")
 def labels_not_charged(patch):
-    honest = public_labels.label_payment
+    honest = public.label_payment
 
     def payment(*arguments):
         return replace(honest(*arguments), charges=[])
 
-    for place in (public_labels, fusion, message):
+    for place in (public, fusion, message):
         patch(place, "label_payment", payment)
 
 
 @fault("message")
 def the_first_round_alone_charged(patch):
-    honest = message_sender.MessageSender.payment
+    honest = message_party.MessageSender.payment
 
     def payment(self, number):
         paid = honest(self, number)
         return paid if number == 1 else replace(paid, charges=[])
 
-    patch(message_sender.MessageSender, "payment", payment)
+    patch(message_party.MessageSender, "payment", payment)
 
 
 @fault(*BOTH)
@@ -759,14 +763,14 @@ def seeded_noise_in_answers_by_files(patch):
         return NoiseSource("insecure_test", 3, party_)
 
     patch(private_terms, "NoiseSource", source)
-    honest = message_sender.MessageSender.opened.__func__
+    honest = message_party.MessageSender.opened.__func__
 
     def opened(cls, name, block, engine, terms):
         made = honest(cls, name, block, engine, terms)
         made.party.noise = terms["books"].noise()
         return made
 
-    patch(message_sender.MessageSender, "opened", classmethod(opened))
+    patch(message_party.MessageSender, "opened", classmethod(opened))
 
 
 @fault(*BOTH)
@@ -783,7 +787,7 @@ def epsilons_rounded_down(patch):
         made = honest(*arguments)
         return replace(made, epsilon=0.99 * made.epsilon)
 
-    for place in (fusion, message, fusion_sender, message_sender):
+    for place in (fusion, message, fusion_party, message_party):
         patch(place, "state", state)
 
 
@@ -805,7 +809,7 @@ def an_accountant_that_halves_epsilon(patch):
     def gdp(epsilon, delta, pure=()):
         return 1.2 * honest(epsilon, delta, pure)
 
-    for place in (accounting, budget):
+    for place in (accounting, fusion_party):
         patch(place, "gdp_of", gdp)
     patch(accounting, "log_delta_of", partial(_shifted, accounting.log_delta_of))
 
@@ -816,8 +820,157 @@ def _shifted(honest: Callable[[float, float], float], mu: float, epsilon: float)
 
 @fault(*BOTH)
 def a_root_of_t_in_the_wrong_place(patch):
-    honest = message_sender.noise_multiplier
-    patch(message_sender, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
-    tall = descent.STEPS
-    honest_too = descent.calibrate
-    patch(descent, "calibrate", lambda s, multiplier, n: honest_too(s, multiplier * tall**-0.25, n))
+    honest = message_party.noise_multiplier
+    patch(message_party, "noise_multiplier", lambda e, d, t: honest(e, d, 1) * t**0.25)
+    tall = mechanisms.STEPS
+    honest_too = mechanisms.calibrate
+    patch(mechanisms, "calibrate", _of_steps(honest_too, tall))
+
+
+def _of_steps(honest, tall):
+    """The noise of gradients alone: counts have one number, moments four."""
+    return lambda s, multiplier, n: honest(s, multiplier * (1.0 if n in (1, 4) else tall**-0.25), n)
+
+
+# --- the same kinds at their plainest, each with the check that has to see it
+
+
+def plain(name: str, modes: tuple[str, ...], check: str, place: Any, attribute: str, faulty: Any) -> None:
+    """Register a fault that replaces one attribute."""
+    FAULTS.append(Fault(name, modes, lambda patch: patch(place, attribute, faulty), check))
+
+
+def of_noise(name: str, check: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Register a change of all noise, in standard deviations."""
+    plant = partial(changed, change=lambda z, exact, round: change(z))
+    FAULTS.append(Fault(name, BOTH, plant, check))
+
+
+def low_rank(z: np.ndarray) -> np.ndarray:
+    """Half of the directions carry nothing, the others all."""
+    pairs = z[: len(z) // 2 * 2].reshape(-1, 2)
+    return np.concatenate([np.repeat(pairs.sum(axis=1) / math.sqrt(2), 2), z[len(pairs) * 2 :]])
+
+
+def unrounded(honest):
+    def release(self, values, level, round, engine, stream=0):
+        sent = honest(self, values, level, round, engine, stream)
+        exact = np.asarray(values) + sent.values - level.grid * np.rint(np.asarray(values) / level.grid)
+        return GridMessage(np.rint(exact / level.grid * 2**10).astype(np.int64), level.grid / 2**10)
+
+    return release
+
+
+def same_round(honest):
+    def nonce(self, round, stream):
+        honest(self, round, stream)
+        return np.array([self.party, 0, stream], dtype=np.uint32)
+
+    return nonce
+
+
+class Stuck(int):
+    """A count that does not go on."""
+
+    def __add__(self, other):
+        return self
+
+
+of_noise("noise a fifth too small", "size of the noise", lambda z: 0.8 * z)
+of_noise("noise three percent too small", "size of the noise", lambda z: 0.97 * z)
+of_noise("noise that is not centred", "mean of the noise", lambda z: z + 0.2)
+of_noise("noise that is bounded", "law of the noise", lambda z: np.sign(z) * (1 - np.exp(-np.abs(z))) * 2.42)
+of_noise("noise in half of the directions", "noise used twice", low_rank)
+plain("digits below the grid", BOTH, "", NoiseSource, "release", unrounded(NoiseSource.release))
+plain(
+    "noise of another round", BOTH, "noise used twice", NoiseSource, "_nonce", same_round(NoiseSource._nonce)
+)
+
+
+@fault(*BOTH)
+def noise_that_a_forked_process_draws_as_well(patch):
+    patch(noise.os, "getpid", lambda: 1)
+    patch(NoiseSource, "_forks", Stuck())
+
+
+class CleanLater(message.MessageSolver):
+    """A party subtracts its clean message instead of the noisy one it sent."""
+
+    def _target(self, m):
+        if not (self.n_rounds and self.parties):  # none where the parties are elsewhere
+            return super()._target(m)
+        clean = self.parties[m].block.product(self.parties[m].weights, self.engine)
+        return super()._target(m) - self.messages[m] + clean
+
+
+def parameter_noise(self, w, round):
+    """The message of noisy weights."""
+    self.solve(w)
+    spoiled = self.weights + 1e3 * np.random.default_rng().normal(size=len(self.weights))
+    sent = self.block.product(spoiled, self.engine)
+    return GridMessage(np.rint(sent / self.level.grid).astype(np.int64), self.level.grid)
+
+
+def papers_sensitivity(settings, mu, n):
+    """Lemma 1 with 66 columns, two parties and b_1 = B."""
+    return Sensitivity(lemma_sensitivity(66, 1.0, mu, 1.0, settings.ball, 2), "Lemma 1")
+
+
+COST, PUBLIC, WHOLE = "cost of all", "what is public, on neighbours", "cost of a whole message, replayed"
+party, zero_out = message_party.MessageParty, Sensitivity(2.1526, "T3")
+
+for name, check, place, attribute, faulty in (
+    ("targets not clipped", COST, party, "public_target", lambda self, w: w),
+    ("rows not clipped", COST, message, "clipped_block", lambda block, name: block),
+    ("messages not clipped", COST, party, "exact", lambda self, w: self.solve(w)),
+    ("the calibration of the paper", COST, message_party, "message_sensitivity", papers_sensitivity),
+    ("the bound of zero-out", COST, message_party, "message_sensitivity", lambda *_: zero_out),
+    ("noise on parameters", PUBLIC, party, "answer", parameter_noise),
+    ("a clean message in the target", PUBLIC, message, "MessageSolver", CleanLater),
+):
+    plain(name, ("message",), check, place, attribute, faulty)
+
+
+def calibrated(factor, of, honest=mechanisms.calibrate):
+    """Noise of another size, declared as it is: of counts (one number), moments (four) or gradients."""
+
+    def faulty(sensitivity, multiplier, n):
+        kind = {1: "counts", 4: "moments"}.get(n, "gradients")
+        return honest(sensitivity, multiplier * (factor if kind == of else 1.0), n)
+
+    return faulty
+
+
+def at_twice(function, which):
+    """The function with one of its arguments doubled."""
+    return lambda *given: function(*(2 * a if k == which else a for k, a in enumerate(given)))
+
+
+def exact_centre(block, *given, make=fusion_party.make_message):
+    """The channel's centre is taken from clean scores."""
+    made = make(block, *given)
+    scores = block.product(made.model.weights, given[4])
+    return replace(made, channel=replace(made.channel, center=float(scores.mean())))
+
+
+labels_twice = at_twice(public.randomise_labels, 1)
+twice_kept, twice_chosen = at_twice(mechanisms.keep_probability, 0), at_twice(mechanisms.choose_channel, 0)
+
+for name, check, place, attribute, faulty in (
+    ("a forgotten root of 40", WHOLE, mechanisms, "calibrate", calibrated(1 / math.sqrt(40), "gradients")),
+    ("half of the noise of the moments", WHOLE, mechanisms, "calibrate", calibrated(0.5, "moments")),
+    ("a forgotten root of 9", WHOLE, mechanisms, "calibrate", calibrated(1 / 3, "counts")),
+    ("a gradient bound of 1", WHOLE, mechanisms, "gradient_sensitivity", lambda target: 1.0),
+    ("rows as long as they are", WHOLE, fusion_party, "row_norms", lambda block, _: np.zeros(block.shape[0])),
+    ("symbols at twice epsilon", WHOLE, fusion_party, "choose_channel", twice_chosen),
+    ("symbols kept too often", WHOLE, mechanisms, "keep_probability", twice_kept),
+    ("a centre of clean scores", PUBLIC, fusion_party, "make_message", exact_centre),
+    (
+        "labels at twice epsilon",
+        "randomised labels",
+        public,
+        "randomise_labels",
+        at_twice(public.randomise_labels, 1),
+    ),
+):
+    plain(name, ("fusion",), check, place, attribute, faulty)

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -48,7 +49,7 @@ def command_server() -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="fastadmm-"))
     address = place / "socket"
     server = subprocess.Popen(
-        [sys.executable, "-P", __file__, str(address)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [sys.executable, "-P", __file__, str(address)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
     )
     try:
         assert server.stdout is not None
@@ -98,12 +99,14 @@ def _serve(address: str) -> None:
         listening.bind(address)
         listening.listen()
         print("ready", flush=True)
-        while True:
+        # Its input ends with the process that started it, however that one ends.
+        while select.select([listening, 0], [], [])[0] == [listening]:
             connection, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
                 _command(connection, Path(address).with_name("demo"))
             connection.close()
+    shutil.rmtree(Path(address).parent, ignore_errors=True)
 
 
 def _reap(number: int, frame: object) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastadmm.engine.free_cores import FREE_CORES
 from hypothesis import HealthCheck, settings
-
-from tiers import mark_repeats
 
 # Of fixtures that serve several tests.
 os.environ["FASTADMM_MEMORY"] = tempfile.mkdtemp(prefix="fastadmm-memory-")
@@ -28,8 +27,22 @@ os.fsync = os.fstat  # type: ignore[assignment]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Before ``-m`` selects."""
-    mark_repeats(config, items)
+    """Before ``-m`` selects: of every test with ``representatives(n)`` all cases but n are repeats.
+
+    The n are spread evenly: of the cases in their order, the first of every nth part.
+    """
+    groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("representatives") and not (
+            item.get_closest_marker("slow") or item.get_closest_marker("repeats")
+        ):
+            groups[item.nodeid.partition("[")[0]].append(item)
+    for group in groups.values():
+        n = group[0].get_closest_marker("representatives").args[0]  # type: ignore[union-attr]
+        kept = {place * len(group) // n for place in range(n)}
+        for place, item in enumerate(group):
+            if place not in kept:
+                item.add_marker("repeats")
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from fastadmm.conversation.calls import CALLS, Asked, argument_fields
-from fastadmm.federation.schema import (
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.schema import (
     ProtocolError,
     Refusal,
     answer_of,
@@ -25,8 +25,8 @@ from fastadmm.federation.schema import (
     open_envelope,
     request_of,
 )
-from fastadmm.federation.task import Answer, Task, answer_of_task, encode_answer, encode_task, task_of
-from fastadmm.rounds.exchange import Message, Request
+from fastadmm.between.task import Answer, Task, answer_of_task, encode_answer, encode_task, task_of
+from fastadmm.conversation.calls import CALLS, Asked, argument_fields
 
 N = 5
 RUN, DIGEST = "0123456789abcdef", digest_of(b"")

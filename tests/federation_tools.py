@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastadmm.between.agent import Agent
+from fastadmm.between.approve import agent_approve, approve_fingerprints
+from fastadmm.between.consent import shown_digest
+from fastadmm.between.coordinator import RUN, FederatedRun
+from fastadmm.between.coordinator_step import new_run
+from fastadmm.between.socket import Server, Socket, serve
 from fastadmm.errors import InputError
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve, approve_fingerprints
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.coordinator import RUN, FederatedRun
-from fastadmm.federation.socket import Server, Socket, serve
-from fastadmm.rounds.coordinator_step import new_run
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 
 from rounds_tools import NAMES

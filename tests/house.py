@@ -38,34 +38,6 @@ PLAN = ROOT / "docs" / "architecture.md"
 
 LINES, PARAMETERS = 80, 12
 
-#: Functions beyond these limits, with lines (without docstring) and parameters. The list may only shrink.
-LONG: dict[str, tuple[int, int]] = {
-    "fastadmm.data_tools.convert:convert": (123, 24),
-    "fastadmm.data_tools.owners:convert_owners": (91, 16),
-    "fastadmm.kernels.bounded:bounded_prox": (81, 11),
-    "fastadmm.kernels.chacha:_double_round": (10, 16),
-    "fastadmm.kernels.loss_loops:_advance": (5, 14),
-    "fastadmm.kernels.owner_gradient:owner_csr_gradient": (38, 15),
-    "fastadmm.kernels.owner_gradient:owner_dense_gradient": (29, 13),
-    "fastadmm.problem.problem:make_problem": (67, 15),
-    "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (49, 22),
-    "fastadmm.sklearn.sharing_model:_SharingModel.__init__": (45, 21),
-    "fastadmm.sklearn.estimators_cv:ADMMSharingClassifierCV.__init__": (39, 17),
-    "fastadmm.sklearn.estimators_cv:_PathModel.__init__": (35, 16),
-}
-
-#: What adding one more takes, and the test that adds a toy one: what, pieces, the module and the test.
-ADDITIONS = (
-    ("a setting", ("declaration",), "test_settings", "test_a_setting_more_is_one_declaration"),
-    ("a loss", ("class", "entry"), "test_recipes", "test_a_loss_is_a_class_and_an_entry"),
-    ("a regularizer", ("class", "entry"), "test_recipes", "test_a_regularizer_is_a_class_and_an_entry"),
-    ("a scheme", ("class", "entry"), "test_recipes", "test_a_scheme_is_a_module_and_a_line_of_the_registry"),
-    ("a driver", ("class",), "test_conversation", "test_any_driver_gives_the_same_bits"),
-)
-
-#: Classes of what drives rounds: what only some of them do is a method of all, never a question of type.
-ROUND_MAKERS = {"Method", "Run"}
-
 
 @dataclass
 class Module:
@@ -176,26 +148,6 @@ class House:
         """Functions beyond the limits."""
         return {name: (n, p) for name, n, p in self.functions() if n > LINES or p > PARAMETERS}
 
-    def questions_of_type(self) -> list[str]:
-        """Places that ask what kind of solver or method something is."""
-        bases = {
-            node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
-            for module in self.modules.values()
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.ClassDef)
-        }
-        makers, size = set(ROUND_MAKERS), 0
-        while len(makers) > size:
-            size = len(makers)
-            makers |= {name for name, above in bases.items() if above & makers}
-        return [
-            f"{module.name}:{node.lineno} isinstance of {' '.join(sorted(asked))}"
-            for module in self.modules.values()
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
-            if (asked := {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)} & makers)
-        ]
-
     def constants(self) -> list[str]:
         """Numbers with a name in capitals, in the rooms that find a model."""
         return [
@@ -223,10 +175,6 @@ class House:
                 path.read_text(encoding="utf-8").count("\n") for path in (root / "tests").rglob("*.py")
             ),
         }
-
-    def naming(self, word: str) -> list[str]:
-        """Modules whose source has a word."""
-        return [m.name for m in self.modules.values() if re.search(rf"\b{word}\b", m.text)]
 
 
 def _constants(tree: ast.Module) -> Iterator[str]:
@@ -324,65 +272,20 @@ def plan(text: str | None = None) -> list[str]:
     )
 
 
-def pieces(text: str, test: str) -> list[str]:
-    """What a test adds: classes and declarations of its module that it uses, and entries in tables."""
-    tree = ast.parse(text)
-    own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
-    toys = [
-        node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TOY"
-    ]
-    found = []
-    for node in ast.walk(next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == test)):
-        if isinstance(node, ast.Name) and node.id in own:
-            found.append("class")
-        elif isinstance(node, ast.Name) and node.id == "TOY":
-            found += ["declaration"] * str(ast.literal_eval(toys[0].value)).count("Setting(")
-        elif (
-            isinstance(node, ast.Attribute)
-            and node.attr.startswith("set")
-            and "monkeypatch" in ast.unparse(node)
-        ):
-            found.append("entry")
-    return sorted(found)
-
-
 def main() -> int:
-    """Print the counts; exit code 1 where one that must be none is not."""
-    house = House()
-    long = house.long_functions()
-    none = {
-        "rooms that import from each other": house.pairs(),
-        "circles of modules": house.circles(),
-        "imports against the order of the rooms": house.against_the_order(plan()),
-        "questions for the type of a solver or method": house.questions_of_type(),
-    }
-    lines, counts = {name: module.text.count("\n") for name, module in house.modules.items()}, house.counts()
-    print(f"{len(house.rooms())} rooms, {len(lines)} modules, {sum(lines.values())} lines")
+    """Print the counts; exit code 1 where one is above its mark or an import reaches back."""
+    house, above = House(), 0
+    none = {"circles": house.circles(), "imports against the order": house.against_the_order(plan())}
     for what, found in none.items():
         print(f"{what}: {len(found) or 'none'}", *found, sep="\n    ")
-    print(f"functions above {LINES} lines or {PARAMETERS} parameters: {len(long)}")
-    for name, (n, p) in sorted(long.items(), key=lambda item: -item[1][0]):
-        print(f"    {name}: {n} lines, {p} parameters")
-    if done := sorted(LONG.keys() - long.keys()):
-        print("no longer too long, take them off the list:", *done, sep="\n    ")
-    for what, _, module, test in ADDITIONS:
-        found = pieces((ROOT / "tests" / f"{module}.py").read_text(encoding="utf-8"), test)
-        print(f"{what} more is {len(found)}: {', '.join(found)} (tests/{module}.py::{test})")
-    print(f"modules that name RunConfig: {len(house.naming('RunConfig'))}")
-    above = 0
+    counts = house.counts()
     for what, most in marks().items():
-        number = counts[what]
-        word = (
-            "ABOVE ITS MARK"
-            if number > most
-            else f"lower the mark to {number}"
-            if number < most
-            else "at its mark"
-        )
-        print(f"{what}: {number} of at most {most}, {word}")
-        above += number > most
-    largest = sorted(lines, key=lambda name: -lines[name])[:5]
-    print("largest modules:", ", ".join(f"{name} {lines[name]}" for name in largest))
+        print(f"{what}: {counts[what]} of at most {most}{', ABOVE ITS MARK' * (counts[what] > most)}")
+        above += counts[what] > most
+    for name, (n, p) in sorted(house.long_functions().items(), key=lambda item: -item[1][0]):
+        print(f"    {name}: {n} lines, {p} parameters")
+    largest = sorted(house.modules.values(), key=lambda module: -module.text.count("\n"))[:5]
+    print("largest modules:", ", ".join(f"{m.name} {m.text.count(chr(10))}" for m in largest))
     return int(any(none.values()) or above > 0)
 
 

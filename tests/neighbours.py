@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from fastadmm import Privacy
-from fastadmm.errors import FastadmmError
-from fastadmm.federation import session as sessions
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve, approve_fingerprints
-from fastadmm.federation.asked import asked_file
-from fastadmm.federation.schema import (
+from fastadmm.between import session as sessions
+from fastadmm.between.agent import Agent
+from fastadmm.between.approve import agent_approve, approve_fingerprints
+from fastadmm.between.consent import asked_file
+from fastadmm.between.exchange import Message, Request, open_message, write_request
+from fastadmm.between.party_step import party_approve, party_step
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.schema import (
     ProtocolError,
     answer_of,
     digest_of,
@@ -30,10 +32,8 @@ from fastadmm.federation.schema import (
     open_envelope,
     table_digest,
 )
-from fastadmm.rounds.exchange import Message, Request, open_message, write_request
-from fastadmm.rounds.party_step import party_approve, party_step
-from fastadmm.rounds.private_terms import privacy_text
-from fastadmm.rounds.refused import code_of
+from fastadmm.between.vocabulary import code_of
+from fastadmm.errors import FastadmmError
 from fastadmm.secrecy.keys import fingerprint, new_private_key, public_key
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.version import __version__

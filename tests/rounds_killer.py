@@ -12,9 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
+from fastadmm.between.coordinator_step import coordinator_step
+from fastadmm.between.party_step import party_step
 from fastadmm.files import atomic
-from fastadmm.rounds.coordinator_step import coordinator_step
-from fastadmm.rounds.party_step import party_step
 
 _EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
-from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
-from fastadmm.rounds.party_step import party_approve, party_step
 
 from run_tools import logged, result_of, write_blocks
 

@@ -76,6 +76,11 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     return _popen([sys.executable, "-P", "-c", _PROGRAM, *map(str, arguments)], **options)
 
 
+def start_program(*arguments: object) -> subprocess.Popen[str]:
+    """As :func:`start`, with the program's own treatment of its standard streams."""
+    return _popen([sys.executable, "-P", "-m", "fastadmm", *map(str, arguments)])
+
+
 def _popen(command: list[str], **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", **options

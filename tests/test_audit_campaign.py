@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import accounting, noise_tests, row_norm
+from fastadmm.privacy import accounting, fusion_mechanisms, noise_tests
 from fastadmm.privacy.noise_tests import directions_check, distances_check, parts_check, patterns_check
-from fastadmm.privacy.second_opinion import delta_spent, epsilon_spent
 from fastadmm.privacy.source_audit import parts_of
+from fastadmm.privacy.transcript import delta_spent, epsilon_spent
 from fastadmm.runs.audit import audit_fusion, audit_settings
 from fastadmm.store.party_file import PartyWriter, open_party
 from fastadmm.store.streamed import load_block
@@ -33,6 +33,11 @@ SHARE = {
     "noise like its neighbours": "message",
     "smaller declared noise for many records": "message",
     "rows not clipped by agents": "message",
+    "noise that is bounded": "message",
+    "noise of another round": "message",
+    "noise on parameters": "message",
+    "a forgotten root of 9": "fusion",
+    "labels at twice epsilon": "fusion",
 }
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
@@ -48,6 +53,22 @@ def runs(tmp_path_factory):
 def test_a_share_of_the_faults(runs, name):
     one = audit_campaign.one_fault(runs, BY_NAME[name], SHARE[name], "--trials", 10_000)
     assert one["found"], one
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize(
+    ("name", "mode", "check", "least", "most"),
+    [
+        ("a forgotten root of 40", "fusion", "cost of a whole message, replayed", 3.2, 3.6),
+        ("symbols at twice epsilon", "fusion", "cost of a whole message, replayed", 1.4, 1.8),
+        ("noise a fifth too small", "message", "size of the noise, all messages", 1.1, 1.5),
+    ],
+)
+def test_the_epsilon_that_is_found(runs, name, mode, check, least, most):
+    with audit_campaign.patches() as patch:
+        BY_NAME[name].plant(patch)
+        _, flagged = audit_campaign.audit(runs, mode, "--trials", 20_000)
+    assert least < next(one["epsilon"] for one in flagged if one["name"] == check) < most
 
 
 @pytest.mark.slow
@@ -151,12 +172,13 @@ def test_row_norms_of_features_that_stay_on_disk(tmp_path, kind):
         writer.append(sparse.csr_array(rows) if kind == "csr" else rows)
     party = open_party(tmp_path / "a.h5")
     for streamed in (False, True):
-        found = row_norm.row_norms(load_block(party, streamed), Engine(1))
+        found = fusion_mechanisms.row_norms(load_block(party, streamed), Engine(1))
         np.testing.assert_allclose(found, np.linalg.norm(rows, axis=1), rtol=1e-14)
 
 
 def test_the_page_counts_what_the_campaign_plants():
     page = (Path(__file__).parent.parent / "docs" / "attacks.md").read_text(encoding="utf-8")
     rows = page.split(audit_campaign.BEGIN)[1].split(audit_campaign.END)[0]
-    places = {(fault.name, mode) for fault in FAULTS for mode in fault.modes}
-    assert set(re.findall(r"^\| ([^|]+) \| (message|fusion) \|", rows, re.MULTILINE)) == places
+    places = {fault.name: tuple(mode in fault.modes for mode in ("message", "fusion")) for fault in FAULTS}
+    found = re.findall(r"^\| ([^|]+) \| ([^|`-]+) \| ([^|]+) \|$", rows, re.MULTILINE)
+    assert {name: (one != "–", other != "–") for name, one, other in found} == places

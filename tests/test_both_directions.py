@@ -224,13 +224,6 @@ def test_a_run_goes_on_as_it_began():
         solver.close()
 
 
-def test_the_same_for_any_number_of_threads():
-    _, problem = build(6)
-    results = [solve(problem, options(n_threads=threads)) for threads in (1, 2, 3)]
-    for other in results[1:]:
-        assert [r.objective for r in other.history] == [r.objective for r in results[0].history]
-
-
 def test_from_a_warm_start_messages_of_both_precisions_go_together():
     from fastadmm.solver.warm_start import StartingPoint
 

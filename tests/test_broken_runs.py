@@ -124,7 +124,7 @@ def fewer_names(file: h5py.File) -> None:
 
 
 MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
-    "no manifest": (remove("model.toml"), 6, "no model.toml"),
+    "no manifest": (remove("model.toml"), 4, "no model.toml"),
     "empty manifest": (content("model.toml", b""), 4, "'format' is None"),
     "manifest of zeros": (content("model.toml", bytes(100)), 4, "not TOML"),
     "manifest of other bytes": (content("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
@@ -186,7 +186,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "less privacy asked of the reader": (replace('epsilon = "inf"', "epsilon = 0.0"), 4, "digest"),
     "no digest": (edit("coordinator.h5", lambda f: f.attrs.pop("digest")), 4, "digest"),
     "other party's file of another model": (
-        edit("party-1.h5", lambda f: f.attrs.modify("model-id", "0")),
+        edit("party-1.h5", lambda f: (f.attrs.pop("digest"), f.attrs.modify("model-id", "0"))),
         4,
         "'model-id': the file belongs to another model",
     ),

@@ -38,7 +38,7 @@ from run_tools import (
     run,
     run_process,
     start,
-    start_fork,
+    start_program,
     wait_for,
     write_blocks,
     write_problem,
@@ -477,7 +477,7 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     data = write_problem(tmp_path / "a.parts", n=20_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
     for command, first in (("predict", "id,score,probability,label\n"), ("evaluate", None)):
-        process = start_fork(command, tmp_path / "run", data)
+        process = start_program(command, tmp_path / "run", data)
         assert process.stdout is not None
         assert process.stderr is not None
         with process.stderr:

@@ -437,3 +437,17 @@ def test_neither_data_nor_config(tmp_path: Path, capsys: pytest.CaptureFixture) 
     assert run("train", "--out", tmp_path / "run") == 5
     assert "give a partition directory, or --config" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_estimators_names_are_the_same_settings(tmp_path: Path) -> None:
+    """λ, the gap and the limit on rounds: their names in Python are taken from files and options, too."""
+    file = tmp_path / "c.toml"
+    file.write_text('data = "d"\nalpha = 0.5\ntol = 1e-3\nmax_rounds = 7\n')
+    config = make_config(read_config(file), "c.toml")
+    assert (config.lambda_, config.gap, config.rounds) == (0.5, 1e-3, 7)
+    with pytest.raises(
+        ConfigError, match=r"c\.toml: keys 'tol' and 'gap' are the same setting; leave one out"
+    ):
+        make_config({"data": "d", "tol": 1e-3, "gap": 1e-3}, "c.toml")
+    config = make_config({"data": "d", "tol": 1e-3}, "c.toml", {"gap": 1e-4})
+    assert config.gap == 1e-4

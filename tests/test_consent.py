@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import Privacy
+from fastadmm.between.agent import Agent
+from fastadmm.between.approval import approve
+from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.between.approval_words import LINES, WIDTH
+from fastadmm.between.approve import agent_approve, consent_to_run, run_description
+from fastadmm.between.consent import asked_file, asked_lines, keep_asked, shown_digest
+from fastadmm.between.exchange import Request
+from fastadmm.between.memory import join_sum
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.schema import answer_of, digest_of, encode_request, open_envelope, table_digest
+from fastadmm.between.status import agent_status
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve, consent_to_run, run_description
-from fastadmm.federation.asked import asked_file, asked_lines, keep_asked
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.schema import answer_of, digest_of, encode_request, open_envelope, table_digest
-from fastadmm.federation.status import agent_status
 from fastadmm.parties.families import FAMILIES
 from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.privacy.accounts import feature_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.regularizers import REGULARIZERS
-from fastadmm.rounds.approval import approve
-from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import LINES, WIDTH
-from fastadmm.rounds.exchange import Request
-from fastadmm.rounds.memory import join_sum
-from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
 from fastadmm.version import __version__

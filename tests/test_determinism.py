@@ -126,11 +126,6 @@ def test_a_resumed_run_continues_bit_for_bit(scheme, acceleration, x_update):
     check_continuation(problem, options, 30, {1, 2, 3, 7, 15, 29})
 
 
-def test_a_resumed_subspace_run_continues_bit_for_bit():
-    problem, _ = correlated()
-    check_continuation(problem, SolverOptions(scheme="subspace", gap=0.0), 60, {1, 2, 3, 8, 20, 45, 59})
-
-
 def test_also_when_directions_have_been_merged(monkeypatch):
     monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
     problem, _ = correlated()

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -107,6 +108,29 @@ def test_marked_examples_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.repeats
+def test_a_server_of_commands_ends_with_its_process() -> None:
+    program = """if True:
+        import sys, time
+        sys.path.append(sys.argv[1])
+        from command_server import command_server
+        with command_server() as place:
+            print(place, flush=True)
+            time.sleep(100)
+    """
+    command = [sys.executable, "-P", "-c", program, str(ROOT / "tests")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        place = Path(process.stdout.readline().strip())
+        assert (place / "socket").exists()
+        process.kill()  # nothing of its own is run any more
+    for _ in range(400):
+        if not place.exists():
+            return
+        time.sleep(0.05)
+    pytest.fail("the server is still there")
+
+
 def test_the_readme_runs_as_it_is_installed(tmp_path: Path) -> None:
     run_examples(ROOT / "README.md", tmp_path, [])
 

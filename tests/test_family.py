@@ -8,10 +8,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
-import pytest
-import scipy.sparse as sp
-
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 
 
@@ -25,42 +21,6 @@ def load(name: str) -> ModuleType:
     finally:
         sys.path.remove(str(BENCH))
     return module
-
-
-def test_numbers_draw_every_kind_of_problem() -> None:
-    family = load("family")
-    drawn = [family.member(number) for number in range(family.COUNT)]
-    assert drawn[7] == family.member(7)
-    for half in (drawn[::2], drawn[1::2]):
-        assert min(m.rows for m in half) < 2e3
-        assert max(m.rows for m in half) > 1e5
-        assert max(m.columns for m in half) > 1e4
-        assert {m.density == 1.0 for m in half} == {True, False}
-        assert any(m.columns > 2 * m.rows for m in half)
-    assert all(3e4 <= m.rows * m.columns * m.density <= 2e7 for m in drawn)
-    few, all_of_them = family.cheapest(10), family.cheapest(family.COUNT)
-    assert sorted(all_of_them) == list(range(family.COUNT))
-    assert sum(number % 2 for number in few) == 5
-    assert few == [number for number in all_of_them if number in few]
-
-
-@pytest.mark.parametrize("density", [1.0, 0.05])
-def test_a_problem_is_what_its_number_drew(density: float) -> None:
-    family = load("family")
-    drawn = family.Member(3, 20_000, 40, 2, density, 4.0, 0.8, 1e-3)
-    X, y, bounds = family.generate(drawn)
-    again, labels, _ = family.generate(drawn)
-    dense = X.toarray() if sp.issparse(X) else X
-    np.testing.assert_array_equal(dense, again.toarray() if sp.issparse(again) else again)
-    np.testing.assert_array_equal(y, labels)
-    assert bounds == [0, 20, 40]
-    assert sp.issparse(X) == (density < 1.0)
-    assert 0.7 * density <= np.mean(dense != 0.0) <= density
-    if density == 1.0:
-        found = [np.corrcoef(dense[:, k], dense[:, 20 + k])[0, 1] for k in range(20)]
-        np.testing.assert_allclose(found, 0.8, atol=0.03)
-        assert 4.0 <= dense.std(axis=0).max() / dense.std(axis=0).min() <= 16.0
-    assert 0.3 < y.mean() < 0.7
 
 
 def test_the_page_counts_what_was_measured() -> None:

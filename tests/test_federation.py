@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastadmm.errors import ConfigError, InputError
-from fastadmm.federation.approve import approve_fingerprints
-from fastadmm.federation.audit import read_audit
-from fastadmm.federation.journal import Journal
-from fastadmm.federation.socket import Lost
-from fastadmm.rounds.approval_file import open_approval, write_approval
+from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.between.approve import approve_fingerprints
+from fastadmm.between.audit import read_audit
+from fastadmm.between.journal import Journal
+from fastadmm.between.socket import Lost
+from fastadmm.errors import ConfigError, InputError, WaitingError
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
@@ -175,9 +175,9 @@ def test_a_snapshot_takes_the_journals_place(
     parties: Parties, tmp_path: Path, whole: tuple[Path, Path], side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if side == "parties":
-        monkeypatch.setattr("fastadmm.federation.session._EXCHANGES", 2)
+        monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
     else:
-        monkeypatch.setattr("fastadmm.federation.coordinator._BYTES", 1)
+        monkeypatch.setattr("fastadmm.between.coordinator._BYTES", 1)
     folder = begin_run(tmp_path, **KILLED)
     parties.approve(folder.path)
     for at in (3, 4, 5):  # each attempt begins anew
@@ -191,7 +191,7 @@ def test_a_snapshot_takes_the_journals_place(
 def test_a_kill_between_checkpoint_and_journal_costs_nothing(
     parties: Parties, tmp_path: Path, whole: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastadmm.federation.coordinator._BYTES", 1)
+    monkeypatch.setattr("fastadmm.between.coordinator._BYTES", 1)
     honest = Journal.restart
     monkeypatch.setattr(Journal, "restart", lambda self: None if len(self) else honest(self))
     folder = begin_run(tmp_path, **KILLED)
@@ -220,7 +220,7 @@ def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, t
     folder = begin_run(tmp_path, **{"lambda": 1e-3, "rounds": 1})
     with (
         federated(folder, parties.ask) as run,
-        pytest.raises(InputError, match=r"party party-1: exchange 0: refused \(run\): it has not approved"),
+        pytest.raises(WaitingError, match=r"party-1, party-2.* not approved [0-9a-f]+;.* agent approve"),
     ):
         run.train()
     entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")

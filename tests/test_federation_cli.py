@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastadmm.between import train as training
+from fastadmm.between.consent import shown_digest
+from fastadmm.between.vocabulary import unapproved
 from fastadmm.cli.app import main
-from fastadmm.federation import train as training
-from fastadmm.federation.consent import shown_digest
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver.history import RoundRecord
@@ -172,7 +173,7 @@ def test_an_agent_says_where_it_listens(
         def stop(self) -> None: ...
 
     separate(data_of(tmp_path), tmp_path)
-    monkeypatch.setattr("fastadmm.federation.socket.serve", lambda path, handler, known: Served())
+    monkeypatch.setattr("fastadmm.between.socket.serve", lambda path, handler, known: Served())
     data, state = tmp_path / "party-1" / "party-1.h5", tmp_path / "state"
     assert (
         run("agent", "run", "--data", data, "--state", state, "--socket", tmp_path / "s", "--threads", 1) == 0
@@ -198,3 +199,37 @@ def test_a_demonstration_that_differs_fails(
         main(["federate", "demo", *more])
     assert ended.value.code == 1
     assert f"{what} differ from those of one process" in capsys.readouterr().err
+
+
+def test_waiting_for_owners_is_no_error(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    """One line with the command to send, a code of its own, and ``--wait`` asks again."""
+    from fastadmm.cli import federate as cli
+    from fastadmm.cli.options import seconds_of
+    from fastadmm.errors import ConfigError, WaitingError
+
+    asked: list[int] = []
+
+    def go(*arguments: object) -> dict[str, object]:
+        asked.append(1)
+        if len(asked) < 4:
+            raise unapproved("run", ["a", "b"], "3c77", "--data FILE")
+        return {"status": "converged", "message": "certified", "rounds": 1}
+
+    monkeypatch.setattr("fastadmm.between.train.federate", go)
+    with pytest.raises(SystemExit) as stop:
+        main(["federate", "train", "x.toml", "-o", "run"])
+    assert stop.value.code == 11
+    assert capsys.readouterr().err == (
+        "fastadmm: waiting: a, b have not approved 3c77; give the same command again once they have; "
+        "send them: fastadmm agent approve 3c77 --state DIR --data FILE\n"
+    )
+    monkeypatch.setattr(cli, "_PAUSE", 0.01)
+    with pytest.raises(SystemExit) as stop:
+        main(["federate", "train", "x.toml", "-o", "run", "--wait", "1h"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().err.count("waiting") == 1
+    assert [seconds_of(text, "--wait") for text in ("90", "30m", "1.5h", "2 d")] == [90, 1800, 5400, 172800]
+    with pytest.raises(ConfigError, match="no time; write seconds, or 30m"):
+        seconds_of("soon", "--wait")
+    with pytest.raises(WaitingError):
+        raise unapproved("task", ["a"], "1", "")

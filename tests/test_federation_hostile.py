@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.federation import schema
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.asked import asked_file, asked_lines, keep_asked
-from fastadmm.federation.audit import AuditLog, read_audit
-from fastadmm.federation.journal import Journal
-from fastadmm.federation.schema import (
+from fastadmm.between import schema
+from fastadmm.between.agent import Agent
+from fastadmm.between.audit import AuditLog, read_audit
+from fastadmm.between.consent import asked_file, asked_lines, keep_asked
+from fastadmm.between.exchange import Request
+from fastadmm.between.journal import Journal
+from fastadmm.between.schema import (
     Refusal,
     answer_of,
     encode_request,
@@ -26,11 +26,11 @@ from fastadmm.federation.schema import (
     open_envelope,
     request_of,
 )
-from fastadmm.federation.socket import Lost
-from fastadmm.federation.status import agent_status
-from fastadmm.federation.task import Task, encode_task
-from fastadmm.rounds.exchange import Request
-from fastadmm.rounds.party_state import PartyState
+from fastadmm.between.session import PartyState
+from fastadmm.between.socket import Lost
+from fastadmm.between.status import agent_status
+from fastadmm.between.task import Task, encode_task
+from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.runs.folder import RunFolder
 
 from federation_tools import CALLER, Parties, begin_run, federated
@@ -82,7 +82,7 @@ def refusal(agent: Agent, raw: bytes, caller: str = CALLER, party: str = "party-
 
 def edited(agent: Agent, directory: str, /, **changes: object) -> None:
     """The owner edits the approval."""
-    from fastadmm.rounds.approval_file import open_approval, write_approval
+    from fastadmm.between.approval_file import open_approval, write_approval
 
     path = agent.state / directory / "approval.toml"
     write_approval(replace(open_approval(path), **changes), force=True)  # type: ignore[arg-type]
@@ -242,7 +242,7 @@ def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pyt
     parties.approve(other.path)
     with federated(other, parties.ask) as run, pytest.raises(InputError, match=r"refused \(busy\)"):
         run.train()
-    monkeypatch.setattr("fastadmm.federation.agent._HELD", 0.0)
+    monkeypatch.setattr("fastadmm.between.agent._HELD", 0.0)
     with federated(other, parties.ask) as run:
         assert run.train()["rounds"] == 3
     with federated(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask) as run:
@@ -278,7 +278,7 @@ def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -
 def test_a_snapshot_of_something_else_is_refused(
     parties: Parties, folder: RunFolder, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastadmm.federation.session._EXCHANGES", 2)
+    monkeypatch.setattr("fastadmm.between.session._EXCHANGES", 2)
     asked = 0
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
@@ -373,7 +373,7 @@ def test_who_asks_without_end_fills_no_disk(
 ) -> None:
     """A minute has lines for some refusals and repetitions; others are counted."""
     now = [1000.0]
-    monkeypatch.setattr("fastadmm.federation.audit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fastadmm.between.audit.time.monotonic", lambda: now[0])
     last: list[bytes] = []
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
@@ -409,7 +409,7 @@ def test_nothing_is_answered_that_cannot_be_audited(
     def full(self: AuditLog, entry: dict[str, Any]) -> None:
         raise StorageError("disk full")
 
-    monkeypatch.setattr("fastadmm.federation.audit.AuditLog.add", full)
+    monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", full)
     with federated(folder, parties.ask) as run, pytest.raises(StorageError, match="disk full"):
         run.train()
 
@@ -434,7 +434,7 @@ def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
             parties.kill(name)
             raise Lost("killed") from None
 
-    monkeypatch.setattr("fastadmm.federation.audit.AuditLog.add", killed)
+    monkeypatch.setattr("fastadmm.between.audit.AuditLog.add", killed)
     with federated(folder, ask) as run, pytest.raises(Lost):
         run.train()
     with federated(folder, ask) as run:
@@ -463,7 +463,7 @@ def test_what_nobody_may_ask_is_not_read(
         return digest_of(raw)
 
     monkeypatch.setattr(schema, "digest_of", counted)
-    monkeypatch.setattr("fastadmm.federation.agent.digest_of", counted)
+    monkeypatch.setattr("fastadmm.between.agent.digest_of", counted)
     arguments = {"gradient": long, "coefficients": np.zeros(0)}
     known = json.loads((folder.path / "run.json").read_text())["run"]
     unknown = "0123456789abcdef"

@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+from fastadmm.between.journal import Journal
 from fastadmm.errors import FormatError
-from fastadmm.federation.journal import Journal
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_a_long_record_is_on_disk_before_its_end(tmp_path: Path, monkeypatch: py
     path, synchronised = tmp_path / "j", []
     journal = Journal(path)
     monkeypatch.setattr(
-        "fastadmm.federation.journal.synchronise_data", lambda file: synchronised.append(path.read_bytes())
+        "fastadmm.between.journal.synchronise_data", lambda file: synchronised.append(path.read_bytes())
     )
     journal.append([bytes(range(1, 256)) * 40])
     first, second = synchronised

@@ -18,22 +18,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from fastadmm.between.admin import session
+from fastadmm.between.approve import agent_approve
+from fastadmm.between.approve_task import approve_task
+from fastadmm.between.audit import read_audit
+from fastadmm.between.carrier import Carrier
+from fastadmm.between.check import check
+from fastadmm.between.consent import asked_file
+from fastadmm.between.kit import Kit, harden, open_kit, write_job
+from fastadmm.between.predict import ask_predictions
+from fastadmm.between.setup import Setup, read_setup
+from fastadmm.between.socket import Lost, Server, serve
+from fastadmm.between.stage import ADMIN, SERVER, Stage
+from fastadmm.between.train import begun
+from fastadmm.between.ways import Ways
 from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.federation.admin import session
-from fastadmm.federation.approve import agent_approve
-from fastadmm.federation.approve_task import approve_task
-from fastadmm.federation.asked import asked_file
-from fastadmm.federation.audit import read_audit
-from fastadmm.federation.carrier import Carrier
-from fastadmm.federation.check import check
-from fastadmm.federation.job import write_job
-from fastadmm.federation.kit import Kit, harden, open_kit
-from fastadmm.federation.predict import ask_predictions
-from fastadmm.federation.setup import Setup, read_setup
-from fastadmm.federation.socket import Lost, Server, serve
-from fastadmm.federation.stage import ADMIN, SERVER, Stage
-from fastadmm.federation.train import begun
-from fastadmm.federation.ways import Ways
 from fastadmm.files.writing import write_toml
 from fastadmm.runs.config import make_config
 from fastadmm.runs.predict import predict_partition
@@ -144,7 +143,7 @@ def test_a_certificate_of_another_day(
         def now(cls, tz: object = None) -> datetime:
             return datetime.now(UTC) + timedelta(days=days)
 
-    monkeypatch.setattr("fastadmm.federation.check.datetime", Clock)
+    monkeypatch.setattr("fastadmm.between.check.datetime", Clock)
     found = failed(own_kit(stage, "bank", tmp_path))
     assert [text for text in found if "client.crt" in text and words in text], found
 
@@ -215,7 +214,7 @@ def test_an_administrators_kit_without_a_file(stage: Stage, tmp_path: Path, file
 
 def test_another_version(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.federation.check.version", lambda name: "2.8.0")
+        patch.setattr("fastadmm.between.check.version", lambda name: "2.8.0")
         assert failed(own_kit(stage, "bank", tmp_path)) == ["nvflare 2.8.0 is installed; 2.9.x is needed"]
     relay = serve(tmp_path / "s", lambda *_: json.dumps({"bank": "0.0.1"}).encode())
     with pytest.raises(ConfigError, match=r"^site 'bank': has fastadmm 0\.0\.1, not .* as here$"):
@@ -497,7 +496,7 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
 PROGRAM = [sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()"]
 
 #: A coordinator that tries again every second.
-HASTY = "from fastadmm.federation import train; train.PAUSES = (1.0,) * 150; "
+HASTY = "from fastadmm.between import train; train.PAUSES = (1.0,) * 150; "
 
 
 class Run:

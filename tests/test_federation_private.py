@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.between.audit import read_audit
+from fastadmm.between.journal import Journal
+from fastadmm.between.socket import Lost
+from fastadmm.between.status import agent_status
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import InputError, StorageError
-from fastadmm.federation.audit import read_audit
-from fastadmm.federation.journal import Journal
-from fastadmm.federation.socket import Lost
-from fastadmm.federation.status import agent_status
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
@@ -91,7 +91,7 @@ def test_noise_is_drawn_and_charged_once(
                 raise StorageError("disk full")
         append(self, parts)
 
-    monkeypatch.setattr("fastadmm.federation.journal.Journal.append", failing)
+    monkeypatch.setattr("fastadmm.between.journal.Journal.append", failing)
 
     def ask(name: str, raw: bytes, seconds: float) -> bytes:
         answer = parties.ask(name, raw, seconds)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.between.agent import Agent
+from fastadmm.between.consent import shown_digest
+from fastadmm.between.socket import Server, serve
+from fastadmm.between.status import agent_status
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import FormatError
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.socket import Server, serve
-from fastadmm.federation.status import agent_status
 from fastadmm.store.label_file import open_labels
 from fastadmm.worth.run import worth_of_run
 
@@ -108,9 +108,10 @@ def write_table(path: Path, header: list[str], rows: np.ndarray, values: np.ndar
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -> str:
-    assert run(*arguments) != 0
+    waits = code in ("run", "task")
+    assert (run(*arguments) == 11) == waits
     error = capsys.readouterr().err
-    assert f"refused ({code})" in error
+    assert ("fastadmm: waiting: " if waits else f"refused ({code})") in error
     return error
 
 
@@ -150,7 +151,7 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
     assert open_labels(labels).classes == open_labels(home / "train" / "labels.h5").classes
 
     evaluate = ("federate", "evaluate", config, home / "run", labels, "-o", home / "scores")
-    assert "predictions with this model" in refused(capsys, "task", *evaluate)
+    assert "fastadmm agent approve" in refused(capsys, "task", *evaluate)
     houses.approve("--rows", "{0}/new.csv", "--id", "id")
     assert "without noise (epsilon is infinite)" in capsys.readouterr().out
     assert run(*evaluate) == 0
@@ -225,12 +226,12 @@ def test_worth_is_that_of_one_process(home: Path, capsys: pytest.CaptureFixture[
 
 def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+    from fastadmm.between.align import _align
+    from fastadmm.between.schema import digest_of, open_envelope
+    from fastadmm.between.task import Answer, encode_answer, task_of
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.psi import psi_respond
     from fastadmm.data_tools.tables import read_ids
-    from fastadmm.federation.align import _align
-    from fastadmm.federation.schema import digest_of, open_envelope
-    from fastadmm.federation.task import Answer, encode_answer, task_of
 
     (tmp_path / "ids.csv").write_text("id\na\nb\n")
     ids = table_ids(read_ids(tmp_path / "ids.csv", "id"), "id")

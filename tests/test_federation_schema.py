@@ -7,9 +7,8 @@ import struct
 
 import numpy as np
 import pytest
-from fastadmm.conversation.calls import CALLS
-from fastadmm.errors import FormatError
-from fastadmm.federation.schema import (
+from fastadmm.between.exchange import Message
+from fastadmm.between.schema import (
     ProtocolError,
     Refusal,
     answer_of,
@@ -20,8 +19,9 @@ from fastadmm.federation.schema import (
     request_of,
     table_digest,
 )
-from fastadmm.rounds.exchange import Message
-from fastadmm.rounds.refused import CODES
+from fastadmm.between.vocabulary import CODES
+from fastadmm.conversation.calls import CALLS
+from fastadmm.errors import FormatError
 
 from federation_fuzz import DIGEST, RUN, N, decode, fuzz, messages, request_with, values_of
 

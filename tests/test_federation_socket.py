@@ -20,11 +20,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fastadmm.between import nvflare_app
+from fastadmm.between import socket as transport
+from fastadmm.between.nvflare_app import write_socket
+from fastadmm.between.socket import Lost, Server, Socket, seconds_left, serve
 from fastadmm.errors import StorageError
-from fastadmm.federation import nvflare_app
-from fastadmm.federation import socket as transport
-from fastadmm.federation.site import write_socket
-from fastadmm.federation.socket import Lost, Server, Socket, seconds_left, serve
 
 
 def echo(caller: str, party: str, raw: bytes) -> bytes:
@@ -134,7 +134,7 @@ def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
             serve(tmp_path / "s", echo)
         assert asker.ask("a", b"x", 60) == b"\0a\0x"
     code = (
-        "import sys, time; from fastadmm.federation.socket import serve\n"
+        "import sys, time; from fastadmm.between.socket import serve\n"
         "serve(sys.argv[1], lambda *_: b'dead'); print('up', flush=True); time.sleep(600)"
     )
     child = subprocess.Popen([sys.executable, "-P", "-c", code, tmp_path / "s"], stdout=subprocess.PIPE)
@@ -164,7 +164,7 @@ def test_a_path_that_cannot_be_served(path: str, message: str, tmp_path: Path) -
 
 
 def test_what_forwards_bytes_loads_nothing_heavy() -> None:
-    code = "import sys; import fastadmm.federation.socket; print(*sys.modules)"
+    code = "import sys; import fastadmm.between.socket; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     ).stdout

@@ -12,23 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.between.agent import Agent
+from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.between.approve_task import approve_task
+from fastadmm.between.audit import read_audit
+from fastadmm.between.consent import asked_file, shown_digest
+from fastadmm.between.predict import ask_predictions
+from fastadmm.between.schema import Refusal, digest_of, open_envelope
+from fastadmm.between.setup import Setup
+from fastadmm.between.status import agent_status
+from fastadmm.between.task import Task, answer_of_task, encode_task
+from fastadmm.between.task_approval import open_task_approval, write_task_approval
+from fastadmm.between.ways import Ways
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
 from fastadmm.errors import ConfigError, FormatError, StorageError
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve_task import approve_task
-from fastadmm.federation.asked import asked_file
-from fastadmm.federation.audit import read_audit
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.predict import ask_predictions
-from fastadmm.federation.schema import Refusal, digest_of, open_envelope
-from fastadmm.federation.setup import Setup
-from fastadmm.federation.status import agent_status
-from fastadmm.federation.task import Task, answer_of_task, encode_task
-from fastadmm.federation.task_approval import open_task_approval, write_task_approval
-from fastadmm.federation.ways import Ways
-from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.runs.combine import summand_of_file
 from fastadmm.runs.predict import predict_partition
 from fastadmm.store.model import open_shared_part
@@ -216,7 +215,7 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     party.approve()
     party.edit(requests=3, rows=60)
     with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.federation.agent.moment", lambda: "2020-01-01T00:00:00.000+00:00")
+        patch.setattr("fastadmm.between.agent.moment", lambda: "2020-01-01T00:00:00.000+00:00")
         assert len(party.ask(party.predict())["scores"]) == 20
     new = replace(party.predict(), task="f" * 16)
     kept = party.agent.handle(CALLER, NAME, encode_task(new))
@@ -226,7 +225,7 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     party.restart()
     assert journal.stat().st_size == size
     party.agent.close()
-    monkeypatch.setattr("fastadmm.federation.task_book._LONG", 100)
+    monkeypatch.setattr("fastadmm.between.task_book._LONG", 100)
     party.restart()
     assert journal.stat().st_size < size - 8 * 20
     assert party.agent.handle(CALLER, NAME, encode_task(new)) == kept
@@ -242,7 +241,7 @@ def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.Monke
     party.ask(party.predict())
     party.approve()
     with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.federation.audit.AuditLog.add", full)
+        patch.setattr("fastadmm.between.audit.AuditLog.add", full)
         with pytest.raises(StorageError):
             party.agent.handle(CALLER, NAME, encode_task(party.predict()))
     assert len(party.ask(party.predict())["scores"]) == 20
@@ -253,7 +252,7 @@ def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pyte
     party.ask(party.predict())
     party.approve()
     with monkeypatch.context() as patch:
-        patch.setattr("fastadmm.federation.audit.AuditLog.add", lambda self, entry: 1 / 0)
+        patch.setattr("fastadmm.between.audit.AuditLog.add", lambda self, entry: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             party.agent.handle(CALLER, NAME, encode_task(party.predict()))
     party.agent.close()

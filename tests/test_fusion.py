@@ -14,11 +14,10 @@ from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.evidence_ridge import ClassDesign
 from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.fusion_fit import ClassDesign
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import TestSet
 from fastadmm.runs.predict import predict_partition
 from fastadmm.solver.history import Status
@@ -194,22 +193,22 @@ def test_wide_blocks_go_through_leading_directions():
 
 def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
     given, directory = problem(), tmp_path / "messages"
-    first = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory))
+    first = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), releases=directory)
     first.round()
     charged = list(first.ledger.charges)
-    common = {"ledger": first.ledger, "store": Store(directory)}
+    common = {"ledger": first.ledger, "releases": directory}
     again = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), **common)
     again.round()
     np.testing.assert_array_equal(first.party_weights()[0], again.party_weights()[0])
     np.testing.assert_array_equal(first.messages[1].levels, again.messages[1].levels)
     assert again.messages[1].channel == first.messages[1].channel
     assert again.ledger.charges == charged  # nothing new was released
-    other = FusionSolver(given, OPTIONS, settings(epsilon=2.0, label_epsilon=1.0), store=Store(directory))
+    other = FusionSolver(given, OPTIONS, settings(epsilon=2.0, label_epsilon=1.0), releases=directory)
     with pytest.raises(FormatError, match="other labels or settings"):
         other.round()
     (directory / f"fusion-{given.names[1]}.npz").write_bytes(b"PK broken")
     with pytest.raises(FormatError, match="not a released message"):
-        FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory)).round()
+        FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), releases=directory).round()
 
 
 # --- command line
@@ -346,7 +345,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("place", "stored"), [("fusion.fit_scores", True), ("fusion_sender.make_message", False)]
+    ("place", "stored"), [("fusion.fit_scores", True), ("fusion_party.make_message", False)]
 )
 def test_a_killed_run_releases_and_charges_once(parts, tmp_path, monkeypatch, place, stored):
     out, message = tmp_path / "run", tmp_path / "run" / "messages" / "fusion-party-2.npz"

@@ -16,14 +16,24 @@ from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.randomised_level import randomised_levels
 from fastadmm.privacy.accounting import delta_of, log_delta_of
-from fastadmm.privacy.budget import FusionBudget, split_budget
-from fastadmm.privacy.descent import CONSTANT, gradient_sensitivity, private_descent
-from fastadmm.privacy.fusion_party import make_message
-from fastadmm.privacy.label_response import flip_probability, randomise_labels, soft_targets
-from fastadmm.privacy.levels import _CLIPS, _LEVELS, MAX_EPSILON, Channel, choose_channel, keep_probability
-from fastadmm.privacy.moments import release_moments
+from fastadmm.privacy.fusion_mechanisms import (
+    _CLIPS,
+    _LEVELS,
+    CONSTANT,
+    MAX_EPSILON,
+    NORM_QUERIES,
+    Channel,
+    choose_channel,
+    find_row_norm,
+    gradient_sensitivity,
+    keep_probability,
+    private_descent,
+    release_moments,
+    row_norms,
+)
+from fastadmm.privacy.fusion_party import FusionBudget, make_message, split_budget
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.row_norm import NORM_QUERIES, find_row_norm, row_norms
+from fastadmm.privacy.public import flip_probability, randomise_labels, soft_targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize

@@ -16,19 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
 MEASURED = json.loads((ROOT / "bench" / "private_utility.json").read_text(encoding="utf-8"))
 
-MODULES = (
-    "budget",
-    "descent",
-    "evidence_ridge",
-    "fusion",
-    "fusion_fit",
-    "fusion_party",
-    "label_response",
-    "levels",
-    "moments",
-    "public_labels",
-    "row_norm",
-)
+MODULES = ("fusion", "fusion_fit", "fusion_mechanisms", "fusion_party", "public")
 
 
 def anchors():
@@ -90,20 +78,20 @@ def test_functions_and_theorems_name_each_other():
 
 @pytest.mark.parametrize("q", [0.0, 1.0, 1.58, -0.58, 0.3])
 def test_the_bound_of_f1_in_the_page_is_the_functions(q):
-    from fastadmm.privacy.descent import CONSTANT, gradient_sensitivity
+    from fastadmm.privacy.fusion_mechanisms import CONSTANT, gradient_sensitivity
 
     expected = max(2 * abs(q), 2 * abs(1 - q), np.hypot(abs(q) + abs(1 - q), CONSTANT))
     assert gradient_sensitivity(np.array([q, q])) == pytest.approx(expected)
 
 
 def test_defaults_of_the_page_are_the_codes():
-    from fastadmm.privacy import descent, moments, row_norm
+    from fastadmm.privacy import fusion_mechanisms as mechanisms
     from fastadmm.settings.privacy import Privacy
 
-    assert f"T = {descent.STEPS} steps" in TEXT
-    assert f"κ = {descent.CONSTANT:g}," in TEXT
-    assert moments.SCORE_RANGE == 4.0
-    assert row_norm.NORM_QUERIES == 9
+    assert f"T = {mechanisms.STEPS} steps" in TEXT
+    assert f"κ = {mechanisms.CONSTANT:g}," in TEXT
+    assert mechanisms.SCORE_RANGE == 4.0
+    assert mechanisms.NORM_QUERIES == 9
     fields = Privacy(mode="fusion", epsilon=1.0)
     assert (fields.model_share, fields.model_epsilon_max) == (0.4, 1.0)
     assert "ε_s = ε − min(0.4 ε, 1)" in TEXT

@@ -263,7 +263,7 @@ def test_a_killed_process_keeps_no_reservation(tmp_path):
 
 
 def test_a_reservation_goes_although_the_disk_fails_once(tmp_path, monkeypatch):
-    from fastadmm.privacy.reservations import Reservation
+    from fastadmm.privacy.ledger import Reservation
 
     reservation, unlink, failed = Reservation(tmp_path / "ledger"), Path.unlink, []
 

@@ -15,8 +15,7 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
 from fastadmm.privacy import ledger_file
 from fastadmm.privacy.accounting import gdp_of
-from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.charges import Spent
+from fastadmm.privacy.accounts import Account, Spent
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.ledger_view import limit_words, spent_words
 

@@ -313,13 +313,12 @@ def test_dry_run(folder: Path, tmp_path: Path, capsys) -> None:
     assert run(*arguments) == 0
     out = capsys.readouterr().out
     assert re.search(r"party-\d: \w+, \d+ features, streamed, gram; 3 passes of [\d.]+ \w+ a round", out)
-    assert re.search(r"about [\d.e-]+ s of set-up and [\d.e-]+ s a round, which reads", out)
+    assert re.search(r"a round reads [\d.]+ \w+ of features", out)
     assert run(*arguments, "--json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["total"] <= plan["limit"] == parse_bytes(config.memory or "")
     assert {p["streamed"] for p in plan["parties"]} <= {True, False}
     assert plan["round_bytes"] == sum(p["passes"] * p["pass_bytes"] for p in plan["parties"])
-    assert plan["round_seconds"] > 0
     assert not (tmp_path / "run").exists()
 
 

@@ -173,7 +173,7 @@ def test_a_failure_leaves_nothing(model: Model, tmp_path: Path) -> None:
 
 
 def test_no_model(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"no model\.toml: not a model"):
+    with pytest.raises(FormatError, match=r"no model\.toml: not a model"):
         open_model(tmp_path)
     (tmp_path / "run.toml").write_text("")
     with pytest.raises(StorageError, match="no model yet: finish it with 'fastadmm resume'"):

@@ -266,23 +266,3 @@ def test_stiff_directions_are_not_found_again():
     problem = make_problem([X[:, :15], X[:, 15:]], y * 1.0, lam=1e-4, fit_intercept=False)
     options = SolverOptions(gap=1e-6, history=8, directions="both", max_rounds=16, n_threads=1)
     assert solve(problem, options).gap <= 1e-6  # 9 rounds with all directions; with the last moves alone 23
-
-
-def test_a_resumed_run_forgets_the_same():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(80, 20))
-    y = (X[:, 0] + rng.normal(size=80) > 0) * 1.0
-    problem = make_problem([X[:, :10], X[:, 10:]], y, lam=1e-4)
-    options = SolverOptions(history=3, gap=0.0, n_threads=1)
-    straight, first, second = (Solver(problem, options) for _ in range(3))
-    for _ in range(9):
-        straight.round()
-    for _ in range(6):
-        first.round()
-    second.restore(first.export(), first.export_parties())
-    for _ in range(3):
-        second.round()
-    for ours, theirs in zip(second.party_weights(), straight.party_weights()):
-        np.testing.assert_array_equal(ours, theirs)
-    for solver in (straight, first, second):
-        solver.close()

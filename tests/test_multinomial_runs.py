@@ -224,7 +224,7 @@ def test_damaged_models_are_refused(folder: Path, tmp_path: Path) -> None:
     def change_weights(path: Path) -> None:
         with h5py.File(path / "party-1.h5", "a") as file:
             attributes, values = dict(file["weights"].attrs), file["weights"][:, :2]
-            del file["weights"]
+            del file["weights"], file.attrs["digest"]
             file.create_dataset("weights", data=values).attrs.update(attributes)
 
     def drop_intercepts(path: Path) -> None:

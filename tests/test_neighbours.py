@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import Privacy
+from fastadmm.between.agent import Agent
+from fastadmm.between.private_terms import privacy_text
 from fastadmm.conversation import gate
 from fastadmm.errors import InputError
-from fastadmm.federation.agent import Agent
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.store.party_file import PartyWriter
 
 import neighbours
@@ -100,7 +100,7 @@ def test_the_range_of_the_grid_is_no_oracle(tmp_path: Path) -> None:
 
 
 def test_a_session_that_refuses_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.rounds.refusals.MOST_REFUSALS", 5)
+    monkeypatch.setattr("fastadmm.between.approval.MOST_REFUSALS", 5)
     asked = coordinator(tmp_path, np.eye(6), "message", penalty=1.0)
     target = np.zeros(6)
     for _ in range(5):
@@ -157,10 +157,7 @@ def test_what_counts_as_out_of_range() -> None:
 _FROM_ROWS = {
     "parties": ("masked", "masked_direction", "masked_proximal"),
     "secrecy": ("grid", "masks"),
-    "privacy": (
-        *("party", "message_sender", "fusion_sender", "fusion_party"),
-        *("descent", "row_norm", "moments", "levels", "noise", "rows"),
-    ),
+    "privacy": ("message_party", "fusion_party", "fusion_mechanisms", "noise", "sensitivity"),
 }
 
 #: By arguments, settings or a state that was read; a nonce that is used twice; a source that is pickled.

@@ -10,9 +10,9 @@ import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.owners.gaussian import gaussian_steps, secret_batch
 from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, discrete_laplace_integers
-from fastadmm.privacy.label_response import randomise_labels
-from fastadmm.privacy.levels import Channel
+from fastadmm.privacy.fusion_mechanisms import Channel
 from fastadmm.privacy.noise import NoiseSource, calibrate
+from fastadmm.privacy.public import randomise_labels
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 

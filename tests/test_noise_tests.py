@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.privacy import fusion, noise_tests
-from fastadmm.privacy.label_audit import audit_labels
 from fastadmm.privacy.noise_tests import (
     frequency_check,
     law_check,
@@ -21,6 +20,7 @@ from fastadmm.privacy.noise_tests import (
     size_check,
     uniform_check,
 )
+from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.runs.audit import audit_fusion, audit_settings
 from scipy.stats import binom
 

@@ -603,20 +603,6 @@ def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, partie
     descended(solver, 60)
 
 
-@given(seed=st.integers(0, 10**6), case=st.sampled_from(["sigmoid", "tukey", "tukey:0.1", "welsch"]))
-@settings(max_examples=25, deadline=None)
-def test_subspace_never_gets_worse(seed, case):
-    problem = generated(seed, case, "l2", "all", 1e-2, seed % 2 == 0)
-    solver = Solver(problem, SolverOptions(n_threads=1))
-    before = math.inf
-    for _ in range(20):
-        record = solver.round()
-        assert math.isfinite(record.objective)
-        if not solver.method.starting:
-            assert record.objective <= before * (1 + 1e-13) + 1e-300
-            before = record.objective
-
-
 def test_history_is_obeyed(monkeypatch):
     monkeypatch.setattr(subspace, "directions_of_few_numbers", lambda *_: 0)  # messages are long
     X, y = problem_data("tukey")
@@ -629,17 +615,6 @@ def test_history_is_obeyed(monkeypatch):
             assert record.objective <= before * (1 + 1e-14)
             before = record.objective
     assert len(solver.coordinator.messages) == 6
-
-
-@pytest.mark.repeats
-def test_few_rounds_against_many():
-    """Measured: a handful of rounds in ``subspace``, hundreds in ``sharing``, for the same model."""
-    X, y = problem_data("tukey")
-    problem = make_problem(np.array_split(X, 3, axis=1), y, loss="tukey", lam=1e-2)
-    fast = solve(problem, SolverOptions())
-    slow = solve(problem, SolverOptions(scheme="sharing"))
-    assert fast.objective == pytest.approx(slow.objective, rel=1e-6)
-    assert 20 * len(fast.history) < len(slow.history)
 
 
 # --- robustness, on real data

@@ -10,10 +10,10 @@ from pathlib import Path
 import fastadmm
 import numpy as np
 import pytest
+from fastadmm.between.private_terms import Protection, books_of, privacy_text
 from fastadmm.cli import app as command_line
 from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
 from fastadmm.privacy.origins import declared, label_constants, private_constants
-from fastadmm.rounds.private_terms import Protection, books_of, privacy_text
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store import open_partition
 from fastadmm.store.bins import Bins

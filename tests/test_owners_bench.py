@@ -84,24 +84,6 @@ def test_slopes_of_a_small_run(script):
     assert -2.2 <= value <= -1.8
 
 
-def test_recipe_of_the_loans(script, shared_data):
-    X, y = script.lending(shared_data / "owners")
-    assert X.shape == (9000, 11)
-    assert np.isfinite(X).all()
-    assert y.std() == pytest.approx(1.0, abs=0.1)
-    assert (X[:, -1] == 1.0).all()
-
-
-def test_recipe_of_the_cards(script, shared_data):
-    pytest.importorskip("pyarrow")
-    X, y = script.fraud(shared_data / "owners")
-    assert X.shape == (90_000, 30)
-    assert int((y > 0).sum()) == 148  # as rare as they are: 0.16 %
-    assert (X[:, -1] == 1.0).all()
-    # scaled by other rows, so not exactly one; Amount has long tails
-    assert np.median(X[:, :-1].std(axis=0)) == pytest.approx(1.0, abs=0.1)
-
-
 def test_svm_optimum_is_certified(script):
     X, y = script.synthetic_fraud(3000)
     optimum = script.best_objective(script.people(X, y, "hinge"))

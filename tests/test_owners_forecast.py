@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fastadmm.data_tools.owners import convert_owners
 from fastadmm.errors import ConfigError
-from fastadmm.owners.bound import make_bound
+from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
-from fastadmm.owners.losses import LOSSES
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
-from fastadmm.owners.simulate import Population, repeat_insecurely
 from fastadmm.store.collection import open_owners
 
 from owners_data import write_owners
 from run_tools import run
+
+PATH = Path(__file__).resolve().parents[1] / "bench" / "owner_repetitions.py"
+SPEC = importlib.util.spec_from_file_location("owner_repetitions", PATH)
+repetitions = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(repetitions)
 
 
 def population(seed=0, n=4000, p=6, lam=0.01):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, p)) @ np.diag(np.geomspace(1.0, 0.3, p))
     y = X @ rng.normal(size=p) + rng.normal(size=n)
-    return Population(X, y, LOSSES["squared"], lam)
+    return repetitions.Population(X, y, LOSSES["squared"], lam)
 
 
 def pilot_of(people):
@@ -53,7 +59,7 @@ def test_forecast_is_the_measured_mean_gap(mechanism, rounds):
         )
         variances = [forecast.answer_variance(m, rounds) for m in members]
         scales = [math.sqrt(v / 2 if mechanism == "laplace" else v) for v in variances]
-        models, _ = repeat_insecurely(
+        models, _ = repetitions.repeat_insecurely(
             people, method="constant", step=forecast.step, rounds=rounds, theta_max=1e9, mechanism=mechanism,
             scales=scales, weights=[0.25, 0.75], repetitions=400, seed=int(10 * epsilon),
         )  # fmt: skip
@@ -67,7 +73,7 @@ def test_averaged_methods_are_forecast_too():
     pilot, _ = pilot_of(people)
     for method, step in (("algorithm2", 0.5), ("strongly_convex", 2.0), ("algorithm1", 300.0)):
         response = linear_response(method, step, pilot.h, pilot.e, 30)
-        _, history = repeat_insecurely(
+        _, history = repetitions.repeat_insecurely(
             people, method=method, step=step, rounds=30, theta_max=1e9, mechanism="gaussian", scales=[0.3],
             weights=[1.0], repetitions=3000, seed=1, record=True,
         )  # fmt: skip

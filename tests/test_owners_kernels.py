@@ -14,9 +14,8 @@ from fastadmm.kernels.owner_gradient import (
     owner_dense_moments,
 )
 from fastadmm.kernels.owner_noise import discrete_laplace
-from fastadmm.owners.bound import make_bound
+from fastadmm.owners.bound import LOSSES, make_bound
 from fastadmm.owners.gaussian import gaussian_steps, secret_batch
-from fastadmm.owners.losses import LOSSES
 from fastadmm.owners.mechanism import (
     GaussianAnswers,
     LaplaceAnswers,

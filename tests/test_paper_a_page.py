@@ -47,20 +47,6 @@ def test_page_equals_what_the_script_makes_of_the_measurements(script, measured)
     assert script.replace_block(page, script.block(measured)) == page, "run bench/paper_a.py --redraw"
 
 
-@pytest.mark.repeats
-def test_figures_are_what_the_script_draws(script, measured, tmp_path, monkeypatch):
-    """The same file twice, from the measurements alone; the drawn text is paths, so fonts do not matter."""
-    pytest.importorskip("matplotlib")
-    for name in ("first", "second"):
-        monkeypatch.setattr(script, "PICTURES", tmp_path / name)
-        script.draw(measured)
-    names = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert names == sorted([*(script.picture(key) for key in measured["cases"]), "paper-a-bars.svg"])
-    for name in names:
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
-        assert (ROOT / "docs" / "img" / name).is_file()
-
-
 def test_cases_are_the_papers(measured):
     assert {"a9a", "gisette_like", "mnist"} <= set(measured["cases"])
     assert measured["cases"]["a9a"]["rows"] == [32561, 16281]
@@ -211,14 +197,6 @@ def test_curves_are_the_papers_equations(script, case, bounds, sigma, shaped):
     assert shop.run_paper(case.epochs, 0.5, sigma, seed=5, shapes=shapes)["objective"] == got
 
 
-def test_shaped_noise_has_the_pseudo_inverse_as_its_covariance(script):
-    rng = np.random.default_rng(0)
-    block = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 5))  # rank 3 of 5: no inverse
-    shape = script.noise_shape(block)
-    assert shape.shape == (5, 3)
-    np.testing.assert_allclose(shape @ shape.T, np.linalg.pinv(block.T @ block), atol=1e-10)
-
-
 def test_no_noise_is_the_solvers_own_scheme(script, case):
     from fastadmm.solver.solver import SolverOptions, solve
 
@@ -227,90 +205,6 @@ def test_no_noise_is_the_solvers_own_scheme(script, case):
     options = SolverOptions(scheme="jacobi", penalty=0.5, gap=0.0, max_rounds=20)
     theirs = [record.objective for record in solve(shop.problem, options).history]
     np.testing.assert_allclose(mine[1:], theirs, rtol=1e-10)
-
-
-def test_sgd_uses_the_shared_prediction(script, case):
-    """With batches of all rows an epoch is one gradient step of the pooled problem."""
-    blocks = script.cut(case.X, case.bounds)
-    seen = []
-    script.descend(blocks, case.y, case.lam, 0.7, 2, 0, lambda weights: seen.append(np.concatenate(weights)))
-    assert len(case.y) <= script.BATCH
-    for k in (1, 2):
-        z = case.X @ seen[k - 1]
-        gradient = case.X.T @ (1.0 / (1.0 + np.exp(-z)) - case.y) / len(z) + case.lam * seen[k - 1]
-        np.testing.assert_allclose(seen[k], seen[k - 1] - 0.7 / math.sqrt(k) * gradient, rtol=1e-12)
-
-
-@pytest.mark.parametrize("staleness", [1, 3])
-def test_asynchronous_sgd_adds_its_own_prediction_to_late_ones_of_the_others(script, case, staleness):
-    """With one batch an epoch: each party's step is that of some age of the others, never above the bound."""
-    blocks = script.cut(case.X, [0, 4, 7])
-    seen = []
-    script.descend(blocks, case.y, case.lam, 0.7, 25, 0, seen.append, staleness)
-    ages = set()
-    for k in range(1, 26):
-        for m in (0, 1):
-            mine, matches = blocks[m] @ seen[k - 1][m], []
-            for age in range(k):
-                z = mine + blocks[1 - m] @ seen[k - 1 - age][1 - m]
-                gradient = (
-                    blocks[m].T @ (1.0 / (1.0 + np.exp(-z)) - case.y) / len(z) + case.lam * seen[k - 1][m]
-                )
-                step = seen[k - 1][m] - 0.7 / math.sqrt(k) * gradient
-                if np.allclose(seen[k][m], step, rtol=1e-10, atol=1e-13):
-                    matches.append(age)
-            assert len(matches) == 1, (k, m)
-            ages.add(matches[0])
-    assert ages == set(range(staleness + 1))
-
-
-def test_frank_wolfe_comes_to_the_optimum_of_its_ball(script, case):
-    """Against a general optimiser: x = p - q with p, q >= 0 that add up to the radius at most."""
-    radius, d = 0.5, case.X.shape[1]
-    seen = []
-    script.frank_wolfe(script.cut(case.X, case.bounds), case.y, case.lam, radius, 400, seen.append)
-
-    def value(x):
-        z = case.X @ x
-        return np.mean(np.logaddexp(0.0, z) - case.y * z) + 0.5 * case.lam * x @ x
-
-    values = [value(np.concatenate(weights)) for weights in seen]
-    assert np.diff(values).max() <= 1e-12
-    assert [int((np.concatenate(w) != 0).sum()) for w in seen[:2]] == [0, 1]  # one column in each round
-    assert np.abs(np.concatenate(seen[-1])).sum() <= radius + 1e-9
-    best = minimize(
-        lambda v: value(v[:d] - v[d:]), np.full(2 * d, 0.01), method="SLSQP", bounds=[(0, None)] * (2 * d),
-        constraints={"type": "ineq", "fun": lambda v: radius - v.sum()}, tol=1e-12,
-    )  # fmt: skip
-    assert values[-1] == pytest.approx(best.fun, abs=2e-4)
-    assert values[-1] >= best.fun - 1e-8
-
-
-def test_columns_are_scaled_by_the_training_rows(script):
-    X, X_test = np.array([[0.0, 5.0], [4.0, 5.0]]), np.array([[1.0, 7.0], [8.0, 5.0]])
-    first, second = script.to_unit_range(X, X_test)
-    np.testing.assert_array_equal(first, [[-1.0, 0.0], [1.0, 0.0]])
-    np.testing.assert_array_equal(second, [[-0.5, 0.0], [3.0, 0.0]])
-
-
-def test_real_gisette_is_read_from_libsvm_files(script, tmp_path):
-    train, test = tmp_path / "gisette_scale", tmp_path / "gisette_scale.t"
-    train.write_text("+1 1:-1 4999:0.5\n-1 2:0.25 5000:1\n", encoding="ascii")
-    test.write_text("-1 3:1\n", encoding="ascii")
-    case = script.read_gisette(train, test)
-    assert case.X.shape == (2, 5000)
-    assert case.X[1, 4999] == 1.0
-    np.testing.assert_array_equal(case.y, [1.0, 0.0])
-    assert [b - a for a, b in itertools.pairwise(case.bounds)] == [2000, 2000, 1000]
-
-
-@pytest.mark.parametrize("content", [None, "+1 1:x\n", "+1 6000:1\n", "7 1:1\n", ""])
-def test_wrong_gisette_files_end_with_one_line(script, tmp_path, content):
-    path = tmp_path / "wrong"
-    if content is not None:
-        path.write_text(content, encoding="ascii")
-    with pytest.raises(SystemExit, match=r"^bench/paper_a\.py: .*wrong: [^\n]*$"):
-        script.read_gisette(path, path)
 
 
 def test_missing_data_end_with_one_line(tmp_path):

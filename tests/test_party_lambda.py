@@ -334,7 +334,7 @@ def test_wrong_entries_are_named(
 
 
 def test_rounds_by_files_refuse_them(data: Path, tmp_path: Path) -> None:
-    from fastadmm.rounds.coordinator_step import coordinator_start
+    from fastadmm.between.coordinator_step import coordinator_start
 
     labels = next((data / "a.parts").glob("labels*"))
     with pytest.raises(ConfigError, match="key 'party_lambda': a round by files has none"):

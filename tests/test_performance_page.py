@@ -142,34 +142,6 @@ def test_a_baseline_is_kept_for_each_processor(tmp_path: Path) -> None:
         assert said in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "no such file"),
-        ("", "truncated, or no JSON"),
-        (tracked(1.0)[:-9], "truncated, or no JSON"),
-        ("[]", "no timings in it"),
-        ('{"baselines": {}}', "no timings in it"),
-        ('{"baselines": {"a": {}}}', "no timings in it"),
-        ('{"baselines": {"a": {"kept": {"bench_x": 3}}}}', "no timings in it"),
-    ],
-)
-def test_a_damaged_file_is_named(text: str | None, said: str, tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
-    good.write_text(tracked(1.0))
-    if text is not None:
-        bad.write_text(text)
-    for files in ((bad, good), (good, bad)):
-        done = compare(*files)
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"compare.py: error: {bad}: {said}")
-        assert done.stderr.count("\n") == 1
-    before = text and bad.read_text()
-    if said.startswith("truncated"):
-        assert compare(bad, good, "--keep").returncode == 2
-        assert bad.read_text() == before
-
-
 @pytest.mark.slow
 def test_quick_run(tmp_path: Path) -> None:
     """The scripts themselves, on small problems: fits with every installed peer, rounds, bandwidth."""

@@ -206,7 +206,7 @@ def test_one_party_is_pooled_and_several_are_not() -> None:
 def test_a_private_run_is_never_pooled() -> None:
     """Whatever is drawn is of a party's message: a single party's, too."""
     from fastadmm import Privacy
-    from fastadmm.privacy.modes import private_solver
+    from fastadmm.privacy.message import private_solver
 
     given = make_problem([np.random.default_rng(0).normal(size=(90, 4))], np.arange(90) % 2.0)
     settings = Privacy(mode="message", epsilon=1.0, sampler="insecure_test", seed=1)
@@ -269,7 +269,7 @@ def test_a_much_slower_run_of_parties_says_so() -> None:
     given = problem()
     with Engine(1) as engine:
         assert pooled_hint(given, engine, 0.5) == ""  # not worth a line
-        assert "--pooled" in pooled_hint(given, engine, 60.0)
+        assert "--scheme pooled" in pooled_hint(given, engine, 60.0)
         assert pooled_hint(problem(regularizer="log_sum"), engine, 60.0) == ""
 
 

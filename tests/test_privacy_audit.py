@@ -19,7 +19,7 @@ from fastadmm.privacy.audit import (
     play,
 )
 from fastadmm.privacy.noise import Calibration, NoiseSource, calibrate
-from fastadmm.privacy.paper import corollary_epsilon, lemma_counter_example, lemma_sensitivity, theorem_sigma
+from fastadmm.privacy.plan import corollary_epsilon, lemma_counter_example, lemma_sensitivity, theorem_sigma
 from scipy.stats import binom
 
 ENGINE = Engine(1)

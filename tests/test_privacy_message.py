@@ -21,11 +21,9 @@ from fastadmm.parties.xupdate.ball import ball_solution
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.message_party import MessageParty, clipped_block, fixed_ball_solution
 from fastadmm.privacy.noise import Calibration, NoiseSource, calibrate
-from fastadmm.privacy.outbox import Outbox
-from fastadmm.privacy.party import MessageParty, clipped_block, fixed_ball_solution
-from fastadmm.privacy.rows import clip_rows
-from fastadmm.privacy.sensitivity import message_sensitivity
+from fastadmm.privacy.sensitivity import clip_rows, message_sensitivity
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import Status
@@ -199,7 +197,7 @@ def test_message_is_the_certified_clipped_answer_plus_noise():
 @pytest.mark.parametrize("center", [0.0, -1.5])
 def test_an_answer_without_a_certificate_is_a_charged_release_of_the_centre(monkeypatch, center):
     made = solver(SETTINGS.with_(message_center=center))
-    monkeypatch.setattr("fastadmm.privacy.party.solver_error", lambda *_: math.nan)
+    monkeypatch.setattr("fastadmm.privacy.message_party.solver_error", lambda *_: math.nan)
     assert run_rounds(made).status is Status.COMPLETED
     sent = made.messages
     assert np.abs(sent - center).max() < 6.5 * made.level.sigma
@@ -248,8 +246,6 @@ def test_everything_the_coordinator_uses_is_noisy(monkeypatch):
     seeded = SETTINGS.with_(sampler="insecure_test", seed=3)
     honest = solver(seeded)
     records = run_rounds(honest).history
-    sent = [honest.outbox]
-    assert sent
     messages = honest.messages.copy()
     other = solver(seeded)
     other.prepare()
@@ -304,7 +300,7 @@ def test_rounds_are_fixed_charged_and_stated():
 def test_ledger_stops_a_run_before_its_message_leaves(tmp_path):
     ledger = Ledger()
     run_rounds(solver(ledger=ledger, run="first"))
-    second = solver(ledger=ledger, outbox=Outbox(tmp_path / "messages"), run="second")
+    second = solver(ledger=ledger, releases=tmp_path / "messages", run="second")
     with pytest.raises(PrivacyBudgetError, match=r"1 run\(s\) have spent epsilon 4"):
         second.round()
     assert not (tmp_path / "messages").exists()
@@ -497,7 +493,8 @@ def test_a_killed_run_sends_its_stored_messages_again(data, tmp_path, monkeypatc
     shutil.copytree(tmp_path / "whole", again)
     (again / "result.json").unlink()
     monkeypatch.setattr(
-        "fastadmm.privacy.party.MessageParty.answer", lambda *_: pytest.fail("a message was drawn again")
+        "fastadmm.privacy.message_party.MessageParty.answer",
+        lambda *_: pytest.fail("a message was drawn again"),
     )
     assert resume_run(again)["objective"] == whole["objective"]
     old, new = open_model(tmp_path / "whole"), open_model(again)

@@ -32,10 +32,10 @@ SECTIONS = sections()
 #: Modules elsewhere that sections name.
 OTHERS = [
     "fastadmm.conversation.gate",
-    "fastadmm.rounds.opened",
-    "fastadmm.rounds.private_terms",
-    "fastadmm.rounds.audited_hosts",
-    "fastadmm.rounds.refusals",
+    "fastadmm.between.host",
+    "fastadmm.between.private_terms",
+    "fastadmm.between.audited_hosts",
+    "fastadmm.between.approval",
     "fastadmm.settings.privacy",
     "fastadmm.reports.published",
 ]

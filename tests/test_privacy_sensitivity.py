@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.party import fixed_ball_solution
-from fastadmm.privacy.rows import clip_rows
+from fastadmm.privacy.message_party import fixed_ball_solution
 from fastadmm.privacy.sensitivity import (
+    clip_rows,
     column_sensitivity,
     message_sensitivity,
     replace_one_sensitivity,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.between.letters import RemoteBlock
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.calls import argument_fields, check_answer, check_values
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
@@ -14,7 +15,6 @@ from fastadmm.data_tools.synthetic import make_vertical_classification, make_ver
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.proof.claim import Claim
-from fastadmm.rounds.letters import RemoteBlock
 from fastadmm.solver.loop import SolveResult, ended
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 

@@ -179,7 +179,7 @@ def test_mistakes_in_a_description_are_one_line(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         read_description(path)
     assert message in str(error.value)
-    assert str(error.value).startswith("columns.toml") or "columns.toml: " in str(error.value)
+    assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 
 

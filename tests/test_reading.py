@@ -53,7 +53,7 @@ def test_plain_json_of_others_is_what_it_says() -> None:
 
 
 #: Journals and pipes of this user's own processes.
-OWN = {"admin.py", "audit.py", "party_tasks.py", "session.py", "ledger_file.py", "reservations.py"} | {
+OWN = {"admin.py", "audit.py", "party_tasks.py", "session.py", "ledger_file.py", "ledger.py"} | {
     "keys.py",
     "memory.py",
     "task_book.py",

@@ -374,7 +374,7 @@ def test_damaged_files_are_named(run, name, content, message):
 def test_not_a_run(tmp_path):
     with pytest.raises(StorageError, match="no such run directory"):
         write_report(tmp_path / "absent")
-    with pytest.raises(StorageError, match="not a run directory"):
+    with pytest.raises(FormatError, match="not a run directory"):
         write_report(tmp_path)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from fastadmm.between import approval as approvals
+from fastadmm.between.approval import REFUSALS
+from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.between.approval_words import in_plain_words
+from fastadmm.between.exchange import Request, file_digest, write_request
+from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.rounds import approval as approvals
-from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.approval_words import in_plain_words
-from fastadmm.rounds.exchange import Request, file_digest, write_request
-from fastadmm.rounds.party_step import party_approve, party_step
-from fastadmm.rounds.refusals import REFUSALS
 from fastadmm.store.party_file import open_party
 
 from run_tools import run, write_blocks

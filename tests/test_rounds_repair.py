@@ -17,11 +17,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from fastadmm.between.coordinator_step import coordinator_step, one_coordinator
+from fastadmm.between.party_step import party_step
+from fastadmm.between.repair import coordinator_repair
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files import atomic
-from fastadmm.rounds.coordinator_step import coordinator_step, one_coordinator
-from fastadmm.rounds.party_step import party_step
-from fastadmm.rounds.repair import coordinator_repair
 from fastadmm.store.elements import write_array
 
 from rounds_tools import NAMES, answer, begin, data_of, separate, train
@@ -384,7 +384,7 @@ def test_a_party_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, bac
 
 @pytest.mark.repeats
 def test_what_is_kept_is_bounded(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.rounds.past.KEPT_BYTES", 1)
+    monkeypatch.setattr("fastadmm.between.mailbox.KEPT_BYTES", 1)
     directory = world / "labels" / "run"
     train(world)
     assert {int(path.name) for path in (directory / "answers").iterdir()} & {1, 2} == set()

@@ -90,6 +90,29 @@ def test_bins_obey_their_rules() -> None:
     np.testing.assert_array_equal(ordered_groups(codes, 9, t, weight, most=3, share=0.1), np.arange(9) % 3)
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_good_rows_get_more_points(tmp_path: Path, capsys: pytest.CaptureFixture[str], old: bool) -> None:
+    rng = np.random.default_rng(2)
+    late = rng.integers(0, 6, 400)
+    bad = rng.random(400) < 0.1 + 0.12 * late
+    rows = [f"{late[i]},{'bad' if bad[i] else 'good'}\n" for i in range(400)]
+    (tmp_path / "t.csv").write_text("late,state\n" + "".join(rows))
+    alphabetic = ["--positive", "good"] if old else []  # as partitions of before were
+    assert not run("convert", tmp_path / "t.csv", "--label", "state", "--parties", 1, *alphabetic, "-o",
+                   tmp_path / "p")  # fmt: skip
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w")
+    assert not run("train", tmp_path / "w", "-q", "-o", tmp_path / "run")
+    capsys.readouterr()
+    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card")
+    assert "points rise as the rate of 'bad' falls" in capsys.readouterr().err
+    points = [float(row["points"]) for row in read((tmp_path / "card/party-1.csv").read_text())]
+    assert len(points) > 1
+    assert points == sorted(points, reverse=True)
+    assert not run("evaluate", tmp_path / "run", tmp_path / "w")
+    name, count = ("good", 400 - bad.sum()) if old else ("bad", bad.sum())
+    assert f"{name} ({count / 4:.3g} % of rows)" in capsys.readouterr().out
+
+
 def test_weights_of_evidence_are_log_ratios_of_shares() -> None:
     found = evidence(np.array([10.0, 30.0, 0.0, 0.0]), np.array([50.0, 40.0, 9.5, 0.0]))
     p, q = np.array([10, 30, 0.5]) / 40.5, np.array([50, 40, 9.5]) / 99.5

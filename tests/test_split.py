@@ -97,7 +97,9 @@ def finish(*chunks: list, **options: object) -> object:
         (([10, 9],), ("9", "10"), [1, 0]),
         (([0.5, 1.25],), ("0.5", "1.25"), [0, 1]),
         ((["yes", "no"], ["yes"]), ("no", "yes"), [1, 0, 1]),
-        (([1, 1], ["one", "1.0"]), ("1", "one"), [0, 0, 1, 0]),
+        ((["ja", "nein", "ja"],), ("nein", "ja"), [1, 0, 1]),
+        ((["Good", "BAD"],), ("Good", "BAD"), [0, 1]),
+        ((["default", "no default"],), ("no default", "default"), [1, 0]),
         (([-0.0, 0.0, 1],), ("0", "1"), [0, 0, 1]),
     ],
 )
@@ -106,6 +108,21 @@ def test_two_classes(chunks: tuple, classes: tuple, y: list) -> None:
     assert labels.task == "classification"
     assert labels.classes == classes
     np.testing.assert_array_equal(labels.y, y)
+
+
+def test_two_words_that_do_not_tell_ask_which_is_counted() -> None:
+    with pytest.raises(InputError, match=r"'red' and 'sky blue': .*--positive 'sky blue' or --positive red"):
+        finish(["sky blue", "red"])
+    for positive, other in (("red", "sky blue"), ("sky blue", "red")):
+        labels = finish(["sky blue", "red"], positive=positive)
+        assert labels.classes == (other, positive)
+        assert [labels.classes[int(k)] for k in labels.y] == ["sky blue", "red"]
+    labels = finish([2, 1, 1], positive="1.0")
+    assert labels.classes == ("2", "1")
+    np.testing.assert_array_equal(labels.y, [0, 1, 1])
+    for chunk, options in (([1, 2], {"positive": "3"}), ([0.5, 1, 7], {"positive": "1"})):
+        with pytest.raises(ConfigError, match="--positive"):
+            finish(chunk, **options)
 
 
 @pytest.mark.parametrize(

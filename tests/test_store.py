@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file
-from fastadmm.files.digest import row_digest
+from fastadmm.files.digest import ContentDigest, row_digest
 from fastadmm.store import (
     LabelWriter,
     PartyWriter,
@@ -47,6 +47,24 @@ QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 def hidden(directory: Path) -> list[str]:
     """Temporary files left behind."""
     return [entry.name for entry in directory.rglob(".*")]
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_a_digest_tells_every_value_place_and_name(kind: str) -> None:
+    def digest(matrix: np.ndarray, names: str = "ab", dtype: str = "float64") -> str:
+        found = ContentDigest(kind, dtype)
+        rows = csr_array(matrix)
+        if kind == "csr":
+            found.update_csr(rows.data, rows.indices, rows.indptr)
+        else:
+            found.update_dense(matrix)
+        return found.text(names)
+
+    whole = np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    others = [whole + [[0.5, 0.0]] * (whole[:, :1] > 0), whole[:, ::-1], whole[[1, 0, 2]], whole[:2]]
+    texts = [digest(whole), *map(digest, others), digest(whole, "ac"), digest(whole, dtype="float32")]
+    assert len(set(texts)) == len(texts)
+    assert digest(whole.copy()) == texts[0]
 
 
 # --- elements

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.between.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.conversation.answering import Unanswerable
 from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
@@ -21,7 +22,6 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.proof.feasible import Balanced
-from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.secrecy.grid import (
     LARGEST_WHOLE,
     UNPROVED,

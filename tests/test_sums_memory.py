@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import Privacy
+from fastadmm.between.agent import Agent
+from fastadmm.between.approval_file import open_approval, write_approval
+from fastadmm.between.approve import agent_approve, approve_fingerprints, consent_to_run, run_description
+from fastadmm.between.consent import asked_file, shown_digest
+from fastadmm.between.exchange import Request
+from fastadmm.between.memory import memory_folder
+from fastadmm.between.private_terms import privacy_text
+from fastadmm.between.schema import answer_of, digest_of, encode_request, open_envelope
 from fastadmm.errors import FormatError
-from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve, approve_fingerprints, consent_to_run, run_description
-from fastadmm.federation.asked import asked_file
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.schema import answer_of, digest_of, encode_request, open_envelope
 from fastadmm.parties.masked_direction import MaskedDirectionParty
-from fastadmm.rounds.approval_file import open_approval, write_approval
-from fastadmm.rounds.exchange import Request
-from fastadmm.rounds.memory import memory_folder
-from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.secrecy.grid import from_grid
 from fastadmm.secrecy.keys import fingerprint, kept_private_key, keys_of
 from fastadmm.secrecy.masks import add_up

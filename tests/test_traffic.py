@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.schema import encode_message, encode_request
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.conversation.threads import Threads
 from fastadmm.conversation.traffic import Traffic
-from fastadmm.federation.schema import encode_message, encode_request
-from fastadmm.rounds.exchange import Message, Request
 from fastadmm.solver.solver import Solver
 
 from run_tools import run, write_problem

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -18,27 +13,6 @@ from fastadmm.kernels.vectors import add_by_halves as add_rows_by_halves
 from fastadmm.kernels.vectors import total_and_size
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-WATCH = Path(__file__).with_name("rows_watch.py")
-
-#: Sums in an order of their own, and what only looks like them, whatever their vectors are called.
-EXAMPLE = """
-import numpy as np
-from fastadmm.kernels.vectors import total_and_size
-
-def sums(engine, rows):
-    first = rows @ rows[0]
-    second = np.abs(rows).max()
-    out = np.zeros(2)
-    total_and_size(rows[0], out, 0, rows.shape[1])
-    third = sum(rows[0])
-    return first, second, third
-
-def fine(engine, rows):
-    part = engine.dot(rows, rows[0]), engine.sums(lambda part: rows[0, slice(*part)] @ rows[1, slice(*part)],
-                                                  engine.leaves(rows.shape[1]))
-    return part, np.flatnonzero(rows[0] > 0.0), 2.0 * rows, len(rows), np.isfinite(rows), np.ones(2) @ rows
-"""
 
 
 def slow_sum(values):
@@ -178,47 +152,3 @@ def test_work_number_by_number_is_the_same_in_pieces(n, threads, idle_machine):
         np.testing.assert_array_equal(engine.root(np.abs(v)), np.sqrt(np.abs(v)))
         engine.copy(v, out)
         np.testing.assert_array_equal(out, v)
-
-
-# --- the house rule
-
-
-def told(*command, **environment):
-    """What a program prints in a process of its own, as JSON."""
-    env = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
-def test_what_the_rule_sees(tmp_path):
-    (tmp_path / "watched_example.py").write_text(EXAMPLE)
-    program = """
-import json, numpy as np, rows_watch
-from fastadmm.engine.engine import Engine
-rows_watch.watch(("watched_example",))
-import watched_example
-v = np.ones((2, rows_watch.ROWS))
-watched_example.fine(Engine(1), v)
-before = sorted(rows_watch.found)
-watched_example.sums(Engine(1), v)
-print(json.dumps([before, sorted(line for _, line in rows_watch.found)]))
-"""
-    path = os.pathsep.join([str(WATCH.parent), str(tmp_path)])
-    before, after = told("-c", program, PYTHONPATH=path)
-    lines = EXAMPLE.splitlines()
-    assert before == []
-    assert [lines[line - 1].split()[0] for line in after] == [
-        "first",
-        "second",
-        "total_and_size(rows[0],",
-        "third",
-    ]
-
-
-@pytest.mark.repeats
-def test_the_coordinator_adds_up_rows_through_the_engine_alone():
-    seen = told(str(WATCH), "fastadmm.coordinator")
-    assert seen["found"] == []
-    assert seen["left"]["products"] < 0.2
-    assert seen["left"]["calls"] < 0.25

@@ -15,9 +15,8 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
-from fastadmm.privacy.budget import split_budget
 from fastadmm.privacy.fusion import FusionSolver
-from fastadmm.privacy.fusion_party import make_message
+from fastadmm.privacy.fusion_party import make_message, split_budget
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.noise import NoiseSource

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.kernels import cache
 from fastadmm.kernels.cache import source_digest, user_cache
 from fastadmm.kernels.compilation import begun, done, watching
 
@@ -137,10 +138,19 @@ def test_a_damaged_file_is_compiled_again(installation: Path, ending: str, damag
     assert one_kernel(installation)[1:] == ([], 1.0)
 
 
-def test_digests_follow_imports() -> None:
-    assert source_digest("logistic") != source_digest("exponential")
-    assert len({source_digest(path.stem) for path in (ROOT / "kernels").glob("*.py")}) > 10
-    assert source_digest("logistic") == source_digest("logistic")
+def test_digests_follow_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "_HERE", tmp_path)
+    files = {"a": "from fastadmm.kernels.b import f\n", "b": "from fastadmm.kernels.c import f\n"}
+    for name, text in (files | {"c": "f = 1\n", "d": "f = 1\n"}).items():
+        (tmp_path / f"{name}.py").write_text(text)
+
+    def digests() -> list[str]:
+        return [source_digest.__wrapped__(name) for name in "abcd"]
+
+    before = digests()
+    assert len(set(before)) == 4
+    (tmp_path / "c.py").write_text("f = 2\n")  # in two steps, in one, the file itself, and not at all
+    assert [new != old for new, old in zip(digests(), before)] == [True, True, True, False]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG is Linux's")

@@ -356,7 +356,7 @@ def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.Cap
         assert said in err[-1], err
         assert err[-1].startswith("fastadmm: error: ")
 
-    fails(6, "No such file", tmp_path / "nothing")
+    fails(6, "not a run", tmp_path / "nothing")
     fails(5, "a plot ends in", place, "-o", tmp_path / "w.txt")
     fails(5, "its parties are party-1, party-2, party-3", place, "--label-party", "bank")
     fails(5, "unknown metric 'gini'", place, "--metric", "gini")

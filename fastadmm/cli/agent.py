@@ -56,9 +56,9 @@ def run(
     """Answer requests until Ctrl-C."""
     from contextlib import closing
 
+    from fastadmm.between.agent import Agent
+    from fastadmm.between.socket import serve
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.agent import Agent
-    from fastadmm.federation.socket import serve
 
     if (data is None) == (party is None):
         raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
@@ -128,10 +128,10 @@ def approve(
     ] = None,
 ) -> None:
     """Show on one screen what is asked for; --confirm DIGEST approves exactly that, within limits."""
+    from fastadmm.between.approve import agent_approve, approve_fingerprints
+    from fastadmm.between.approve_task import approve_task, is_task
+    from fastadmm.between.consent import asked_file
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.approve import agent_approve, approve_fingerprints
-    from fastadmm.federation.approve_task import approve_task, is_task
-    from fastadmm.federation.asked import asked_file
     from fastadmm.files.atomic import shown
 
     if fingerprint:
@@ -160,7 +160,7 @@ def status(
     state: Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="The agent's directory.")],
 ) -> None:
     """Show each run: what was answered, refused and spent."""
-    from fastadmm.federation.status import agent_status
+    from fastadmm.between.status import agent_status
 
     for line in agent_status(state):
         say(line)

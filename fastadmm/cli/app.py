@@ -213,7 +213,8 @@ def main(argv: list[str] | None = None) -> None:
         if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):
             raise KeyboardInterrupt
     except FastadmmError as error:
-        say(f"fastadmm: error: {_one_line(error)}", error=True)
+        kind = "waiting" if error.exit_code == ExitCode.WAITING else "error"
+        say(f"fastadmm: {kind}: {_one_line(error)}", error=True)
         sys.exit(int(error.exit_code))
     except (typer.Abort, KeyboardInterrupt, SystemError) as stop:
         # Where a signal meets compiled code of a library, Python may say that it came out of a wrong place.
@@ -222,14 +223,12 @@ def main(argv: list[str] | None = None) -> None:
         # A run that was interrupted between rounds has said so itself, and how to go on.
         say("fastadmm: interrupted", error=True)
         code = ExitCode.INTERRUPTED
-    except (BrokenPipeError, SystemExit) as stop:
-        # click turns a broken pipe into SystemExit(1), which is our code for a defect.
-        if not isinstance(stop.__context__ if isinstance(stop, SystemExit) else stop, BrokenPipeError):
+    except SystemExit as stop:
+        # click turns a broken pipe into SystemExit(1), our code for a defect; standard streams raise none.
+        if not isinstance(stop.__context__, BrokenPipeError):
             raise
-        # The reader of our output has left, for example `| head`: nothing to say, and nowhere to say it.
-        # Python flushes what is left at its end: to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = ExitCode.OK
+        say("fastadmm: error: the other end has closed the connection; try again", error=True)
+        sys.exit(int(ExitCode.STORAGE))
     except MemoryError:
         say("fastadmm: error: not enough memory; use a larger machine or fewer rows", error=True)
         sys.exit(int(ExitCode.INPUT))
@@ -242,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
             sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.usage import usage_line
 
-        say(f"fastadmm: error: {_one_line(usage_line(error, argv, GROUPS))}", error=True)
+        say(f"fastadmm: error: {_one_line(usage_line(error, argv, GROUPS, _command))}", error=True)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
 

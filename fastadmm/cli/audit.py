@@ -81,8 +81,8 @@ def audit(
     """Test a privacy claim empirically; exit code 9 if it is refuted."""
     import json
 
+    from fastadmm.between.audited_hosts import audit_hosts
     from fastadmm.errors import ConfigError, ExitCode
-    from fastadmm.rounds.audited_hosts import audit_hosts
     from fastadmm.runs import audit as audits
     from fastadmm.settings.privacy import FusionPrivacy
 

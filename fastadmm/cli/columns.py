@@ -81,6 +81,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
     text = str(value)
     return printable(text)

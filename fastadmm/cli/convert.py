@@ -291,6 +291,12 @@ class _Values:
             rich_help_panel=_VALUES,
         ),
     ] = None
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE", help="Label that is counted, as class 1 (default: yes, true, bad, 1 ...)."
+        ),
+    ] = None
     standardize: Annotated[
         bool,
         typer.Option(

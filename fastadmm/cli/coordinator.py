@@ -13,7 +13,7 @@ from fastadmm.cli.options import with_options
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
-    from fastadmm.rounds.coordinator_step import StepResult
+    from fastadmm.between.coordinator_step import StepResult
 
 group = typer.Typer(
     help="The coordinator's side of training over exchanged files.",
@@ -60,9 +60,9 @@ def start(
     ] = None,
 ) -> None:
     """Start a run: write the first request for each party."""
+    from fastadmm.between.coordinator_step import coordinator_start
     from fastadmm.cli.place import settings_of
     from fastadmm.files.atomic import shown
-    from fastadmm.rounds.coordinator_step import coordinator_start
     from fastadmm.runs.config import read_config
 
     base = read_config(config) if config is not None else {}
@@ -88,8 +88,8 @@ def step(
     ] = False,
 ) -> int:
     """Read messages and continue: write new requests or, at the end, the model."""
+    from fastadmm.between.coordinator_step import coordinator_step
     from fastadmm.cli.train import report_result
-    from fastadmm.rounds.coordinator_step import coordinator_step
 
     result = coordinator_step(run, messages or [])
     if result.document is None:
@@ -116,8 +116,8 @@ def infer(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result, at the end, as JSON.")] = False,
 ) -> None:
     """Standard errors by files: write requests for 'party infer', or read the answers."""
+    from fastadmm.between.infer import coordinator_infer
     from fastadmm.cli.infer import print_inference
-    from fastadmm.federation.infer import coordinator_infer
 
     found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
     if isinstance(found, list):
@@ -139,7 +139,7 @@ def repair(
     ] = None,
 ) -> None:
     """Discard unusable messages and ask for them again."""
-    from fastadmm.rounds.repair import coordinator_repair
+    from fastadmm.between.repair import coordinator_repair
 
     _say(coordinator_repair(run, again))
 

@@ -15,6 +15,7 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, read_json, read_toml, require_regular
 from fastadmm.privacy.origins import private_constants
 from fastadmm.runs.claim import said_of_model, said_of_run, without_claim
+from fastadmm.runs.config import check_settings
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
@@ -282,6 +283,7 @@ def _last_round(path: Path) -> dict[str, Any] | None:
 def _run(path: Path, names: set[str]) -> dict[str, Any]:
     result = _parsed(path / "result.json")
     config = _parsed(path / "run.toml") or _parsed(path / "owners-run.toml")
+    check_settings(config or {}, path / "run.toml")
     environment = _parsed(path / "environment.json")
     said = said_of_run(path, result, config or {})
     statement = (_parsed(path / "privacy.json") or {}).get("statement")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates, Task
 from fastadmm.cli.infer import Covariance, Level
+from fastadmm.cli.options import seconds_of
 from fastadmm.cli.terminal import say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastadmm.solver.history import RoundRecord
+
+T = TypeVar("T")
 
 group = typer.Typer(
     help="Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict.",
@@ -31,6 +36,35 @@ def _say(line: str) -> None:
     say(line, error=True)
 
 
+_Wait = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long to ask again for approvals, such as 30m or 1h. (default: 0)"),
+]
+
+#: Seconds between two questions to parties that have not approved yet.
+_PAUSE = 10.0
+
+
+def _waiting(wait: str | None, go: Callable[[], T]) -> T:
+    """Ask again until all parties have approved, or the time is over."""
+    import time
+
+    from fastadmm.errors import WaitingError
+
+    end, told = time.monotonic() + (0.0 if wait is None else seconds_of(wait, "--wait")), False
+    while True:
+        try:
+            return go()
+        except WaitingError as error:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise
+            if not told:
+                _say(f"fastadmm: waiting: {error}")
+            told = True
+            time.sleep(min(_PAUSE, left))
+
+
 @group.command()
 def harden(
     kit: _Kit,
@@ -44,8 +78,8 @@ def harden(
     ] = None,
 ) -> None:
     """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
-    from fastadmm.federation.kit import harden as harden_kit
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.kit import harden as harden_kit
+    from fastadmm.between.kit import open_kit
 
     for line in harden_kit(open_kit(kit), socket):
         say(line)
@@ -64,9 +98,9 @@ def check(
     ] = None,
 ) -> None:
     """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
+    from fastadmm.between.check import check as check_kit
+    from fastadmm.between.kit import open_kit
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.check import check as check_kit
-    from fastadmm.federation.kit import open_kit
 
     found = check_kit(open_kit(kit), private or [])
     for finding in found:
@@ -81,8 +115,8 @@ def status(kit: _Kit) -> None:
     """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
     from datetime import datetime
 
-    from fastadmm.federation.admin import session
-    from fastadmm.federation.kit import open_kit
+    from fastadmm.between.admin import session
+    from fastadmm.between.kit import open_kit
 
     opened = open_kit(kit)
     with session(opened) as server:
@@ -110,18 +144,19 @@ def train(
             "--out", "-o", readable=False, help="Directory of the run; an existing run is continued."
         ),
     ],
+    wait: _Wait = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print rounds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Start a run, or continue it, until the model is certified."""
+    from fastadmm.between.train import federate as go
     from fastadmm.cli.train import report_result
-    from fastadmm.federation.train import federate as go
 
     def rounds(record: RoundRecord) -> None:
         if not quiet:
             _say(f"round {record.round}: objective {record.objective:.6g}, gap {record.gap:.2e}")
 
-    return report_result(go(config, out, _say, rounds), out, as_json)
+    return report_result(_waiting(wait, lambda: go(config, out, _say, rounds)), out, as_json)
 
 
 _Config = Annotated[
@@ -156,6 +191,9 @@ def align(
         typer.Option(metavar="NAME", help="Column of labels: writes labels.h5 of the common rows."),
     ] = None,
     task: Annotated[Task, typer.Option(help="What labels are: classes, or a number to predict.")] = Task.auto,
+    positive: Annotated[
+        str | None, typer.Option(metavar="VALUE", help="Label that is counted: class 1.")
+    ] = None,
     like: Annotated[
         Path | None,
         typer.Option(
@@ -168,18 +206,21 @@ def align(
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
     ] = None,
+    wait: _Wait = None,
 ) -> None:
     """Find the rows that you and all parties have, by private set intersection."""
+    from fastadmm.between.align import ROWS, federate_align
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.align import ROWS, federate_align
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
+    if positive is not None and (like is not None or label is None):
+        raise ConfigError("--positive: belongs to --label, and --like has it already")
     ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
-    alignment, report = federate_align(config, ids, out, _say)
+    alignment, report = _waiting(wait, lambda: federate_align(config, ids, out, _say))
     say("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:
         write_label_table(
@@ -191,6 +232,7 @@ def align(
             duplicates=duplicates.value,
             separator=separator,
             task=task.value,
+            positive=positive,
             like=like,
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
@@ -210,7 +252,7 @@ def predict(
     own: _Own = None,
 ) -> None:
     """Ask every party for its share of the rows' scores, and add them up."""
-    from fastadmm.federation.predict import PREDICTIONS, federate_predict
+    from fastadmm.between.predict import PREDICTIONS, federate_predict
 
     predictions = federate_predict(config, run, rows, out, own=own, say=_say)
     say(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
@@ -225,13 +267,15 @@ def evaluate(
     ],
     out: _Task,
     own: _Own = None,
+    wait: _Wait = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure the model on rows whose features the parties have."""
+    from fastadmm.between.predict import federate_evaluate
     from fastadmm.cli.evaluate import print_evaluation
-    from fastadmm.federation.predict import federate_evaluate
 
-    print_evaluation(federate_evaluate(config, run, test, out, own=own, say=_say), as_json)
+    found = _waiting(wait, lambda: federate_evaluate(config, run, test, out, own=own, say=_say))
+    print_evaluation(found, as_json)
 
 
 @group.command()
@@ -244,8 +288,8 @@ def infer(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compute standard errors: each party learns its own, you get the tests and the fit."""
+    from fastadmm.between.infer import federate_infer
     from fastadmm.cli.infer import print_inference
-    from fastadmm.federation.infer import federate_infer
 
     found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
     print_inference(found, as_json)

@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between.align import ALIGNMENTS
+from fastadmm.between.approve import agent_approve
+from fastadmm.between.approve_task import approve_task, is_task
+from fastadmm.between.audit import AUDIT
+from fastadmm.between.consent import shown_digest
+from fastadmm.between.predict import PREDICTIONS
+from fastadmm.between.stage import ADMIN, SERVER, Stage
+from fastadmm.between.task_approval import ALIGN, PREDICT, open_task_approval, write_task_approval
 from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.errors import StorageError
-from fastadmm.federation.approve import agent_approve
-from fastadmm.federation.approve_task import approve_task, is_task
-from fastadmm.federation.audit import AUDIT
-from fastadmm.federation.consent import shown_digest
-from fastadmm.federation.matching import ALIGNMENTS
-from fastadmm.federation.predict import PREDICTIONS
-from fastadmm.federation.stage import ADMIN, SERVER, Stage
-from fastadmm.federation.task_approval import ALIGN, PREDICT, open_task_approval, write_task_approval
 from fastadmm.files.atomic import storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_toml
@@ -252,9 +252,9 @@ class _Project:
 
     def refused(self, *arguments: str) -> None:
         """A command that nobody has approved yet."""
-        self.say(f"fastadmm federate {' '.join(arguments)}: is refused")
+        self.say(f"fastadmm federate {' '.join(arguments)}: waits for approvals")
         self.spawn(*arguments).wait(_SECONDS)
-        if "refused" not in self.tail("coordinator"):
+        if "fastadmm: waiting: " not in self.tail("coordinator"):
             raise StorageError(f"{self.tail('coordinator')}")
         self.say(f"  {self.tail('coordinator')}")
 

@@ -52,11 +52,12 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _name(parameter: Any) -> str:
-    """All ways to write it, and what stands for its value."""
+    """The ways to write it that are ours, and what stands for its value."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar)
-    names = sorted(parameter.opts, key=lambda name: not name.startswith("--"))
-    return ", ".join([*names, *parameter.secondary_opts]) + (
+    long = [name for name in parameter.opts if name.startswith("--")]
+    short = [name for name in parameter.opts if not name.startswith("--")]
+    return ", ".join([*long[:1], *short, *parameter.secondary_opts]) + (
         f" {parameter.metavar}" if parameter.metavar else ""
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import check_csv
 from fastadmm.cli.tables import show
 from fastadmm.files.escapes import csv_cell, printable, printable_json
 
@@ -40,6 +41,7 @@ def infer(
     """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
     from fastadmm.runs.infer import infer_run
 
+    check_csv(out)
     found = infer_run(run, covariance=covariance, level=level, standardized=standardized, threads=threads)
     if out is not None:
         from fastadmm.files.atomic import atomic_file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from fastadmm.errors import ConfigError
 from fastadmm.other_names import KEYS
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "in_a_file",
     "is_number",
     "plain_values",
+    "seconds_of",
     "with_options",
 ]
 
@@ -191,7 +194,7 @@ def _read(setting: Setting, value: Any) -> Any:
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     """The parameter of the command from which the option is made."""
     kind: Any = setting.kinds[-1]
-    names = setting.flag
+    names, *others = setting.spellings
     if setting.from_text is not None:
         kind = str
     elif setting.is_path:
@@ -203,6 +206,7 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     complete = (lambda: list(setting.offered)) if setting.choices or setting.words else None
     option = typer.Option(
         names,
+        *others,
         help=_help(setting),
         rich_help_panel=panel,
         hidden=setting.hidden,
@@ -222,3 +226,14 @@ def _help(setting: Setting) -> str:
         return f"{setting.help} (default: {setting.key})"
     text = f"{default:.0e}".replace("e-0", "e-") if isinstance(default, float) and default < 1e-3 else default
     return f"{setting.help} (default: {text})"
+
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds_of(text: str, option: str) -> float:
+    """Seconds of a time such as ``90``, ``30m`` or ``1h``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", text.strip())
+    if found is None or found[2] not in _UNITS:
+        raise ConfigError(f"{option} {text!r}: no time; write seconds, or 30m, 1h or 2d")
+    return float(found[1]) * _UNITS[found[2]]

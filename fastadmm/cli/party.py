@@ -38,7 +38,7 @@ def approve(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Explain what a run asks for, and write a file of limits to edit."""
-    from fastadmm.rounds.party_step import party_approve
+    from fastadmm.between.party_step import party_approve
 
     for line in party_approve(request, data, out, force, ledger):
         say(line)
@@ -77,7 +77,7 @@ def step(
     force: Annotated[bool, typer.Option("--force", help="Replace a different existing file.")] = False,
 ) -> None:
     """Answer one request. The same request always gives the same answer."""
-    from fastadmm.rounds.party_step import party_step
+    from fastadmm.between.party_step import party_step
 
     done = party_step(
         data,
@@ -128,7 +128,7 @@ def infer(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
-    from fastadmm.federation.inferring import party_infer
+    from fastadmm.between.inferring import party_infer
 
     for line in party_infer(request, data, state, out, approve=approve, force=force):
         say(line)

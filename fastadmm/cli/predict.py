@@ -10,7 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import InfiniteEpsilon, check_csv, given_options, with_options
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import data_output, say
 
 if TYPE_CHECKING:
     from fastadmm.runs.predict import Predictions
@@ -189,13 +189,11 @@ def are_tables(paths: list[Path]) -> bool:
 
 def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
     """Write predictions to a file, or to standard output."""
-    import sys
-
     from fastadmm.files.atomic import atomic_file
     from fastadmm.runs.predict import write_predictions
 
     if out is None:
-        write_predictions(sys.stdout, predictions)
+        write_predictions(data_output(), predictions)
         return
     with (
         atomic_file(out, force=force) as temporary,

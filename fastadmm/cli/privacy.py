@@ -181,14 +181,16 @@ def _show(path: Path, delta: float | None, as_json: bool) -> None:
 
 def _statement(path: Path) -> Any:
     from fastadmm.cli.describe import describe
-    from fastadmm.errors import StorageError
+    from fastadmm.errors import FormatError
     from fastadmm.files.atomic import shown
     from fastadmm.privacy.statement import PrivacyStatement
 
     found = describe(path, check=False)
     stored = found.get("privacy") if found["kind"] == "run" else (found.get("model") or {}).get("privacy")
     if stored is None:
-        raise StorageError(f"{shown(path)}: no privacy statement: not a run or a model, or older than them")
+        raise FormatError(
+            f"{shown(path)}: no privacy statement: not a run or a model, or older than them; train again"
+        )
     return PrivacyStatement.from_json(stored, shown(path))
 
 

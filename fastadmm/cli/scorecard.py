@@ -10,7 +10,7 @@ import typer
 from fastadmm.cli.app import app
 from fastadmm.cli.options import InfiniteEpsilon
 from fastadmm.cli.tables import show
-from fastadmm.cli.terminal import say
+from fastadmm.cli.terminal import data_output, say
 from fastadmm.files.escapes import csv_rows, printable, printable_json
 
 group = typer.Typer(
@@ -81,7 +81,7 @@ def release(
     force: _Force = False,
 ) -> None:
     """Write labels after randomised response, for parties that may not see the true ones."""
-    from fastadmm.privacy.label_response import flip_probability
+    from fastadmm.privacy.public import flip_probability
     from fastadmm.runs.scorecard import release_labels
 
     most = label_epsilon if total_epsilon is None else total_epsilon
@@ -102,7 +102,9 @@ def points(
     base: Annotated[float, typer.Option(help="Points where the odds are --odds.")] = 600.0,
     odds: Annotated[float, typer.Option(help="Good to bad.")] = 50.0,
     pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
-    good: Annotated[str | None, typer.Option(help="Class that earns points. (default: the first)")] = None,
+    good: Annotated[
+        str | None, typer.Option(help="Class that earns points. (default: the good one, or class 0)")
+    ] = None,
     digits: Annotated[int, typer.Option(help="Decimals of points.", min=0, max=12)] = 0,
     allow_infinite_epsilon: InfiniteEpsilon = False,
     force: _Force = False,
@@ -111,7 +113,7 @@ def points(
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
     from fastadmm.runs.points import Scaling, write_card
 
-    rows = write_card(
+    rows, bad = write_card(
         model,
         out,
         Scaling(base, odds, pdo, good, digits),
@@ -120,6 +122,7 @@ def points(
     )
     shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
     _print("bins", shown, ("party", "column", "cells"), as_json)
+    say(f"fastadmm: points rise as the rate of {printable(bad)} falls", error=True)
 
 
 @group.command()
@@ -152,8 +155,6 @@ def apply(
     force: _Force = False,
 ) -> None:
     """Add up the points of new rows, read like the training tables."""
-    import sys
-
     from fastadmm.data_tools.predict_tables import TableRows
     from fastadmm.files.atomic import atomic_file
     from fastadmm.runs.points import apply_card
@@ -164,7 +165,7 @@ def apply(
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:
-        csv_rows(sys.stdout, [header, *rows])
+        csv_rows(data_output(), [header, *rows])
     else:
         with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
             csv_rows(file, [header, *rows])
@@ -214,6 +215,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
     text = "–" if value is None else str(value)
     return printable(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from typing import Any, TextIO
 
 from fastadmm.files.escapes import printable_lines
 
-__all__ = ["columns", "note", "redraws", "say", "styled", "wrapped"]
+__all__ = ["columns", "data_output", "note", "redraws", "say", "styled", "wrapped"]
 
 #: What is copied as a whole, or read as one: it does not break.
 _WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
@@ -75,3 +76,10 @@ def say(text: str, *, hang: int | None = None, dim: bool = False, error: bool = 
     stream = sys.stderr if error else sys.stdout
     text = wrapped(printable_lines(text), columns(stream), hang)
     print(styled(text, "2", stream) if dim else text, file=stream, flush=True)
+
+
+def data_output() -> TextIO:
+    """Standard output for tables: in UTF-8 like files, whatever the terminal takes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return sys.stdout

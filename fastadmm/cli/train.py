@@ -49,10 +49,6 @@ def train(
             help="tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
         ),
     ] = None,
-    pooled: Annotated[
-        bool,
-        typer.Option("--pooled", help="All columns at once, nothing exchanged: --scheme pooled."),
-    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
     ] = False,
@@ -71,8 +67,6 @@ def train(
     def given() -> Any:
         if config is None and data is None:
             raise ConfigError("train: give a partition directory, or --config with the key 'data'")
-        if pooled:
-            options["scheme"] = _pooled(options.get("scheme"))
         settings = _settings_given(config, options if data is None else {**options, "data": str(data)})
         if log_to and settings.path:
             raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
@@ -100,15 +94,6 @@ def train(
                 return report_result(result, run, as_json)
 
             return on_cluster(lead, settings.cluster, settings, comm)
-
-
-def _pooled(scheme: str | None) -> str:
-    """The scheme of ``--pooled``, beside ``--scheme``."""
-    from fastadmm.errors import ConfigError
-
-    if scheme not in (None, "pooled"):
-        raise ConfigError(f"pooled: not with --scheme {scheme}; leave one of them out")
-    return "pooled"
 
 
 def _settings_given(config: Path | None, options: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from fastadmm.cli.warmup_fits import dense, other_fits, sparse, targets
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.multinomial import Multinomial
 from fastadmm.runs.config import make_config
-from fastadmm.runs.train import plan_run, start_run
+from fastadmm.runs.train import start_run
 from fastadmm.store import create_partition
 
 __all__ = ["warm_up"]
@@ -127,7 +127,6 @@ def _other_runs(folder: Path) -> None:
     for settings in _settings():
         kind = settings.pop("kind")
         _train(folder, parts[kind], **settings)
-    plan_run(make_config({"data": str(parts["classification"])}))  # its calibration
 
 
 def _streamed(folder: Path) -> None:

@@ -1,18 +1,24 @@
-"""What workers need of each other: sums in tree order, the largest number, all rows, what rank 0 says."""
+"""What workers need of each other: sums in tree order, the largest number, all rows, what rank 0 says.
+
+What workers on one machine have between them: its cores and its memory.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from fastadmm.engine.engine import default_threads
 from fastadmm.engine.tree import add
 from fastadmm.errors import FastadmmError
 
-__all__ = ["Comm", "add_nodes"]
+__all__ = ["Comm", "add_nodes", "own_threads", "workers_here"]
 
 Array = np.ndarray
 
@@ -101,3 +107,18 @@ def add_nodes(nodes: dict[Node, Array]) -> Array:
         for index in deepest[::2]:
             nodes[level - 1, index // 2] = add(nodes.pop((level, index)), nodes.pop((level, index + 1)))
     return nodes[0, 0]
+
+
+def own_threads(comm: Comm, wanted: int | None) -> int:
+    """Threads of this worker, so that all workers of a machine together have one for each core."""
+    cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    here = platform.node(), cores
+    others = [
+        their for node, their in comm.share(here) if node == here[0] and (cores is None or their & cores)
+    ]
+    return wanted if wanted is not None else default_threads(len(others))
+
+
+def workers_here(comm: Comm) -> int:
+    """How many workers this machine has."""
+    return comm.share(platform.node()).count(platform.node())

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.cluster.comm import Comm
+from fastadmm.cluster.comm import Comm, own_threads
 from fastadmm.cluster.engine import RowEngine
-from fastadmm.cluster.node import own_threads
 from fastadmm.cluster.solver import RowSolver
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError

@@ -182,8 +182,19 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True, shared: boo
 
 
 def _refuse_existing(path: str | os.PathLike[str], target: Path, force: bool) -> None:
-    if not force and os.path.lexists(target):
+    if not os.path.lexists(target):
+        return
+    if not force:
         raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
+    _refuse_elsewhere(path, target)
+    if not target.is_file():  # a rename would put a file in the place of a device or a pipe
+        raise StorageError(f"{shown(path)}: not replaced: it is no regular file; choose another name")
+
+
+def _refuse_elsewhere(path: str | os.PathLike[str], target: Path) -> None:
+    """Refuse to replace what a symbolic link names in another directory; beside the link it may."""
+    if os.path.islink(path) and target.parent != Path(os.path.realpath(Path(path).parent)):
+        raise StorageError(f"{shown(path)}: not replaced: it is a link to {shown(target)}; give that name")
 
 
 @contextmanager
@@ -229,6 +240,7 @@ def _refuse_directory(
     if not force:
         raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
     # Even with force, never delete a directory that is not ours or holds somebody's other files.
+    _refuse_elsewhere(path, target)
     if marker is not None and marker not in names:
         raise StorageError(f"{shown(path)}: not replaced: it holds no {marker}; choose another name")
     for name in names:

@@ -223,7 +223,3 @@ class Scheme(ABC):
     @abstractmethod
     def passes(self, update: str) -> int:
         """Passes of a round over a block whose solver has this name."""
-
-    def span_work(self, shape: Shape, history: int) -> float:
-        """Operations of the coordinator in a round, besides some passes over the rows."""
-        return 0.0

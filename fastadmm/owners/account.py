@@ -1,24 +1,38 @@
-"""What an owner run charges: all rounds beforehand, and rounds that have to be answered once more."""
+"""What an owner run charges: all rounds beforehand, and rounds that have to be answered once more.
+
+The answers of an owner run on disk: drawn once, marked in the ledger, and only then used.
+
+All rounds of an owner are charged before the first answer, so an answer costs nothing more. The ledger
+notes each draw of a round all the same, at no cost: so it knows which rounds were answered, whatever became
+of their files. A round that is answered once more, because its answer was lost or because a copy of the run
+goes on by itself, is a further charge, or the budget refuses it.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError
-from fastadmm.owners.answers import RoundPayment
+import numpy as np
+
+from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_bytes
 from fastadmm.owners.owner import Owner
 from fastadmm.owners.setup import Setup
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, record_account
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.releases import Payment, reserve
+from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, of_draw, reserve
 from fastadmm.settings.owners import parse_epsilons
 from fastadmm.store.collection import Owners
 
-__all__ = ["LEDGER", "RunAccount"]
+__all__ = ["LEDGER", "Answers", "RoundPayment", "RunAccount"]
 
 #: The run's own ledger, where none is shared.
 LEDGER = "ledger.jsonl"
@@ -103,3 +117,137 @@ class RunAccount:
         if more:
             text = "Rounds whose answers were lost were answered again: epsilon counts both."
             statement["sentence"] += f" {text}"
+
+
+@dataclass(frozen=True)
+class RoundPayment(Payment):
+    """What one round costs: nothing the first time, which was charged beforehand, a share of all after that.
+
+    ``charges`` holds the note that costs nothing; it is empty where nothing is claimed.
+    """
+
+    again: Sequence[tuple[Charge, float, float]] | None = ()
+
+    def check(self) -> None:
+        """Refuse a round that the budget does not allow, before anything is drawn."""
+        if self.charges and draws_of(self.ledger, self.charges[0]):
+            for charge, epsilon, delta in self._priced():
+                self.ledger.check_all([of_draw(charge, "again")], epsilon, delta)
+
+    def charge(self, draw: str) -> None:
+        """Note a draw, and charge it unless it is the first of its round."""
+        if not self.charges:
+            return
+        super().charge(draw)
+        if draws_of(self.ledger, self.charges[0])[0] != draw:
+            for charge, epsilon, delta in self._priced():
+                self.ledger.charge_all([of_draw(charge, draw)], epsilon, delta)
+
+    def _priced(self) -> Sequence[tuple[Charge, float, float]]:
+        if self.again is None:
+            raise PrivacyBudgetError(
+                f"{self.charges[0].release}: was answered before, and that answer is lost; what another one "
+                "on a batch costs does not add up: restore the file, or start a new run; nothing was sent"
+            )
+        return self.again
+
+
+class Answers:
+    """Answers by round, each of shape (owners, p)."""
+
+    def __init__(
+        self, directory: Path, run: str, shape: tuple[int, int], payment: Callable[[int], Payment]
+    ) -> None:
+        self.directory, self.shape = directory, shape
+        self._payment, self._releases = payment, Releases(directory)
+        self._before = run  # what the next answer's question continues
+        with storage_errors(directory, "read"):
+            self._names = sorted(os.listdir(directory)) if directory.is_dir() else []
+
+    def holds(self, number: int) -> bool:
+        """Whether a round was answered."""
+        return self._releases.holds(_name(number)) or self._old(number) is not None
+
+    def obtain(self, number: int, ask: Callable[[], np.ndarray]) -> np.ndarray:
+        """The answers of a round: the stored ones, or new ones, stored and noted before they are used.
+
+        Shapes: the result (owners, p).
+        """
+        old = self._old(number)
+        if old is not None:
+            answers = self._checked(old, _read_old(old))
+        else:
+            if not self.holds(number):
+                self._refuse_hole(number)
+            # Not the query itself, whose last bits may differ on another machine.
+            question = digest_of(self._before, number)
+            place = self.directory / f"{_name(number)}.npz"
+            answers = self._releases.obtain(
+                _name(number),
+                question,
+                self._payment(number),
+                lambda: {"answers": ask()},
+                lambda found: self._checked(place, found["answers"]),
+            )
+        self._before = digest_of(self._before, number, answers)
+        return answers
+
+    def _refuse_hole(self, number: int) -> None:
+        numbers = [_number(name) for name in self._names]
+        later = min((n for n in numbers if n is not None and n > number), default=None)
+        self._names = []  # what comes after this round is made here
+        if later is not None:
+            raise FormatError(
+                f"{shown(self.directory)}: the answers of round {number} are missing, those of round {later} "
+                "are there; restore them, or remove the later ones to ask again, which is charged"
+            )
+
+    def _checked(self, path: Path, answers: np.ndarray) -> np.ndarray:
+        if answers.shape != self.shape or answers.dtype != np.float64 or not np.isfinite(answers).all():
+            raise FormatError(f"{shown(path)}: holds no {self.shape} finite numbers; restore the file")
+        return answers
+
+    def _old(self, number: int) -> Path | None:
+        """The answers as older versions kept them: one array, without a checksum."""
+        path = self.directory / f"{_name(number)}.npy"
+        if path.name in self._names:
+            return path
+        # Killed between writing and renaming: it is whole if it has the length that it states.
+        for name in self._names:
+            if not (name.startswith(f".{path.name}.") and name.endswith(".tmp")):
+                continue
+            leftover = self.directory / name
+            with storage_errors(leftover):
+                try:
+                    _read_old(leftover)
+                except FormatError:
+                    leftover.unlink()
+                else:
+                    leftover.replace(path)
+                    self._names.append(path.name)
+                    return path
+        return None
+
+
+def _name(number: int) -> str:
+    return f"round-{number:06d}"
+
+
+def _number(name: str) -> int | None:
+    digits = name.removeprefix("round-").split(".")[0]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _read_old(path: Path) -> np.ndarray:
+    raw = read_bytes(path)
+    advice = "damaged; it cannot be asked for again: restore the file, or start a new run"
+    try:
+        version = np.lib.format.read_magic(file := io.BytesIO(raw))
+        if version != (1, 0):
+            raise ValueError("version")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if math.prod(shape) * dtype.itemsize != len(raw) - file.tell() or dtype.hasobject:
+            raise ValueError("length")
+        return np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape)
+    except Exception:  # whatever a damaged header makes NumPy say
+        raise FormatError(f"{shown(path)}: {advice}") from None

@@ -9,9 +9,8 @@ from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.owners.bound import Bound, make_bound
+from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.forecast import Forecast, Member
-from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
 from fastadmm.owners.setup import default_step, refuse_others

@@ -11,8 +11,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import InputError
-from fastadmm.owners.bound import Bound
-from fastadmm.owners.losses import OwnerLoss
+from fastadmm.owners.bound import Bound, OwnerLoss
 from fastadmm.owners.mechanism import (
     GaussianAnswers,
     LaplaceAnswers,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.owners.bound import Bound
-from fastadmm.owners.losses import OwnerLoss
+from fastadmm.owners.bound import Bound, OwnerLoss
 from fastadmm.owners.mechanism import discrete_laplace_integers, lattice_unit
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.store.collection import Owners

@@ -2,7 +2,7 @@
 
 All T answers of an owner are charged in a privacy ledger, and the charge is on disk,
 before any owner draws noise. Answers are stored before the learner uses them
-(:mod:`fastadmm.owners.answers`). A resumed run feeds the stored answers to a new learner,
+(:mod:`fastadmm.owners.account`). A resumed run feeds the stored answers to a new learner,
 which comes to the bit-identical state, and asks only for what was never answered.
 """
 
@@ -25,8 +25,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetE
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import json_of, read_bytes, read_json
 from fastadmm.files.seal import SEAL, check_seal
-from fastadmm.owners.account import LEDGER, RunAccount
-from fastadmm.owners.answers import Answers
+from fastadmm.owners.account import LEDGER, Answers, RunAccount
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.setup import Setup, describe_setup, make_setup, refuse_others
 from fastadmm.privacy.ledger import Ledger

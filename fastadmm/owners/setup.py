@@ -10,9 +10,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.owners.bound import Bound, make_bound
+from fastadmm.owners.bound import Bound, OwnerLoss, get_loss, make_bound
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.mechanism import MECHANISMS
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.settings.owners import OwnerSettings, parse_epsilons
@@ -198,8 +197,8 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
             )
         raise ConfigError(
             "step: a constant step needs the curvature of the objective, which clipped gradients do not "
-            "tell; "
-            "pass --smoothness from public data, --step, or bound features with --bound features:R"
+            "tell; write smoothness from public data into a file for --config, or pass --step, or bound "
+            "features with --bound features:R"
         )
     return method, 1.0 / smoothness, smoothness
 

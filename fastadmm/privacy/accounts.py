@@ -10,23 +10,33 @@ Rows are identified by their ids, in any order. A table without ids has the numb
 of N rows without ids count as the same rows: this errs on the side of charging too much. Digests are
 computed from the data in use, never read from an attribute. They are sums of hashes, so order does not
 matter. They recognise the same data; they do not stop owners of data who want to deceive their own ledger.
+
+Charges of a ledger and their sums by account, for which earlier charges need not be added up again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 
 __all__ = [
     "ARRAYS",
     "FEATURES",
     "LABELS",
     "RECORDS",
+    "TOLERANCE",
     "Account",
+    "Book",
+    "Charge",
+    "Spent",
+    "added",
     "columns_digest",
     "feature_account",
     "label_account",
@@ -157,3 +167,200 @@ def record_account(owner: Any) -> Account:
     # Targets stand for ids: they order neither rows nor columns, so a file in another order is the same.
     ids = np.ascontiguousarray(owner.targets() + 0.0).view(np.int64)
     return Account(rows_digest(ids), owner.name, RECORDS, columns_digest(owner.iter_rows(), ids))
+
+
+#: Two costs that differ by rounding are the same.
+TOLERANCE = 1e-9
+
+#: So many pure mechanisms are always accounted for exactly.
+_FEW = 12
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one release costs."""
+
+    run: str  # identifier of the run
+    rows: str  # which rows it is about; with ``party``, ``role`` and ``columns`` it names the account
+    party: str
+    release: str  # what is released
+    gdp: float = 0.0  # mu of a Gaussian release, 0 for none
+    pure: float = 0.0  # epsilon of a pure mechanism, 0 for none
+    rho: float = 0.0  # zCDP of a discrete Gaussian release, 0 for none
+    role: str = FEATURES
+    columns: str = ""  # digest of the values, see Account; empty if not known
+    draw: str = ""  # name of the draw, see the module's rules; empty for releases of older versions
+
+    @classmethod
+    def to(
+        cls,
+        account: Account,
+        run: str,
+        release: str,
+        *,
+        gdp: float = 0.0,
+        pure: float = 0.0,
+        rho: float = 0.0,
+        draw: str = "",
+    ) -> Charge:
+        """A charge to an account."""
+        a = account
+        return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
+
+    @property
+    def account(self) -> Account:
+        """What it is made to."""
+        return Account(self.rows, self.party, self.role, self.columns)
+
+    @property
+    def plan(self) -> tuple[str, str, str, str]:
+        """Identifies the release in its run, whichever draw it is."""
+        return self.run, self.role, self.party, self.release
+
+    def same(self, other: Charge) -> bool:
+        """Whether it is the very same charge: one release, one draw, one account, one cost."""
+        costs = zip((self.gdp, self.pure, self.rho), (other.gdp, other.pure, other.rho))
+        return (
+            (self.plan, self.draw) == (other.plan, other.draw)
+            and self.account.same(other.account)
+            and all(math.isclose(a, b, rel_tol=TOLERANCE) for a, b in costs)
+        )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What has been charged to one account."""
+
+    gdp: float  # mu of all Gaussian releases together
+    pure: tuple[float, ...]
+    rho: float  # zCDP of all discrete Gaussian releases together
+    releases: int
+    runs: int
+
+    @property
+    def total_gdp(self) -> float:
+        """mu of Gaussian releases, those of discrete noise counted as continuous ones of the same rho."""
+        return math.hypot(self.gdp, math.sqrt(2.0 * self.rho))
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon of everything together at ``delta``; exact for continuous noise and few mechanisms."""
+        if self.rho > 0.0:
+            return zcdp_epsilon(self.rho + zcdp_of([self.gdp]), delta) + math.fsum(self.pure)
+        exact = epsilon_of(self.gdp, delta, self.pure)
+        if delta == 0.0 or len(self.pure) < _FEW:
+            return exact
+        # The law of very many is cut short; as zCDP they have a bound, too.
+        return min(exact, zcdp_epsilon(zcdp_of([self.gdp, *self.pure]), delta))
+
+
+def added(charges: Sequence[Charge]) -> Spent:
+    """What charges cost together, exactly."""
+    return Spent(
+        compose_gdp(c.gdp for c in charges),
+        tuple(c.pure for c in charges if c.pure > 0.0),
+        math.fsum(c.rho for c in charges),
+        len(charges),
+        len({c.run for c in charges}),
+    )
+
+
+@dataclass
+class _Total:
+    """Sums over the charges of one account, or of several."""
+
+    charges: list[Charge] = field(default_factory=list)
+    gdp: float = 0.0  # of squares
+    pure: float = 0.0
+    squares: float = 0.0  # of pure
+    rho: float = 0.0
+
+    def add(self, charge: Charge) -> None:
+        self.charges.append(charge)
+        self.gdp += charge.gdp * charge.gdp
+        self.pure += charge.pure
+        self.squares += charge.pure * charge.pure
+        self.rho += charge.rho
+
+
+class Book:
+    """Charges by account and by release, in the order in which they came.
+
+    Rules: ``docs/privacy.md#the-ledger``.
+    """
+
+    def __init__(self, charges: Iterable[Charge] = ()) -> None:
+        self.charges: list[Charge] = []
+        self.accounts: dict[Account, _Total] = {}
+        self.plans: dict[tuple[str, str, str, str], list[Charge]] = {}
+        self._near: dict[tuple[str, ...], list[Account]] = {}
+        self._anywhere: list[Account] = []
+        self.add(charges)
+
+    def add(self, charges: Iterable[Charge]) -> None:
+        """Take in further charges."""
+        for charge in charges:
+            account = charge.account
+            if account not in self.accounts:
+                self.accounts[account] = _Total()
+                for place in _places(account):
+                    self._near.setdefault(place, []).append(account)
+                if _is_anywhere(account):
+                    self._anywhere.append(account)
+            self.charges.append(charge)
+            self.accounts[account].add(charge)
+            self.plans.setdefault(charge.plan, []).append(charge)
+
+    def _same(self, account: Account) -> Iterator[Account]:
+        """Accounts that are one with an account directly."""
+        if _is_anywhere(account):
+            near: Iterable[Account] = self.accounts
+        else:
+            near = [a for place in _places(account) for a in self._near.get(place, ())] + self._anywhere
+        return (other for other in near if other.same(account))
+
+    def together(self, account: Account, *more: Book) -> list[Account]:
+        """The accounts that are one with an account, by names and columns that tie them together."""
+        found, edge = dict[Account, None](), [account]
+        while edge:
+            here = edge.pop()
+            for other in (other for book in (self, *more) for other in book._same(here)):
+                if other not in found:
+                    found[other] = None
+                    # Old charges do not say their rows: they count, but do not tie other rows together.
+                    edge += [other] if other.rows else []
+        return list(found)
+
+    def of(self, account: Account, *more: Book) -> list[Charge]:
+        """All charges to an account, those of other books among them."""
+        books, found = (self, *more), set(self.together(account, *more))
+        return [
+            c for book in books for a, total in book.accounts.items() if a in found for c in total.charges
+        ]
+
+    def exceeds(self, epsilon: float, delta: float, account: Account, *more: Book) -> bool:
+        """Whether all charges to an account are beyond a budget."""
+        books, accounts = (self, *more), self.together(account, *more)
+        totals = [book.accounts[a] for book in books for a in accounts if a in book.accounts]
+        mu, rho = math.sqrt(math.fsum(t.gdp for t in totals)), math.fsum(t.rho for t in totals)
+        pure, squares = math.fsum(t.pure for t in totals), math.fsum(t.squares for t in totals)
+        most = epsilon * (1.0 + TOLERANCE)
+        if rho > 0.0:
+            return not zcdp_epsilon(rho + zcdp_of([mu]), delta) + pure <= most
+        # Bounds first, of a few sums; the exact law of all charges only where they do not decide.
+        if epsilon_of(mu, delta) + pure <= most:
+            return False
+        if delta > 0.0 and zcdp_epsilon(zcdp_of([mu]) + squares / 2.0, delta) <= most:
+            return False
+        return not added([c for t in totals for c in t.charges]).epsilon(delta) <= most
+
+
+def _places(account: Account) -> list[tuple[str, ...]]:
+    """Under which an account is found that is the same by its columns, or by its rows and name."""
+    role, rows, columns = account.role, account.rows, account.columns
+    named = ("rows", role, rows) if role == LABELS else ("rows", role, rows, account.party)
+    return [named, *([("columns", role, columns)] if columns else [])]
+
+
+def _is_anywhere(account: Account) -> bool:
+    """Whether an account may be the same as one of other rows or another name."""
+    return not account.rows or account.party == ARRAYS

@@ -22,13 +22,11 @@ from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.privacy import ledger as ledgers
-from fastadmm.privacy import modes
+from fastadmm.privacy import message
 from fastadmm.privacy.accounts import Account
-from fastadmm.privacy.audit_paths import Agents, Watched, same_calls
 from fastadmm.privacy.message_audit import many_rows
 from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.second_opinion import epsilon_spent
-from fastadmm.privacy.transcript import Tap
+from fastadmm.privacy.transcript import Agents, Tap, Watched, epsilon_spent, same_calls
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import DifferentialPrivacy
 from fastadmm.solver.options import SolverOptions
@@ -36,7 +34,7 @@ from fastadmm.solver.options import SolverOptions
 __all__ = ["audit_books", "too_little_stated"]
 
 #: Looked up when they are called, as a run does.
-_MODES: Any = modes
+_MODES: Any = message
 _LEDGERS: Any = ledgers
 
 #: Records of the runs, and what their ledger allows in units of a run's budget.
@@ -172,12 +170,8 @@ def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int)
     delta = books.settings.delta
     for m, cost in enumerate(_costs(books, made, times)):
         spent = books.charged(made.solver.accounts[m], run)
-        if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
-            return f"party {m} is charged mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
-        if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
-            return (
-                f"party {m} is charged {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
-            )
+        if wrong := _less_charged(f"party {m} is charged", spent, cost):
+            return wrong
         if spent.epsilon(delta) < books.epsilon(cost) * (1.0 - 1e-4):
             return f"the ledger adds up epsilon = {spent.epsilon(delta):.4g}, it is {books.epsilon(cost):.4g}"
     labels = books.settings.label_epsilon
@@ -185,6 +179,14 @@ def _too_little_charged(books: _Books, made: _Made, run: str | None, times: int)
         found = math.fsum(books.charged(made.solver.label_account, run).pure)
         if found < times * labels * (1.0 - _ROUNDING):
             return f"labels are charged {found:.4g}, they cost {times * labels:.4g}"
+    return ""
+
+
+def _less_charged(who: str, spent: Any, cost: _Cost) -> str:
+    if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
+        return f"{who} mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
+    if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
+        return f"{who} {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
     return ""
 
 
@@ -273,10 +275,8 @@ def _of_agents(settings: DifferentialPrivacy, folder: Path) -> str:
     for m, party in agents.parties.items():
         cost = books.cost(tap, m, solver)
         spent = _LEDGERS.Ledger(files[m]).spent(party.books.account, "agents")
-        if spent.total_gdp < cost.gdp * (1.0 - _ROUNDING):
-            return f"agent {m} charges mu = {spent.total_gdp:.4g}, its releases cost {cost.gdp:.4g}"
-        if math.fsum(spent.pure) < math.fsum(cost.pure) * (1.0 - _ROUNDING):
-            return f"agent {m} charges {math.fsum(spent.pure):.4g} for symbols of {math.fsum(cost.pure):.4g}"
+        if wrong := _less_charged(f"agent {m} charges", spent, cost):
+            return wrong
         told = party.statement().epsilon
         if told < books.epsilon(cost) * (1.0 - 1e-4):
             return f"agent {m} states epsilon = {told:.4g}, its releases cost {books.epsilon(cost):.4g}"

@@ -18,7 +18,7 @@ from typing import Any
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
 from fastadmm.privacy.ledger import Ledger, other_runs
-from fastadmm.privacy.public_labels import label_payment
+from fastadmm.privacy.public import label_payment
 from fastadmm.privacy.releases import Payment
 
 __all__ = ["UNCOUNTED", "charge_fit", "other_fits", "resolve_ledger"]

@@ -16,35 +16,35 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
 from fastadmm.conversation.threads import Threads
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.privacy.accounts import LABELS, Account
+from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.baseline import Comparison, compare_fusion
-from fastadmm.privacy.books import Books
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
-from fastadmm.privacy.fusion_party import FusionMessage
-from fastadmm.privacy.fusion_sender import (
+from fastadmm.privacy.fusion_party import (
     HOLDER_SEES,
     UNPROVED_WEIGHTS,
+    FusionMessage,
     FusionParty,
     fusion_budget,
     fusion_guarantee,
     split_in_words,
 )
-from fastadmm.privacy.ledger import Charge, Ledger, other_runs
-from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
-from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels, with_labels_spent
+from fastadmm.privacy.ledger import Charge, other_runs
+from fastadmm.privacy.private_run import PrivateRun
+from fastadmm.privacy.public import (
+    PublicLabels,
+    check_public_inputs,
+    publish_labels,
+    with_labels_spent,
+)
 from fastadmm.privacy.releases import reserve
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.run import Run
 from fastadmm.solver.solver import solve
 
 __all__ = ["FusionSolver", "check_fusion_mode", "who_sees_fusion"]
@@ -107,38 +107,28 @@ def who_sees_fusion(settings: FusionPrivacy, holder: str) -> dict[str, str]:
     }
 
 
-class FusionSolver(Run):
-    """A fusion run; the same face as :class:`fastadmm.solver.solver.Solver`, with one round."""
+class FusionSolver(PrivateRun):
+    """A fusion run, with one round."""
 
     name = "fusion"
-    private = True
+    settings: FusionPrivacy
 
     def __init__(
         self,
         problem: Problem,
         options: SolverOptions,
         settings: FusionPrivacy,
-        ledger: Ledger | None = None,
-        store: Store | None = None,
-        run: str = "run",
-        data: Sequence[str] | None = None,
-        unproved: dict[str, str] | None = None,
-        accounts: Sequence[Account] | None = None,
-        label_account: Account | None = None,
         driver: Driver | None = None,
+        unproved: dict[str, str] | None = None,
+        **common: Any,
     ) -> None:
         self.holder = check_fusion_mode(problem, options, settings)
-        self.problem, self.options, self.settings = problem, options, settings
-        self.ledger, self.store = ledger or Ledger(), store or Store()
-        self.run, self.data = run, list(data or problem.names)
-        self.accounts = list(accounts or [Account(name, name) for name in self.data])
-        self.label_account = label_account or Account("labels", problem.names[self.holder], LABELS)
         # The label holder sends nothing about its columns, however they were prepared.
         own = problem.names[self.holder]
-        self.unproved = {name: why for name, why in (unproved or {}).items() if name != own}
-        self.open = preparation_not_covered(settings, unproved)
-        settings.refuse_unproved(self.unproved)
-        self.engine = Engine(options.n_threads)
+        others = {name: why for name, why in (unproved or {}).items() if name != own}
+        settings.refuse_unproved(others)
+        super().__init__(problem, options, settings, own, unproved=unproved, **common)
+        self.unproved = others
         self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
         self.parties = {m: self._party(m) for m in self.others if driver is None}
@@ -148,23 +138,9 @@ class FusionSolver(Run):
         self.own: tuple[Array, float] | None = None
         self.labels: PublicLabels | None = None
         self.fit: FusionFit | None = None
-        self.n_rounds, self.seconds = 0, 0.0
-        self.last_record: RoundRecord | None = None
 
     def _party(self, m: int) -> FusionParty:
-        """A party in this process: it has its own account, and the run's ledger and store."""
-        name = self.problem.names[m]
-        books = Books(
-            self.settings,
-            self.ledger,
-            self.run,
-            self.accounts[m],
-            self.data[m],
-            self.store.directory,
-            lambda: self.noise_source(m),
-            self.unproved.get(name, ""),
-        )
-        return FusionParty(name, self.problem.blocks[m], books, self.engine)
+        return FusionParty(self.problem.names[m], self.problem.blocks[m], self.books(m), self.engine)
 
     def terms(self) -> dict[str, Any]:
         """What parties elsewhere are told when the run begins: nothing beside what every run says."""
@@ -172,15 +148,9 @@ class FusionSolver(Run):
 
     def check_budget(self) -> None:
         """Refuse a new run that its ledger has no room for; nothing is set aside."""
-        labels = label_payment(self.settings, self.ledger, self.run, self.label_account)
+        labels = self.label_payment()
         reserve(self.ledger, [labels, *(party.payment() for party in self.parties.values())])
         self.ledger.free()
-
-    def round(self) -> RoundRecord:
-        """The one round: labels out, messages in, fit."""
-        record = converse(self.next_round(), self.driver.carry)
-        assert record is not None  # parties of this process answer at once
-        return record
 
     def next_round(self) -> Talk[RoundRecord]:
         """The talk of :meth:`round`."""
@@ -189,10 +159,10 @@ class FusionSolver(Run):
         begin = time.perf_counter()
         problem = self.problem
         with self.engine.limited():
-            paid = label_payment(self.settings, self.ledger, self.run, self.label_account)
+            paid = self.label_payment()
             planned = [p.payment() for p in self.parties.values() if not p.has_message]
-            reserve(self.ledger, planned if self.store.has_labels() else [paid, *planned])
-            self.labels = publish_labels(problem.y, self.settings, self.store, paid, self.engine)
+            reserve(self.ledger, planned if self.releases.holds("labels") else [paid, *planned])
+            self.labels = publish_labels(problem.y, self.settings, self.releases, paid, self.engine)
             public = {"target": self.labels.target, "classes": self.labels.classes}
             answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
             self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}
@@ -223,10 +193,6 @@ class FusionSolver(Run):
             raise FormatError(f"message of {name}: {len(message.model.weights)} weights for {width} columns")
         return message
 
-    def noise_source(self, m: int) -> NoiseSource:
-        """A fresh source for party m's message; audits put theirs in its place."""
-        return NoiseSource(self.settings.sampler, self.settings.seed, m)
-
     def _own_fit(self) -> tuple[Array, float]:
         """The label holder by itself, on true labels."""
         problem = self.problem
@@ -241,20 +207,8 @@ class FusionSolver(Run):
         test: dict[str, float | None] | None = None
         if self.problem.test is not None:
             test = {"log_loss": self._test_loss(self.problem.test, self.party_weights(), self.intercept)}
-        return RoundRecord(
-            round=1,
-            seconds=self.seconds,
-            objective=self._finished().loss,
-            gap=math.inf,
-            gap_absolute=math.inf,
-            primal_residual=math.inf,
-            dual_residual=math.inf,
-            augmented_lagrangian=math.inf,
-            lyapunov=math.inf,
-            penalty=None,
-            weight_norms=[float(np.linalg.norm(w)) for w in self.party_weights()],
-            test=test,
-        )
+        norms = [float(np.linalg.norm(w)) for w in self.party_weights()]
+        return self.recorded(self._finished().loss, norms, test=test)
 
     def _finished(self) -> FusionFit:
         if self.fit is None:
@@ -388,8 +342,3 @@ class FusionSolver(Run):
             "moments_gdp": b.moments,
             "symbol_epsilon": b.symbol,
         }
-
-    def close(self) -> None:
-        """Stop the threads; give back what was set aside and not drawn."""
-        self.engine.close()
-        self.ledger.free()

@@ -20,29 +20,27 @@ import scipy.sparse as sp
 
 from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.privacy import fusion, fusion_party, label_response
-from fastadmm.privacy.audit_paths import Agents
-from fastadmm.privacy.budget import FusionBudget
-from fastadmm.privacy.fusion_party import FusionMessage
+from fastadmm.privacy import fusion, fusion_party, public
+from fastadmm.privacy.fusion_party import FusionBudget, FusionMessage
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED, many_rows
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import (
     Check,
-    distances_check,
-    law_check,
-    link_check,
-    mean_check,
-    parts_check,
-    patterns_check,
-    reuse_check,
     size_check,
-    tails_check,
 )
-from fastadmm.privacy.public_labels import PublicLabels
-from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
-from fastadmm.privacy.source_audit import audit_source, parts_of
-from fastadmm.privacy.symbol_audit import symbol_checks
-from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, on_grid, replayed
+from fastadmm.privacy.public import PublicLabels
+from fastadmm.privacy.response_audit import symbol_checks
+from fastadmm.privacy.source_audit import audit_source, noise_checks
+from fastadmm.privacy.transcript import (
+    Agents,
+    Comparison,
+    Tap,
+    compare_transcripts,
+    epsilon_spent,
+    on_grid,
+    replayed,
+    share_cost,
+)
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import FusionPrivacy
 from fastadmm.solver.options import SolverOptions
@@ -146,7 +144,7 @@ def _labels(settings: FusionPrivacy, case: _Case, n: int) -> PublicLabels:
 def _public_labels(settings: FusionPrivacy, classes: Array) -> PublicLabels:
     if settings.label_epsilon is None:
         return PublicLabels(classes, classes)
-    return PublicLabels(classes, label_response.soft_targets(classes, settings.label_epsilon))
+    return PublicLabels(classes, public.soft_targets(classes, settings.label_epsilon))
 
 
 def _solver(settings: FusionPrivacy, blocks: list[Any], threads: int = 1, driver: Any = None) -> Any:
@@ -427,16 +425,5 @@ def _noise_checks(noise: _Noise, worst: _Cost, settings: FusionPrivacy) -> list[
         exact += [r.exact for r in releases]
         same = 16 if kind != "gradients" else 1_000
         names += [f"{kind}, release {r.round % same} of party {r.party}" for r in releases]
-    every = np.concatenate(noises)
-    return [
-        *checks,
-        parts_check(parts_of(noises, exact, names), cost),
-        mean_check(every),
-        law_check(every),
-        tails_check(every),
-        reuse_check(every, "steps, releases, parties, runs"),
-        link_check(noise.parties, "parties"),
-        link_check(noise.steps, "steps"),
-        distances_check(noises),
-        patterns_check(noises, exact),
-    ]
+    links = {"parties": noise.parties, "steps": noise.steps}
+    return checks + noise_checks(noises, exact, names, "steps, releases, parties, runs", cost, links)

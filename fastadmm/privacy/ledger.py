@@ -17,27 +17,44 @@ One ledger may serve several runs on the same data, for example when tuning: the
 * **A run reserves its whole budget before it draws anything**, :meth:`Ledger.reserve`, so that two runs
   that share a ledger do not stop each other half way. A reservation ends with its process: what the process
   used was charged, and the rest was never used.
+
+Budget that a run has set aside: a locked file beside the ledger, which counts while its process lives.
 """
 
 from __future__ import annotations
 
+import glob
+import json
 import math
+import os
+import secrets
+import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError, PrivacyBudgetError
+from fastadmm.errors import ConfigError, PrivacyBudgetError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Account
-from fastadmm.privacy.charges import TOLERANCE, Book, Charge, Spent, added
+from fastadmm.files.file_lock import lock_file
+from fastadmm.privacy.accounts import (
+    FEATURES,
+    LABELS,
+    RECORDS,
+    TOLERANCE,
+    Account,
+    Book,
+    Charge,
+    Spent,
+    added,
+)
 from fastadmm.privacy.ledger_file import LedgerFile, Limit, Line
-from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
+__all__ = ["Charge", "Ledger", "Reservation", "Spent", "other_runs", "refuse_to_forget", "reserved_by_others"]
 
 
 class Ledger:
@@ -321,3 +338,80 @@ def other_runs(
         parts.append(f"label epsilon {rounded_up(math.fsum(told[0].pure))}")
     runs = max(found.runs for found in (*spent, *told))
     return f"{runs - 1} other run(s) in this ledger; all together {', '.join(parts)}"
+
+
+class Reservation:
+    """One run's file of charges to come. All its methods are called while the ledger is locked.
+
+    Rules: ``docs/privacy.md#the-ledger``.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        target = Path(os.path.realpath(ledger))
+        self.path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        lock_file(self._descriptor, wait=False)
+        # Also when nobody frees it: the lock ends with the process, the file's name with the interpreter.
+        self._finalizer = weakref.finalize(self, _free, self._descriptor, self.path, os.getpid())
+
+    def write(self, at: int, planned: list[dict[str, Any]]) -> None:
+        """Say what is to come."""
+        raw = json.dumps({"at": at, "planned": planned}, allow_nan=False).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        while raw:
+            raw = raw[os.write(self._descriptor, raw) :]
+
+    def free(self) -> None:
+        """Give back what was not drawn."""
+        self._finalizer()
+
+
+def _free(descriptor: int, path: Path, process: int) -> None:
+    os.close(descriptor)
+    if os.getpid() == process:  # a forked child leaves its parent's
+        for _ in range(
+            2
+        ):  # an error of the disk may pass; what stays is nobody's, and goes with the next run
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _is_free(descriptor: int) -> bool:
+    try:
+        lock_file(descriptor, wait=False)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _prefix(target: Path) -> str:
+    """By the file itself: hard links beside each other are one ledger."""
+    number = os.stat(target).st_ino if target.exists() else 0
+    return f".ledger-{number}.reserved-"
+
+
+def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[int, list[dict[str, Any]]]]:
+    """What living processes have set aside; files of dead ones are removed."""
+    target = Path(os.path.realpath(ledger))
+    for path in sorted(target.parent.glob(glob.escape(_prefix(target)) + "*.tmp")):
+        if own is not None and path == own.path:
+            continue
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            if _is_free(descriptor):
+                with suppress(OSError):
+                    path.unlink()  # nobody holds it: its process is gone, and what it used is charged
+                continue
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                found = json.loads(file.read())
+            yield int(found["at"]), list(found["planned"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{shown(path)}: another run's reservation is unreadable ({error}); wait for that run"
+            ) from None
+        finally:
+            os.close(descriptor)

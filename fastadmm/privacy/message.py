@@ -14,42 +14,45 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk
 from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import zcdp_of
-from fastadmm.privacy.accounts import LABELS, Account
+from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.baseline import Comparison, compare_with_nothing
-from fastadmm.privacy.books import Books
-from fastadmm.privacy.ledger import Charge, Ledger, other_runs
-from fastadmm.privacy.message_sender import (
+from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.ledger import Charge, other_runs
+from fastadmm.privacy.message_party import (
     MODELS_NOT_COVERED,
+    MessageParty,
     MessageSender,
+    clipped_block,
     message_guarantee,
     message_level,
 )
-from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.outbox import Outbox
-from fastadmm.privacy.party import MessageParty, clipped_block
-from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
-from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels, with_labels_spent
+from fastadmm.privacy.private_run import PrivateRun
+from fastadmm.privacy.public import (
+    check_label_loss,
+    check_public_inputs,
+    curvature_unit,
+    publish_labels,
+    with_labels_spent,
+)
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.statement import PrivacyStatement, state
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
-from fastadmm.settings.privacy import MessagePrivacy
+from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.options import SolverOptions
-from fastadmm.solver.run import Run
 
-__all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_messages"]
+__all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "private_solver", "who_sees_messages"]
 
 #: Default penalty r in units of the loss's curvature. A private run has a round or two, so the first has to
 #: be right: larger ones keep z at zero, smaller ones overshoot. Measured on a9a, bench/private_messages.py.
@@ -99,11 +102,11 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
     }
 
 
-class MessageSolver(Run):
-    """A private run in progress; the same face as :class:`fastadmm.solver.solver.Solver`."""
+class MessageSolver(PrivateRun):
+    """A run of mode "message" in progress."""
 
-    private = True
     clips_rows = True
+    settings: MessagePrivacy
     intercept = 0.0
 
     def __init__(
@@ -111,28 +114,16 @@ class MessageSolver(Run):
         problem: Problem,
         options: SolverOptions,
         settings: MessagePrivacy,
-        ledger: Ledger | None = None,
-        outbox: Outbox | None = None,
-        run: str = "run",
-        unproved: dict[str, str] | None = None,
-        accounts: Sequence[Account] | None = None,
-        label_account: Account | None = None,
         driver: Driver | None = None,
+        unproved: dict[str, str] | None = None,
+        **common: Any,
     ) -> None:
         check_message_mode(problem, options)
         check_public_inputs(problem, settings)
         check_label_loss(problem.loss.name, settings)
-        settings.check_samples(problem.n_samples)
         settings.refuse_unproved(unproved or {})
+        super().__init__(problem, options, settings, "the label holder", unproved=unproved, **common)
         self.problem = clipped_problem(problem) if driver is None else problem
-        self.options, self.settings = options, settings
-        self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()
-        self.run = run
-        self.accounts = list(accounts or [Account(name, name) for name in problem.names])
-        self.label_account = label_account or Account("labels", "the label holder", LABELS)
-        self.unproved = dict(unproved or {})
-        self.open = preparation_not_covered(settings, unproved)
-        self.engine = Engine(options.n_threads)
         n, m = problem.n_samples, problem.n_parties
         self.scheme = SHARING if options.scheme == "auto" else _SCHEMES[options.scheme]
         self.tau = self.scheme.tau(m)
@@ -149,29 +140,14 @@ class MessageSolver(Run):
         self.driver: Driver = driver or Threads(self.engine, self.senders)
         self.messages = np.zeros((m, n))
         self.z, self.u = np.zeros(n), np.zeros(n)
-        self.n_rounds = 0
-        self.seconds = 0.0
         self.prepared = False
-        self.last_record: RoundRecord | None = None
         #: Called with party and sent message right after a message was made; audits look in here.
         self.watch: Callable[[int, np.ndarray], None] | None = None
         self.start_weights: list[np.ndarray] = []
         self.start_intercept = 0.0
 
     def _sender(self, m: int, party: MessageParty) -> MessageSender:
-        """A party in this process: it has its own account, and the run's ledger and outbox."""
-        s, name = self.settings, party.name
-        books = Books(
-            s,
-            self.ledger,
-            self.run,
-            self.accounts[m],
-            name,
-            self.outbox.directory,
-            lambda: NoiseSource(s.sampler, s.seed, m),
-            self.unproved.get(name, ""),
-        )
-        sender = MessageSender(party, books)
+        sender = MessageSender(party, self.books(m))
         sender.watch = lambda values: None if self.watch is None else self.watch(m, values)
         return sender
 
@@ -184,10 +160,10 @@ class MessageSolver(Run):
         if self.prepared:
             return
         begin = time.perf_counter()
-        store, paid = Store(self.outbox.directory), self._reserve()
+        paid = self._reserve()
         with self.engine.limited():
             if self.settings.label_epsilon is not None:
-                labels = publish_labels(self.problem.y, self.settings, store, paid, self.engine)
+                labels = publish_labels(self.problem.y, self.settings, self.releases, paid, self.engine)
                 self.problem = replace(self.problem, y=labels.target)
             self.engine.map(lambda party: party.prepare(), self.parties)
             self._coordinate()
@@ -210,12 +186,6 @@ class MessageSolver(Run):
             self.problem, total, self.u, self.penalty, z, u, self.intercept, self.engine
         )
         self.z, self.u = z, u
-
-    def round(self) -> RoundRecord:
-        """Charge, collect and use one noisy message of every party."""
-        record = converse(self.next_round(), self.driver.carry)
-        assert record is not None  # parties of this process answer at once
-        return record
 
     def next_round(self) -> Talk[RoundRecord]:
         """The talk of :meth:`round`."""
@@ -241,7 +211,7 @@ class MessageSolver(Run):
         """Refuse a new run that its ledger has no room for; nothing is set aside."""
         s = self.settings
         if s.sampler != "insecure_test":
-            labels = label_payment(s, self.ledger, self.run, self.label_account)
+            labels = self.label_payment()
             rounds = range(1, s.rounds + 1)
             charges = [sender.charge(t) for t in rounds for sender in self.senders]
             reserve(self.ledger, [Payment(self.ledger, charges, s.budget, s.delta), labels])
@@ -250,11 +220,11 @@ class MessageSolver(Run):
     def _reserve(self) -> Payment:
         """Before this process draws anything, set aside what is missing; what the labels cost."""
         s = self.settings
-        labels = label_payment(s, self.ledger, self.run, self.label_account)
+        labels = self.label_payment()
         if s.sampler == "insecure_test":
             return labels
         missing = [charge for sender in self.senders for charge in sender.missing()]
-        drawn = Store(self.outbox.directory).has_labels()
+        drawn = self.releases.holds("labels")
         messages = Payment(self.ledger, missing, s.budget, s.delta)
         reserve(self.ledger, [messages] if drawn else [messages, labels])
         return labels
@@ -278,19 +248,9 @@ class MessageSolver(Run):
         at = self.z + problem.offset + self.intercept
         loss = problem.loss.evaluate(at, problem.y, problem.weight, np.empty_like(at), self.engine)
         mismatch = self.messages.sum(axis=0) - self.z
-        return RoundRecord(
-            round=self.n_rounds,
-            seconds=self.seconds,
-            objective=loss / w,
-            gap=math.inf,
-            gap_absolute=math.inf,
-            primal_residual=float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples),
-            dual_residual=math.inf,
-            augmented_lagrangian=math.inf,
-            lyapunov=math.inf,
-            penalty=self.penalty,
-            weight_norms=[math.inf] * problem.n_parties,
-        )
+        residual = float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples)
+        norms = [math.inf] * problem.n_parties
+        return self.recorded(loss / w, norms, primal_residual=residual, penalty=self.penalty)
 
     @property
     def name(self) -> str:
@@ -379,7 +339,17 @@ class MessageSolver(Run):
             "grid": self.level.grid,
         }
 
-    def close(self) -> None:
-        """Stop the threads; give back what was set aside and not drawn."""
-        self.engine.close()
-        self.ledger.free()
+
+def private_solver(
+    problem: Problem,
+    options: SolverOptions,
+    settings: DifferentialPrivacy,
+    messages: Path | None = None,
+    data: Sequence[str] | None = None,
+    **common: Any,
+) -> FusionSolver | MessageSolver:
+    """The solver of a mode that is not "none"."""
+    if isinstance(settings, FusionPrivacy):
+        return FusionSolver(problem, options, settings, releases=messages, data=data, **common)
+    assert isinstance(settings, MessagePrivacy)
+    return MessageSolver(problem, options, settings, releases=messages, **common)

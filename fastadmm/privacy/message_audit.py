@@ -23,27 +23,26 @@ from fastadmm.blocks.block import CSRBlock, DenseBlock
 from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError
-from fastadmm.privacy import message
-from fastadmm.privacy import party as message_party
+from fastadmm.privacy import message, message_party
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
-from fastadmm.privacy.audit_paths import Agents, Watched, same_calls
 from fastadmm.privacy.noise_tests import (
     Check,
     directions_check,
-    distances_check,
-    law_check,
-    link_check,
-    mean_check,
-    parts_check,
-    patterns_check,
-    reuse_check,
     size_check,
-    tails_check,
 )
-from fastadmm.privacy.second_opinion import epsilon_spent, share_cost
 from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.source_audit import audit_source, parts_of
-from fastadmm.privacy.transcript import Comparison, Tap, compare_transcripts, replayed
+from fastadmm.privacy.source_audit import audit_source, noise_checks
+from fastadmm.privacy.transcript import (
+    Agents,
+    Comparison,
+    Tap,
+    Watched,
+    compare_transcripts,
+    epsilon_spent,
+    replayed,
+    same_calls,
+    share_cost,
+)
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import MessagePrivacy
 from fastadmm.solver.options import SolverOptions
@@ -440,21 +439,13 @@ class _Code:
         """Tests of all noise that was drawn."""
         if not self.parties:
             return [Check("size of the noise", "no noise was drawn for messages", True, math.inf)]
-        noise = np.concatenate(self.noise)
+        links = {"parties": self.parties, "rounds": self.rounds}
 
         def cost(share: float) -> float:
             return cost_of_messages(share_cost(worst.gdp, share), self.settings)
 
         return [
-            size_check(noise, "all messages", cost),
-            parts_check(parts_of(self.noise, self.exact, self.names), cost),
-            mean_check(noise),
-            law_check(noise),
-            tails_check(noise),
-            reuse_check(noise, "rounds, parties, runs"),
-            link_check(self.parties, "parties"),
-            link_check(self.rounds, "rounds"),
-            distances_check(self.noise),
-            patterns_check(self.noise, self.exact),
+            size_check(np.concatenate(self.noise), "all messages", cost),
+            *noise_checks(self.noise, self.exact, self.names, "rounds, parties, runs", cost, links),
             directions_check(self.side),
         ]

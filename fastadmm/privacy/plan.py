@@ -1,10 +1,19 @@
-"""Budget planning: epsilon, noise or rounds computed exactly from the other two, with the paper's figures."""
+r"""Budget planning: epsilon, noise or rounds computed exactly from the other two, with the paper's figures.
+
+The calibration of Hu et al. (2019), section 4: **unproved**, for comparison and demonstration only.
+
+Lemma 1 there is false by an unbounded factor, so Theorem 3 and Corollary 1 have no proof, and a mechanism
+with this noise is not private: :func:`lemma_counter_example` is the witness, ``fastadmm audit`` measures it.
+No training mode uses anything of this module. See ``docs/privacy.md#lemma-1-is-false``.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import (
@@ -15,9 +24,17 @@ from fastadmm.privacy.accounting import (
     zcdp_epsilon,
     zcdp_of,
 )
-from fastadmm.privacy.paper import corollary_epsilon
 
-__all__ = ["BudgetPlan", "plan_budget", "plan_table"]
+__all__ = [
+    "BudgetPlan",
+    "CounterExample",
+    "corollary_epsilon",
+    "lemma_counter_example",
+    "lemma_sensitivity",
+    "plan_budget",
+    "plan_table",
+    "theorem_sigma",
+]
 
 
 @dataclass(frozen=True)
@@ -100,3 +117,81 @@ def plan_table(
         ("discrete noise of this size", f"epsilon {plan.discrete:.6g} (zCDP)"),
         ("Corollary 1 of the paper", f"epsilon {plan.paper:.6g} (unproved: its Lemma 1 is false)"),
     ]
+
+
+def lemma_sensitivity(
+    n_columns: int, penalty: float, lam: float, derivative: float, bound: float, n_parties: int
+) -> float:
+    r"""Lemma 1 (false): :math:`C = \frac{3}{d_m\rho}\,[\lambda c_1 + (1 + M\rho) b_1]`."""
+    if n_columns < 1 or not penalty > 0.0:
+        raise ConfigError("paper calibration: at least one column and a positive penalty")
+    return 3.0 / (n_columns * penalty) * (lam * derivative + (1.0 + n_parties * penalty) * bound)
+
+
+def theorem_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    r"""Theorem 3 (unproved): :math:`\sigma = \sqrt{2\ln(1.25/\delta)}\, C/\varepsilon` per round."""
+    if not (epsilon > 0.0 and 0.0 < delta < 1.0):
+        raise ConfigError("paper calibration: epsilon must be positive, delta between 0 and 1")
+    return math.sqrt(2.0 * math.log(1.25 / delta)) * sensitivity / epsilon
+
+
+def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
+    r"""Corollary 1 (unproved here).
+
+    .. math:: \varepsilon' = \sqrt{2T\ln(1/\delta')}\,\varepsilon + T\varepsilon(e^\varepsilon - 1)
+
+    The composition itself is a known theorem, far from tight; each round's epsilon lacks a proof.
+    """
+    if not 0.0 < slack < 1.0:
+        raise ConfigError("paper calibration: the slack delta' must be between 0 and 1")
+    advanced = math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon
+    return advanced + rounds * epsilon * math.expm1(epsilon)
+
+
+@dataclass(frozen=True)
+class CounterExample:
+    """Two neighbours within the paper's assumptions, but farther apart in messages than Lemma 1 allows.
+
+    Shapes: first, second (N, d); target (N,).
+    """
+
+    first: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
+    second: np.ndarray  # of shape (N, d): rows of norm 1, full column rank, spectral distance 1
+    target: np.ndarray  # of shape (N,): z, of norm b_1
+    distance: float  # l2 distance of the two messages
+    lemma: float  # what Lemma 1 allows
+
+
+def lemma_counter_example(
+    n_columns: int, penalty: float = 1e3, lam: float = 1e-3, bound: float = 1.0
+) -> CounterExample:
+    r"""The counter-example to Lemma 1: its ratio is about :math:`d / (2\sqrt3)`.
+
+    With n = d - 1 and N = 8n, D is :math:`\sqrt{1 - 1/N}` times (I, -I, I, -I, …) with one more column of
+    constant :math:`1/\sqrt N`; D' has the sign of that column flipped on the first 2n rows. y = 0, one
+    party, and z a constant vector of norm b_1.
+
+    ``docs/privacy.md#lemma-1-is-false``.
+    """
+    n = n_columns - 1
+    if n < 1:
+        raise ConfigError("counter-example: at least two columns")
+    rows = 8 * n
+    s = 1.0 / math.sqrt(rows)
+    signs = np.tile(np.vstack([np.eye(n), -np.eye(n)]), (4, 1))
+    column = np.full(rows, s)
+    first = np.column_stack([math.sqrt(1.0 - s * s) * signs, column])
+    flipped = column.copy()
+    flipped[: 2 * n] *= -1.0
+    second = np.column_stack([math.sqrt(1.0 - s * s) * signs, flipped])
+    target = np.full(rows, bound * s)
+    mu = lam / penalty
+    messages = [_ridge_message(D, target, mu) for D in (first, second)]
+    distance = float(np.linalg.norm(messages[0] - messages[1]))
+    return CounterExample(
+        first, second, target, distance, lemma_sensitivity(n_columns, penalty, lam, 1.0, bound, 1)
+    )
+
+
+def _ridge_message(D: np.ndarray, w: np.ndarray, mu: float) -> np.ndarray:
+    return D @ np.linalg.solve(D.T @ D + mu * np.eye(D.shape[1]), D.T @ w)

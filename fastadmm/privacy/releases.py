@@ -26,16 +26,19 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.modes import owner_only
+from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.settings.privacy import DifferentialPrivacy
 
-__all__ = ["Payment", "Releases", "digest_of", "draws_of", "of_draw", "reserve"]
+__all__ = ["Books", "Payment", "Releases", "digest_of", "draws_of", "of_draw", "reserve"]
 
 T = TypeVar("T")
 
@@ -104,6 +107,33 @@ def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
 def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
     """The draws of a release that a ledger holds, oldest first."""
     return [c.draw for c in ledger.planned(charge)]
+
+
+Settings_co = TypeVar("Settings_co", bound=DifferentialPrivacy, covariant=True)
+
+
+@dataclass(frozen=True)
+class Books(Generic[Settings_co]):
+    """The books of one party in one run.
+
+    Rules: ``docs/privacy.md#the-ledger``.
+    """
+
+    settings: (
+        Settings_co  # what was agreed; ``total_epsilon`` is what the party's ledger allows over all runs
+    )
+    ledger: Ledger
+    run: str  # identifier of the run in the ledger
+    account: Account  # of the party's features
+    data: str  # identifier of the party's data, for which a stored release is used again
+    releases: Path | None  # directory of what was released; None keeps nothing
+    noise: Callable[[], NoiseSource]  # makes a fresh source of noise
+    unproved: str = ""  # why nothing is proved for this party's data; else empty
+
+    def payment(self, charges: Sequence[Charge]) -> Payment:
+        """What a release costs; nothing is claimed for a test's noise, and nothing may be charged."""
+        s = self.settings
+        return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
 
 
 class Releases:

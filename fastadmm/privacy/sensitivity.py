@@ -8,12 +8,18 @@ A party answers a public target w with :math:`m = A x^*`,
 R convex with modulus :math:`\mu`, and may clip each entry to [c - b, c + b]. Each function here is one
 theorem of ``docs/privacy.md``, with the proof there; tests search for counter-examples. Everything is a
 number per release: composition over rounds is :mod:`fastadmm.privacy.accounting`'s.
+
+Rows of norm at most 1: what every bound on a record's influence starts from.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
 
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
@@ -21,6 +27,7 @@ from fastadmm.settings.privacy import MessagePrivacy
 
 __all__ = [
     "Sensitivity",
+    "clip_rows",
     "column_sensitivity",
     "message_sensitivity",
     "replace_one_sensitivity",
@@ -186,3 +193,19 @@ def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
         )
     if clip is not None and not 0.0 < clip < math.inf:
         raise ConfigError(f"sensitivity: message clip {clip!r} must be positive and finite")
+
+
+def clip_rows(matrix: Any) -> Any:
+    r"""Rows of norm at most 1: each a becomes :math:`a / \max(1, \|a\|)`.
+
+    A record is changed by itself alone, which is what the bounds need.
+
+    Shapes: matrix, the result (N, d).
+    """
+    if sp.issparse(matrix):
+        rows = sp.csr_array(matrix, dtype=np.float64, copy=True)
+        lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+        rows.data /= np.repeat(np.maximum(lengths, 1.0), np.diff(rows.indptr))
+        return rows
+    dense = np.asarray(matrix, dtype=np.float64)
+    return dense / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1.0)

@@ -2,7 +2,7 @@
 
 Mode "message", mode "fusion" and the labels have a source each; what they do with it is audited by
 :mod:`fastadmm.privacy.message_audit`, :mod:`fastadmm.privacy.fusion_audit` and
-:mod:`fastadmm.privacy.label_audit`.
+:mod:`fastadmm.privacy.response_audit`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from fastadmm.privacy.noise_tests import (
     distances_check,
     drawn_in_a_child,
     law_check,
+    link_check,
+    mean_check,
     parts_check,
     patterns_check,
     reuse_check,
@@ -31,7 +33,7 @@ from fastadmm.privacy.noise_tests import (
     uniform_check,
 )
 
-__all__ = ["audit_source", "flipped_draws", "parts_of"]
+__all__ = ["audit_source", "flipped_draws", "noise_checks", "parts_of"]
 
 Array = np.ndarray
 
@@ -132,6 +134,28 @@ def parts_of(noises: Sequence[Array], exact: Sequence[Array], names: Sequence[st
         for first in range(0, n if n > 1024 else 0, 1024):
             put(f"numbers from {first} of a release", noise[first : first + 1024])
     return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def noise_checks(
+    noises: Sequence[Array],
+    exact: Sequence[Array],
+    names: Sequence[str],
+    where: str,
+    cost: Callable[[float], float],
+    links: dict[str, list[tuple[Array, Array]]],
+) -> list[Check]:
+    """Tests of all noise that a mode drew, with the exact values it hid; links are pairs of noises."""
+    every = np.concatenate(noises)
+    return [
+        parts_check(parts_of(noises, exact, names), cost),
+        mean_check(every),
+        law_check(every),
+        tails_check(every),
+        reuse_check(every, where),
+        *(link_check(pairs, what) for what, pairs in links.items()),
+        distances_check(noises),
+        patterns_check(noises, exact),
+    ]
 
 
 def audit_source(make: Maker, what: str, discrete: bool = False, normals: bool = True) -> list[Check]:

@@ -1,26 +1,62 @@
-"""The transcript of a private run: every value before its noise, and what was sent of it.
+r"""The transcript of a private run: every value before its noise, and what was sent of it.
 
 A :class:`Tap` stands in every source of noise of this thread, wherever fastadmm makes one: in the
 parties of a run, in those that answer requests from elsewhere, and where labels are randomised. It keeps
 both sides of every call, so that an audit sees what fastadmm's own code releases. With :func:`replayed` a
 neighbour's run gets the recorded noisy values: the past is then the same, the exact values may differ by the
 sensitivity, and nothing else may differ at all.
+
+A private run asks its parties in one process, or as agents answer: both are the product's own code from the
+exchange on. Parties of one process are made by the run's solver; a party elsewhere is opened by its family
+from what the call ``start`` says, with books of its own, and answers every call by its name, as
+:class:`fastadmm.between.host.Host` does for files and agents.
+
+What releases cost, by formulas of the audit's own: it must not believe the accountant that it examines.
+
+:math:`\delta(\varepsilon) = \sum_s P(s)\,\bigl[\Phi(-e/\mu + \mu/2) - \exp(e)\,\Phi(-e/\mu - \mu/2)\bigr]`
+with :math:`e = \varepsilon - \sum_k s_k \varepsilon_k`, over all patterns of signs s, in as many words as the
+theorem has (``docs/privacy.md#t5-composition``). :mod:`fastadmm.privacy.accounting` computes the same with
+more care about rounding, and finds roots.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.engine.engine import Engine
+from fastadmm.privacy import fusion_party, message_party, noise
+from fastadmm.privacy.accounts import Account
+from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
+from fastadmm.privacy.releases import Books
+from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy
 
-__all__ = ["Comparison", "Drawn", "Release", "Tap", "compare_transcripts", "on_grid", "replayed"]
+__all__ = [
+    "PATHS",
+    "Agents",
+    "Comparison",
+    "Drawn",
+    "Release",
+    "Tap",
+    "Watched",
+    "compare_transcripts",
+    "delta_spent",
+    "discrete_delta_spent",
+    "epsilon_spent",
+    "on_grid",
+    "replayed",
+    "same_calls",
+    "share_cost",
+]
 
 Array = np.ndarray
 
@@ -171,3 +207,169 @@ def compare_transcripts(first: Tap, second: Tap, party: int | None = None) -> Co
             declared = a.level.sensitivity
             beyond = max(beyond, distance / declared if declared > 0.0 else math.inf)
     return Comparison(math.sqrt(square), len(one), public, beyond, one[0].level.sigma if one else 0.0)
+
+
+#: How parties are asked.
+PATHS = ("solver", "agent")
+
+#: Looked up when they are called, as the party's process does.
+_FUSION, _MESSAGE, _NOISE = fusion_party, message_party, noise  # type: Any, Any, Any
+
+
+class Watched:
+    """A driver that keeps what was asked and answered."""
+
+    def __init__(self, inner: Any, look: Callable[[], None] | None = None) -> None:
+        self.inner, self.look = inner, look
+        self.local = inner.local
+        self.calls: list[tuple[int, str, dict[str, Any]]] = []
+        self.answers: list[tuple[int, str, dict[str, Any]]] = []
+
+    def carry(self, exchange: Exchange) -> Answers | None:
+        """The answers of the driver inside, to the calls of an exchange."""
+        for call in exchange.calls:
+            self.calls.append((call.party, call.name, _copied(call.made())))
+        answers = self.inner.carry(exchange)
+        for call, answer in zip(exchange.calls, answers or []):
+            self.answers.append((call.party, call.name, _copied(answer)))
+        if self.look is not None:
+            self.look()
+        return answers
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return self.inner.notes()
+
+
+class Agents:
+    """Parties that are opened as an agent opens them, each with its books."""
+
+    local = True
+
+    def __init__(
+        self,
+        settings: DifferentialPrivacy,
+        blocks: Sequence[Any],
+        names: Sequence[str],
+        engine: Engine,
+        ledgers: Sequence[Ledger] | None = None,
+        run: str = "audit",
+        releases: Sequence[Any] | None = None,
+    ) -> None:
+        self.settings, self.blocks, self.names, self.engine = settings, blocks, names, engine
+        self.ledgers = list(ledgers or [Ledger() for _ in names])
+        self.run, self.releases = run, releases
+        self.parties: dict[int, Any] = {}
+
+    def open(self, terms: dict[str, Any]) -> None:
+        """Open the parties."""
+        family = _FUSION.FusionParty if isinstance(self.settings, FusionPrivacy) else _MESSAGE.MessageSender
+        for m, (block, name) in enumerate(zip(self.blocks, self.names)):
+            if block is None:
+                continue
+            books = Books(
+                self.settings,
+                self.ledgers[m],
+                self.run,
+                Account(name, name),
+                name,
+                None if self.releases is None else self.releases[m],
+                partial(_source, self.settings, m),
+            )
+            told = {**terms, "books": books, "position": m, "n_samples": block.shape[0]}
+            self.parties[m] = family.opened(name, block, self.engine, told)
+            self.parties[m].prepare()
+
+    def carry(self, exchange: Exchange) -> Answers:
+        """The answers of an exchange, in the order of its calls."""
+        return [self.parties[call.party].answer(call.name, call.made()) for call in exchange.calls]
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return [(party.name, party.kind, party.reason) for party in self.parties.values()]
+
+
+def _source(settings: DifferentialPrivacy, m: int) -> Any:
+    return _NOISE.NoiseSource(settings.sampler, settings.seed, m)
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in values.items()}
+
+
+def same_calls(
+    one: Sequence[tuple[int, str, dict[str, Any]]], other: Sequence[tuple[int, str, dict[str, Any]]]
+) -> str:
+    """What differs between two lists of calls or answers, bit for bit; empty for nothing."""
+    if [(m, name) for m, name, _ in one] != [(m, name) for m, name, _ in other]:
+        return "number or order of the exchanges"
+    for (m, name, values), (_, _, others) in zip(one, other):
+        if values.keys() != others.keys():
+            return f"what party {m} is sent with {name!r}"
+        for key, value in values.items():
+            if not np.array_equal(np.asarray(value), np.asarray(others[key])):
+                return f"{key!r} of call {name!r}, party {m}"
+    return ""
+
+
+#: A claim counts as kept where delta is more by no more than this share: rounding of either computation.
+_ROUNDING = 1e-6
+
+#: Pure mechanisms of one record whose signs are enumerated; more are added to epsilon plainly.
+_MOST_SIGNS = 10
+
+
+def delta_spent(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
+    """Delta at epsilon of Gaussian releases with mu in all, and of pure mechanisms."""
+    from scipy.special import log_ndtr, ndtr
+
+    signed = sorted((p for p in pure if p > 0.0), reverse=True)
+    epsilon -= math.fsum(signed[_MOST_SIGNS:])
+    total = 0.0
+    for signs in itertools.product((1.0, -1.0), repeat=min(len(signed), _MOST_SIGNS)):
+        probability, e = 1.0, epsilon
+        for sign, p in zip(signs, signed):
+            probability *= 1.0 / (1.0 + math.exp(-sign * p))
+            e -= sign * p
+        if mu > 0.0:
+            excess = float(ndtr(-e / mu + 0.5 * mu)) - math.exp(
+                min(e + float(log_ndtr(-e / mu - 0.5 * mu)), 0.0)
+            )
+        else:
+            excess = -math.expm1(e) if e < -1e-11 else 0.0
+        total += probability * max(excess, 0.0)
+    return min(total, 1.0)
+
+
+def discrete_delta_spent(mu: float, epsilon: float) -> float:
+    r"""The same of discrete Gaussian noise, by zCDP with :math:`\rho = \mu^2/2`."""
+    more = np.exp(np.linspace(-12.0, 12.0, 240_001))
+    alpha = 1.0 + more
+    logs = more * (alpha * 0.5 * mu * mu - epsilon) - np.log(more) + alpha * (np.log(more) - np.log(alpha))
+    return float(min(1.0, math.exp(min(float(logs.min()), 0.0))))
+
+
+def share_cost(gdp: float, share: float) -> float:
+    """mu of releases with so small a share of their noise; infinite without any."""
+    return gdp / share if share > 0.0 else math.inf
+
+
+def epsilon_spent(mu: float, delta: float, pure: Sequence[float] = (), discrete: bool = False) -> float:
+    """Epsilon that all of it costs at delta, by bisection."""
+    if not math.isfinite(mu):
+        return math.inf
+    allowed = delta * (1.0 + _ROUNDING)
+    rest = math.fsum(pure) if discrete else 0.0
+
+    def spent(epsilon: float) -> float:
+        return discrete_delta_spent(mu, epsilon) if discrete else delta_spent(mu, epsilon, pure)
+
+    if (mu == 0.0 and not pure) or spent(0.0) <= allowed:
+        return rest
+    low, high = 0.0, 1.0
+    while spent(high) > allowed and high < 1e6:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if spent(middle) > allowed else (low, middle)
+    return high + rest

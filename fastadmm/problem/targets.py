@@ -28,7 +28,7 @@ def check_unbiased_targets(y: Array, weight: Array, fit_intercept: bool) -> None
     """Require soft targets with a weighted mean between 0 and 1, else no intercept is best.
 
     Single ones may lie outside [0, 1], as the unbiased targets of randomised labels do
-    (:func:`fastadmm.privacy.label_response.soft_targets`).
+    (:func:`fastadmm.privacy.public.soft_targets`).
 
     Shapes: y, weight (N,).
     """

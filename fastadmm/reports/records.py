@@ -19,6 +19,7 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import json_of, read_bytes
 from fastadmm.reports.judgement_check import check_judgement
 from fastadmm.runs.claim import said_of_run, without_claim
+from fastadmm.runs.config import check_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,10 +93,11 @@ def read_records(run_dir: str | Path) -> RunRecords:
         raise StorageError(f"{shown(path)}: a run of `fastadmm owners train`, which has other records")
     known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
     if not any(file.exists() for file in known):
-        raise StorageError(
+        raise FormatError(
             f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it)"
         )
     result, config = _read_result(path / "result.json"), _read_toml(path / "run.toml")
+    check_settings(config, path / "run.toml")
     said = said_of_run(path, result, config)
     return RunRecords(
         path=path,

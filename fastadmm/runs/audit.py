@@ -15,13 +15,13 @@ from fastadmm.files.reading import read_json
 from fastadmm.privacy import fusion, message
 from fastadmm.privacy.audit import audit_one_run, distinguish, play
 from fastadmm.privacy.books_audit import audit_books
-from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.fusion_audit import audit_fusion_code, recorded_cost
-from fastadmm.privacy.label_audit import audit_labels
+from fastadmm.privacy.fusion_party import FusionBudget
 from fastadmm.privacy.message_audit import audit_message_code, declared_cost
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
-from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
+from fastadmm.privacy.plan import lemma_counter_example, theorem_sigma
+from fastadmm.privacy.response_audit import audit_labels
 from fastadmm.runs.recorded_costs import recorded_books
 from fastadmm.settings.privacy import DifferentialPrivacy, FusionPrivacy, MessagePrivacy
 

@@ -15,6 +15,7 @@ from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
 from fastadmm.runs.claim import DIGESTS, said_of_model, said_of_run, without_claim
 from fastadmm.runs.coefficients import read_coefficients
+from fastadmm.runs.config import check_settings
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.model import open_shared_part
 
@@ -28,6 +29,8 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
     run = run if run is not None and _same(run / "model", directory) else None
     config = None if run is None else read_toml(run / "run.toml")
+    if run is not None and config is not None:
+        check_settings(config, run / "run.toml")
     private = is_private(shared.privacy, config)
     result = None if config is None else RunFolder(directory.parent).finished()
     said = said_of_model(shared, directory)

@@ -46,7 +46,7 @@ class CheckedRun:
     plan: Plan
 
 
-def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> CheckedRun:
+def check_run(config: RunConfig, display: Display, *, whole: bool = False) -> CheckedRun:
     """Open the partitions of a configuration, choose the loss and plan the run."""
     partition, test_partition, loss = open_run(config)
     n_outputs = n_outputs_of(loss, partition.labels)
@@ -61,16 +61,11 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         limit=limit,
         n_threads=n_threads,
     )
-    if timed or any(p.streamed for p in plan.parties):
-        from fastadmm.runs.calibration import calibrate
-
-        rates = calibrate([p.path for p in partition.parties])
-        plan = plan.timed(rates, partition.n_samples, n_threads)
     display.note(
         f"{partition.n_samples} samples, {len(partition.parties)} parties "
         f"({', '.join(f'{p.name}: {p.n_features}' for p in partition.parties)} features)"
     )
-    for line in plan.lines() if timed or plan.limited else [plan.sentence()]:
+    for line in plan.lines() if whole or plan.limited else [plan.sentence()]:
         display.note(line)
     if test_partition is not None and _digests(test_partition) == _digests(partition):
         display.note(f"warning: {shown(test_partition.path)}: these are the rows of training, not new ones")

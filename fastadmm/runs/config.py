@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastadmm.problem.constraints import Constraint
     from fastadmm.problem.party_lambda import PartyLambda
 
-__all__ = ["make_config", "read_config", "refuse", "without"]
+__all__ = ["check_settings", "make_config", "read_config", "refuse", "without"]
 
 #: Tables that have an entry for a party by its name.
 _OF_PARTIES = ("party_lambda", "party_constraint")
@@ -250,6 +250,17 @@ def sealed_part(document: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in PATHS}
 
 
+def check_settings(document: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Refuse a ``run.toml`` that was changed after it was written; one of a run by files has no digest."""
+    provenance = document.get("provenance")
+    if isinstance(provenance, dict):
+        content = {key: value for key, value in provenance.items() if key != SEAL}
+        remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
+        check_seal(
+            sealed_part({**document, "provenance": content}), provenance.get(SEAL), shown(path), remedy
+        )
+
+
 def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[str, Any]:
     """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
 
@@ -258,9 +269,8 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     values = read_values(RunConfig, path)
     provenance, privacy = values.get("provenance"), values.get("privacy")
     if sealed and isinstance(provenance, dict):
-        seal = provenance.pop(SEAL, None)
-        remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
-        check_seal(sealed_part(values), seal, shown(path), remedy)
+        check_settings(values, path)
+        provenance.pop(SEAL, None)
     if isinstance(provenance, dict) and isinstance(privacy, dict):
         values["privacy"] = without_other_modes(privacy)
     return values

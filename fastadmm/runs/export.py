@@ -19,9 +19,11 @@ from fastadmm.store.model import (
     VERSIONS,
     Model,
     PartyModel,
+    check_party_digest,
     open_model,
     open_party_model,
     open_shared_part,
+    party_digest,
     write_party_model,
 )
 from fastadmm.store.transform import Transform
@@ -90,6 +92,7 @@ def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, A
         "weights": party.weights.tolist(),
         "transform": _transform_document(party.transform),
         **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
+        "digest": party_digest(party, model_id),
     }
 
 
@@ -175,6 +178,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
         party, model_id = open_party_model(file)
     else:
         party, model_id = _party_of(document, place), document["model_id"]
+        check_party_digest(party, model_id, document.get("digest"), place)
     if model_id != shared.model_id:
         raise InputError(f"{place}: part of another model than {shown(directory)} (model ids differ)")
     if party.name not in shared.names:

@@ -157,7 +157,8 @@ class RunFolder:
         """Refuse a directory that is no run of this kind."""
         with storage_errors(self.path, "read"):
             if not self.configuration.exists():
-                raise StorageError(f"{shown(self.path)}: {self.kind.absent}")
+                kind = FormatError if self.path.exists() else StorageError
+                raise kind(f"{shown(self.path)}: {self.kind.absent}")
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -1,9 +1,8 @@
-"""What a training run will do and need, before it starts: memory, what is streamed, bytes and seconds."""
+"""What a training run will do and need, before it starts: memory, what is streamed, and bytes."""
 
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +16,6 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.penalty import is_log_sum, is_one_sum, is_ridge
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.problem.traits import Traits
-from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import party_constraints, penalty_arguments
 from fastadmm.runs.memory import BASE_BYTES, COMPILER_BYTES, compiles
 from fastadmm.schemes.registry import choose_scheme
@@ -28,9 +26,6 @@ from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 
 __all__ = ["PartyPlan", "Plan", "Worker", "check_limit", "format_bytes", "make_plan"]
-
-#: Seconds per sample and round at the coordinator: a handful of passes through loss and prox kernels.
-_SECONDS_PER_SAMPLE = 4e-7
 
 
 #: Of a checkpoint in memory a second time: a chunk, at most twice as large as usual, and with its checksum.
@@ -81,11 +76,8 @@ class Plan:
     history: int  # directions per party, or differences of the acceleration
     reduced: bool  # whether the limit made the history shorter
     test_streamed: bool = False  # whether some block of the test partition is streamed
-    setup_seconds: float | None = None  # estimates from a calibration; None without one
-    round_seconds: float | None = None  # estimates from a calibration; None without one
     streamed_tests: list[bool] = field(default_factory=list)
     kept: str = ""  # what ``history`` counts, in words
-    span_work: float = 0.0  # operations of the coordinator in a round, besides some passes over the rows
     spilled: int = 0  # messages in a scratch file, at most; ``state`` has what of them is in memory at a time
     rare: int = 0  # what of factors, state and acceleration only some runs hold
     rarely: str = ""  # which, in words
@@ -157,17 +149,13 @@ class Plan:
             lines.append(f"{self.history} {self.kept}, fewer than usual, to stay within the limit")
         if self.test_streamed:
             lines.append("test partition: streamed")
-        if self.round_seconds is not None and self.setup_seconds is not None:
-            lines.append(
-                f"about {self.setup_seconds:.2g} s of set-up and {self.round_seconds:.2g} s a round, "
-                f"which reads {format_bytes(self.round_bytes)} of features"
-            )
+        lines.append(f"a round reads {format_bytes(self.round_bytes)} of features")
         return lines
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan, for machines."""
         document = asdict(self)
-        for inside in ("streamed_tests", "kept", "span_work", "rare", "rarely"):
+        for inside in ("streamed_tests", "kept", "rare", "rarely"):
             del document[inside]
         if self.worker is None:
             del document["worker"]
@@ -182,28 +170,6 @@ class Plan:
             "usual": self.usual,
             "round_bytes": self.round_bytes,
         }
-
-    def timed(self, rates: Calibration, n_samples: int, n_threads: int) -> Plan:
-        """The plan with its seconds."""
-        streamed = sum(p.passes * p.pass_bytes for p in self.parties if p.streamed)
-        work = prepare = first = 0.0
-        for p in self.parties:
-            entries = p.pass_bytes / 12.0
-            once = entries / rates.sparse if p.storage == "csr" else p.pass_bytes / rates.stream
-            work += p.passes * once
-            first += p.pass_bytes / rates.read + 2.0 * once
-            side = p.n_features if p.solver not in ("kernel", "gradient", "cg", "proximal") else 0
-            # A sparse row adds the square of its entries to the Gram matrix, at the price of a scatter.
-            if p.storage == "csr":
-                pairs = entries * entries / (2.0 * max(n_samples, 1))
-                prepare += pairs / rates.sparse if side else 0.0
-            else:
-                prepare += float(n_samples) * side * side / rates.flops
-            prepare += 9.0 * side**3 / rates.flops
-        share = 1.0 / max(1, min(n_threads, os.cpu_count() or 1))
-        per_round = max(work * share, streamed / rates.read)
-        per_round += (n_samples * _SECONDS_PER_SAMPLE + self.span_work / rates.flops) * share
-        return replace(self, setup_seconds=first + prepare * share, round_seconds=per_round)
 
 
 def make_plan(
@@ -267,7 +233,6 @@ def make_plan(
         ],
         test_streamed=any(streamed_tests),
         streamed_tests=streamed_tests,
-        span_work=scheme.span_work(shape, history),
         kept=scheme.kept,
     )
 

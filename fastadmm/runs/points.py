@@ -16,6 +16,7 @@ from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.escapes import csv_rows, printable_lines, sql_identifier, sql_text
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.published import require_covered
+from fastadmm.problem.class_names import good_of
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
@@ -39,7 +40,7 @@ class Scaling:
     base: float = 600.0  # points where the odds are `odds`
     odds: float = 50.0  # good to bad
     pdo: float = 20.0  # points that double the odds
-    good: str | None = None  # class that earns points; None: the first
+    good: str | None = None  # class that earns points; None: the good one, or class 0
     digits: int = 0  # decimals that points are rounded to
 
     def __post_init__(self) -> None:
@@ -57,8 +58,11 @@ class Scaling:
 
 def write_card(
     path: Path, out: Path, scaling: Scaling, *, force: bool = False, allow_infinite_epsilon: bool = False
-) -> list[dict[str, Any]]:
-    """Write points of a model whose columns have bins."""
+) -> tuple[list[dict[str, Any]], str]:
+    """Write points of a model whose columns have bins.
+
+    Returns: the bins' points, and which class has the fewer points.
+    """
     with storage_errors(path, "read"):
         model = open_model(path) if path.is_dir() else None
     parties = [open_party_model(path)[0]] if model is None else model.parties
@@ -100,7 +104,9 @@ def write_card(
                 text = f"-- No expression: {printable_lines(str(error))}; rename it, and train again.\n"
             (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
-    return rows
+    if model is None or model.classes is None:
+        return rows, "class 1"
+    return rows, repr(model.classes[sign < 0])
 
 
 def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
@@ -115,7 +121,8 @@ def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
         raise InputError(f"{shown(path)}: is no logistic model of two classes, as points need")
     if scaling.good not in (None, *model.classes):
         raise ConfigError(f"--good {scaling.good!r}: the classes are {', '.join(model.classes)}")
-    return 1.0 if scaling.good == model.classes[1] else -1.0
+    good = scaling.good if scaling.good is not None else good_of(model.classes)
+    return 1.0 if good == model.classes[1] else -1.0
 
 
 def _base_points(model: Model, scaling: Scaling, sign: float) -> float:
@@ -266,6 +273,10 @@ def apply_card(
 
     with storage_errors(card, "read"):
         whole = card.is_dir()
+        if whole and not (card / CARD).exists():
+            raise FormatError(
+                f"{shown(card)}: no {CARD}: not a scorecard; make one with 'fastadmm scorecard points'"
+            )
     shared = _read_json(card / CARD, "fastadmm-scorecard") if whole else None
     files = [card] if shared is None else _files_of(shared, card)
     parties = [_read_points(file) for file in files]

@@ -11,7 +11,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.modes import private_solver
+from fastadmm.privacy.message import private_solver
 from fastadmm.privacy.origins import why_no_labels, why_unproved
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.problem.problem import Problem

@@ -19,12 +19,12 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.privacy.accounts import LABELS
 from fastadmm.privacy.books_audit import too_little_stated
-from fastadmm.privacy.descent import STEPS
+from fastadmm.privacy.fusion_mechanisms import STEPS
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise_tests import Check
-from fastadmm.privacy.second_opinion import epsilon_spent
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.privacy.transcript import epsilon_spent
 from fastadmm.settings.privacy import DifferentialPrivacy, MessagePrivacy
 
 __all__ = ["recorded_books"]

@@ -13,7 +13,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.judging.binning import MONOTONE, evidence, numeric_edges, ordered_groups
 from fastadmm.judging.columns import information_value
-from fastadmm.privacy.label_response import randomise_labels, soft_targets
+from fastadmm.privacy.public import randomise_labels, soft_targets
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, LabelWriter, open_labels

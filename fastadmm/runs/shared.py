@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import CSRBlock, FeatureBlock
-from fastadmm.cluster.comm import Comm
+from fastadmm.cluster.comm import Comm, own_threads, workers_here
 from fastadmm.cluster.engine import RowEngine, rows_of
-from fastadmm.cluster.node import own_threads, workers_here
 from fastadmm.cluster.rows import refuse_unshared, rows_of_problem
 from fastadmm.cluster.solver import SharedSolver, end, follow, new_solver
 from fastadmm.engine.engine import Engine
@@ -22,7 +21,6 @@ from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.calibration import calibrate
 from fastadmm.runs.check import CheckedRun, memory_limit, n_outputs_of, open_run
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.display import Display, Silent
@@ -111,16 +109,12 @@ def load_shared(config: RunConfig, comm: Comm, display: Display) -> tuple[RunCon
 
 
 def plan_worker(config: RunConfig, comm: Comm) -> Plan:
-    """What the worker that needs most memory would do in a run, with its seconds; called by all of them."""
+    """What the worker that needs most memory would do in a run; called by all of them."""
     found = _plan(config, comm, Silent(), config)
-    paths = [party.path for party in found.partition.parties]
-    rates = comm.agreed(lambda: calibrate(paths) if comm.rank == 0 else None)
-    plans = comm.share((found.plan, found.engine.rows, found.engine.n_threads))
+    plans = comm.share((found.plan, found.engine.rows))
     largest = max(range(comm.size), key=lambda rank: plans[rank][0].total)
-    plan, (start, stop), threads = plans[largest]
-    own = Worker(largest, comm.size, stop - start)
-    plan = replace(plan, worker=own)
-    return plan if rates is None else plan.timed(rates, stop - start, threads)
+    plan, (start, stop) = plans[largest]
+    return replace(plan, worker=Worker(largest, comm.size, stop - start))
 
 
 def follow_run(comm: Comm, config: RunConfig | None = None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.cluster.comm import Comm
-from fastadmm.errors import ConfigError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
@@ -18,12 +18,12 @@ from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.plan import Plan
 from fastadmm.runs.private import new_run_id, read_run_id
-from fastadmm.runs.provenance import check_provenance
+from fastadmm.runs.provenance import check_provenance, model_digest
 from fastadmm.runs.shared import leading, load_shared
 from fastadmm.settings.keys import LIMITS
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.history import Status
-from fastadmm.store.model import MANIFEST
+from fastadmm.store.model import MANIFEST, open_model
 from fastadmm.store.partition import open_partition
 
 __all__ = ["cluster_of", "plan_run", "resume_run", "start_run"]
@@ -164,10 +164,22 @@ def _finished(
             f"give a new limit: --rounds, --time or --{'gap' if is_convex(config) else 'stationarity'}"
         )
     if (folder.model / MANIFEST).exists():
+        _check_model(folder, finished)
         display.note(f"nothing to do: {finished['message']}")
         return finished
     display.note("the model is missing: made again from the last checkpoint")
     return None
+
+
+def _check_model(folder: RunFolder, finished: dict[str, Any]) -> None:
+    """Refuse a finished run whose model is not the one that it made."""
+    # Private runs and those of no convex problem state no digest of their weights.
+    known = (finished.get("certificate") or {}).get("weights")
+    if known is not None and model_digest(open_model(folder.model)) != known:
+        raise FormatError(
+            f"{shown(folder.model)}: not the model that the run made (its digest differs); move it away, "
+            "and 'fastadmm resume' makes it again"
+        )
 
 
 #: After these only new limits can make a run go on.
@@ -176,4 +188,4 @@ _DONE = (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STO
 
 def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
     """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration."""
-    return check_run(config, display or Silent(), timed=True).plan
+    return check_run(config, display or Silent(), whole=True).plan

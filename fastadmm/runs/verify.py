@@ -67,7 +67,8 @@ def verify_run(run: Path, data: Path | None = None, digits: int = 0) -> Verified
     """Prove the model of a run again, and compare with what is written."""
     place, settings = shown(run), run / "run.toml"
     if not settings.exists():
-        raise StorageError(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
+        kind = FormatError if run.exists() else StorageError
+        raise kind(f"{place}: no run.toml: not a run; give the directory that 'fastadmm train' wrote")
     values = read_config(settings, sealed=True)
     by_files = values.pop("rounds_by_files", None)
     values.pop("provenance", None)

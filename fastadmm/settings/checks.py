@@ -137,9 +137,12 @@ def at_least_one(count: int) -> int:
 def read_share_or_partition(text: str) -> float | str:
     """A number where the text is one, else the text."""
     try:
-        return float(text)
+        number = float(text.removesuffix("%"))
     except ValueError:
         return text
+    if text.endswith("%"):
+        raise ConfigError(f"--validation: {text!r} is not a share; write {number / 100:g}")
+    return number
 
 
 def read_class_weights(text: str) -> str | dict[str, float]:
@@ -154,7 +157,8 @@ def read_class_weights(text: str) -> str | dict[str, float]:
         except ValueError:
             value = math.nan
         if not colon or not math.isfinite(value):
-            raise ConfigError(f"--class-weight: {part!r} is not 'balanced' and not CLASS:NUMBER")
+            meant = f"; write {part.replace('=', ':')}" if "=" in part else ", such as yes:2"
+            raise ConfigError(f"--class-weight: {part!r} is not 'balanced' and not CLASS:NUMBER{meant}")
         if name in parsed:
             raise ConfigError(f"--class-weight: class {name!r} is given twice")
         parsed[name] = value

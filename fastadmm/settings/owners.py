@@ -128,9 +128,7 @@ class OwnerSettings:
         Setting(
             "method",
             "Lipschitz constant of the objective's gradient, if it is known from public data",
-            "Largest curvature of the objective, if known from public data.",
             sign="positive",
-            panel=MORE,
         ),
     ] = None
     weights: Annotated[
@@ -178,9 +176,7 @@ class OwnerSettings:
         Setting(
             "budget",
             "limit on what all runs of the ledger may spend together, like `epsilon`",
-            "Limit on what all runs of the ledger may spend, like --epsilon.",
             default_doc="`epsilon`",
-            panel=MORE,
         ),
     ] = None
     threads: Annotated[

@@ -65,6 +65,7 @@ class RunConfig:
             most=checks.LARGEST_FACTOR,
             refused={"path": "a path has many; give path_values"},
             estimator="alpha",
+            also="alpha",
         ),
     ] = 1e-4
     party_lambda: Annotated[
@@ -209,6 +210,7 @@ class RunConfig:
             resumed="New relative duality gap to certify.",
             solver="gap",
             estimator="tol",
+            also="tol",
         ),
     ] = 1e-6
     stationarity: Annotated[
@@ -236,6 +238,7 @@ class RunConfig:
             resumed="New round limit, counted from the start of the run.",
             solver="max_rounds",
             estimator="max_rounds",
+            also="max_rounds",
         ),
     ] = 10000
     time: Annotated[

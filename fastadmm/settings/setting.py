@@ -70,6 +70,7 @@ class Setting:
     estimator: str = ""
     none: str = ""
     default_doc: str = ""
+    also: str = ""
     key: str = ""
     name: str = ""
     kinds: tuple[type, ...] = ()
@@ -84,6 +85,11 @@ class Setting:
     def offered(self) -> tuple[str, ...]:
         """The texts that a shell offers for the option."""
         return self.words() if self.words else self.allowed
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The option, and the name that the estimators have for it."""
+        return (self.flag, f"--{self.also.replace('_', '-')}") if self.also else (self.flag,)
 
     @property
     def flag(self) -> str:

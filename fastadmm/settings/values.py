@@ -23,8 +23,12 @@ _WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", 
 def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Values of one source, checked without regard to each other."""
     known = settings_of(family)
+    others = {setting.also: key for key, setting in known.items() if setting.also}
     checked: dict[str, Any] = {}
-    for key, value in values.items():
+    for name, value in values.items():
+        key = others.get(name, name)
+        if key != name and values.get(key) is not None:
+            raise ConfigError(f"{place}: keys {name!r} and {key!r} are the same setting; leave one out")
         if key not in known:
             near, note = near_key(key, known)
             hint = f"did you mean {near!r}? {note}".strip() if near else f"known keys: {', '.join(known)}"

@@ -428,7 +428,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             if given is not None:
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
         from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
-        from fastadmm.privacy.modes import private_solver
+        from fastadmm.privacy.message import private_solver
         from fastadmm.privacy.published import exact_note, exact_parties
 
         ledger = resolve_ledger(self.ledger)
@@ -454,7 +454,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         """A party's rows as its weights take them: private training clips each row to norm 1."""
         if not getattr(self, "clips_rows_", False):
             return block
-        from fastadmm.privacy.rows import clip_rows
+        from fastadmm.privacy.sensitivity import clip_rows
 
         return clip_rows(block)
 

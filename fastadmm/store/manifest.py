@@ -159,7 +159,13 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     directory = Path(path)
     with storage_errors(path, "read"):
         if not directory.exists():
-            raise StorageError(f"{shown(path)}: no such directory; make it with 'fastadmm convert'")
+            share = str(path).removesuffix("%").replace(".", "", 1).isdecimal()
+            how = (
+                "a share of rows is held out by --validation 0.2"
+                if share
+                else "make it with 'fastadmm convert'"
+            )
+            raise StorageError(f"{shown(path)}: no such directory; {how}")
         if not directory.is_dir():
             raise FormatError(
                 f"{shown(path)}: a file; a partition is a directory with {MANIFEST}: make one with "

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.files.digest import strings_digest
 from fastadmm.files.reading import read_toml
+from fastadmm.files.seal import seal_of
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.problem.losses import parse_loss
 from fastadmm.settings.keys import PENALTY
@@ -42,9 +45,11 @@ __all__ = [
     "Model",
     "PartyModel",
     "SharedPart",
+    "check_party_digest",
     "open_model",
     "open_party_model",
     "open_shared_part",
+    "party_digest",
     "write_model",
     "write_party_model",
     "write_shared_part",
@@ -84,7 +89,7 @@ class PartyModel:
         """
         from scipy.sparse import issparse
 
-        from fastadmm.privacy.rows import clip_rows
+        from fastadmm.privacy.sensitivity import clip_rows
 
         place = shown(party.path)
         if party.n_features != len(self.weights):
@@ -121,7 +126,7 @@ class PartyModel:
 
         Shapes: X (N, d_m); the result (N,) or (N, C).
         """
-        from fastadmm.privacy.rows import clip_rows
+        from fastadmm.privacy.sensitivity import clip_rows
 
         out = np.empty((len(X), *self.weights.shape[1:]))
         step = max(1, (1 << 20) // max(X.shape[1], 1))
@@ -264,6 +269,30 @@ def write_party_model(
         party.transform.to_group(file.create_group("transform"))
         if party.encoder is not None:
             party.encoder.to_group(file.create_group("encoder"))
+        file.attrs["digest"] = party_digest(party, model_id)
+
+
+def party_digest(party: PartyModel, model_id: str) -> str:
+    """Digest of what a party's file or its JSON holds, by which a changed one is refused."""
+    content = {
+        "name": party.name,
+        "model_id": model_id,
+        "clipped": party.clipped,
+        "privacy": party.privacy,
+        "feature_names": strings_digest(party.feature_names),
+        "weights": sha256(np.ascontiguousarray(party.weights, dtype="<f8").tobytes()).hexdigest(),
+        "transform": party.transform.digest(),
+        "encoder": None if party.encoder is None else party.encoder.to_json(),
+    }
+    return seal_of(content)
+
+
+def check_party_digest(party: PartyModel, model_id: str, digest: str | None, place: str) -> None:
+    """Refuse a party's part that is not what was written; older ones have no digest."""
+    if digest not in (None, party_digest(party, model_id)):
+        raise FormatError(
+            f"{place}: damaged, or changed since it was written (its digest differs); restore it"
+        )
 
 
 def write_shared_part(directory: Path, shared: SharedPart) -> None:
@@ -330,7 +359,8 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
                 if _is_run(directory)
                 else "not a model; give the directory of a run or of its model"
             )
-            raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
+            kind = FormatError if Path(path).exists() and not _is_run(directory) else StorageError
+            raise kind(f"{shown(path)}: no {MANIFEST}: {hint}")
     values = read_toml(manifest)
     if values.get("format") != FORMAT:
         raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
@@ -521,6 +551,7 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         model_id = read_attribute(file, "model-id", str) if "model-id" in file.attrs else None
         encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
         privacy = read_attribute(file, "privacy", str) if "privacy" in file.attrs else None
+        digest = read_attribute(file, "digest", str) if "digest" in file.attrs else None
     if weights.ndim not in (1, 2):
         raise FormatError(f"{shown(path)}: key 'weights': has {weights.ndim} dimensions instead of 1 or 2")
     if not np.isfinite(weights).all():
@@ -532,6 +563,7 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
     if encoder is not None and encoder.feature_names != names:
         raise FormatError(f"{shown(path)}: keys 'encoder' and 'var/names' do not agree; damaged or edited")
     party = PartyModel(name, weights, names, transform, clipped, encoder=encoder, privacy=privacy)
+    check_party_digest(party, str(model_id), digest, shown(path))
     return party, model_id
 
 

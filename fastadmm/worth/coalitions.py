@@ -33,6 +33,7 @@ __all__ = [
     "MOST_PARTIES",
     "Coalition",
     "Worth",
+    "check_choices",
     "chosen_metric",
     "measure_worth",
     "nobody",
@@ -222,7 +223,9 @@ def measure_worth(
     test = problem.test
     if test is None:
         raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
-    _check_choices(problem, metric, label_party, exact)
+    check_choices(n_parties, metric, exact)
+    if not 0 <= label_party < n_parties:
+        raise ConfigError(f"label_party: {label_party!r} is none of the {n_parties} parties")
     exact = n_parties <= MOST_PARTIES if exact is None else exact
     reason = reason_for_none(n_parties, exact)
     plan = plan_coalitions(n_parties, exact)
@@ -258,14 +261,13 @@ def measure_worth(
         engine.close()
 
 
-def _check_choices(problem: Problem, metric: str | None, label_party: int, exact: bool | None) -> None:
+def check_choices(n_parties: int, metric: str | None, exact: bool | None) -> None:
+    """Refuse a metric that nobody knows, and more coalitions than can be trained."""
     if metric is not None and metric not in HIGHER_IS_BETTER:
         raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
-    if not 0 <= label_party < problem.n_parties:
-        raise ConfigError(f"label_party: {label_party!r} is none of the {problem.n_parties} parties")
-    if exact and problem.n_parties > MOST_PARTIES:
+    if exact and n_parties > MOST_PARTIES:
         raise ConfigError(
-            f"exact: {problem.n_parties} parties have {2**problem.n_parties} coalitions; "
+            f"exact: {n_parties} parties have {2**n_parties} coalitions; "
             f"Shapley values are computed for at most {MOST_PARTIES} parties"
         )
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.between.coordinator import RUN
+from fastadmm.between.hub import Ask
+from fastadmm.between.predict import ask_predictions
+from fastadmm.between.run_problem import problem_of
+from fastadmm.between.setup import Setup, read_setup
+from fastadmm.between.task import Task
+from fastadmm.between.task_book import ask_all, task_folder
+from fastadmm.between.train import begun, train_run
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.federation.coordinator import RUN
-from fastadmm.federation.hub import Ask
-from fastadmm.federation.predict import ask_predictions
-from fastadmm.federation.setup import Setup, read_setup
-from fastadmm.federation.task import Task
-from fastadmm.federation.task_folder import ask_all, task_folder
-from fastadmm.federation.train import begun, train_run
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
-from fastadmm.rounds.run_problem import problem_of
 from fastadmm.runs.config import make_config, solver_options
 from fastadmm.runs.evaluate import evaluate_predictions
 from fastadmm.settings.run import RunConfig
@@ -32,6 +32,7 @@ from fastadmm.worth.coalitions import (
     MOST_PARTIES,
     Coalition,
     Worth,
+    check_choices,
     chosen_metric,
     nobody,
     plan_coalitions,
@@ -115,13 +116,7 @@ def _checked(
         raise ConfigError(
             f"{setup.place}: key 'secrecy': a coalition of one party has no sum that hides its messages"
         )
-    if metric is not None and metric not in HIGHER_IS_BETTER:
-        raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
-    if exact and len(setup.names) > MOST_PARTIES:
-        raise ConfigError(
-            f"exact: {len(setup.names)} parties have {2 ** len(setup.names)} coalitions; "
-            f"Shapley values are computed for at most {MOST_PARTIES} parties"
-        )
+    check_choices(len(setup.names), metric, exact)
     if label_party is not None and label_party not in setup.names:
         raise ConfigError(
             f"{setup.place}: no party {label_party!r}; its parties are {', '.join(setup.names)}"

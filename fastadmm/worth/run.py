@@ -68,6 +68,7 @@ def worth_of_run(
     Returns: None where Ctrl-C or SIGTERM ended it.
     """
     folder = RunFolder(run)
+    folder.require()
     path = folder.configuration
     values = read_config(path, sealed=True)
     provenance = values.pop("provenance", None)

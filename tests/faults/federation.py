@@ -111,7 +111,7 @@ class World:
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.values.items())
         text = f'data = "labels/labels.h5"\n{text}[federation]\n'
         if self.far is not None:
-            from fastadmm.federation.stage import ADMIN, SERVER
+            from fastadmm.between.stage import ADMIN, SERVER
 
             text += f'kit = "{self.far.kits[ADMIN].path}"\nrelay = "{self.far.sockets[SERVER]}"\n'
         text += "[federation.parties]\n" + "".join(f'{n} = "{way.format(n)}"\n' for n in NAMES)
@@ -128,8 +128,8 @@ class World:
         """Start a party's agent."""
 
         def work() -> None:
-            from fastadmm.federation.agent import Agent
-            from fastadmm.federation.socket import serve
+            from fastadmm.between.agent import Agent
+            from fastadmm.between.socket import serve
 
             agent = Agent(self.home / name / f"{name}.h5", self.home / name / "agent", threads=1)
             serve(self.socket(name), agent.handle).wait()
@@ -147,7 +147,7 @@ class World:
         """Start the coordinator, with deadlines that are shorter than usual."""
 
         def work() -> None:
-            from fastadmm.federation import hub, train
+            from fastadmm.between import hub, train
 
             hub._SECONDS = hub._FIRST_SECONDS = self.deadline
             train.PAUSES = (0.2,) * 10_000
@@ -162,8 +162,8 @@ class World:
 
     def begin(self) -> None:
         """All processes; the run is approved."""
-        from fastadmm.federation.approve import agent_approve
-        from fastadmm.federation.consent import shown_digest
+        from fastadmm.between.approve import agent_approve
+        from fastadmm.between.consent import shown_digest
 
         for name in NAMES:
             self.agent(name)
@@ -216,7 +216,7 @@ class World:
 
 def strike(world: World, kind: str, chance: random.Random) -> Fault:
     """Do it, wait until it is known, and let the system start again what died."""
-    from fastadmm.federation.stage import SERVER
+    from fastadmm.between.stage import SERVER
 
     fault, name, begun = Fault(kind), chance.choice(NAMES), time.monotonic()
     patience = world.deadline + MORE
@@ -307,7 +307,7 @@ def check(world: World) -> None:
 
 def in_one_process(directory: Path) -> list[Path]:
     """A run of each problem; children have its kernels, and what they import, from this process."""
-    from fastadmm.federation import agent, approve, train  # noqa: F401
+    from fastadmm.between import agent, approve, train  # noqa: F401
     from fastadmm.runs.config import make_config
     from fastadmm.runs.train import start_run
 
@@ -346,7 +346,7 @@ def campaign(
 
 def over_nvflare(directory: Path, n_faults: int) -> Iterator[Fault]:
     """The same over NVFlare."""
-    from fastadmm.federation.stage import SERVER, Stage
+    from fastadmm.between.stage import SERVER, Stage
 
     kinds = FAR if own_network() else tuple(kind for kind in FAR if kind != "link cut")
     with Stage(directory / "stage", NAMES) as stage:

@@ -175,10 +175,6 @@ class Subspace(Scheme):
         """For the gradient and two directions, of which the second may begin with an image of the first."""
         return 3 if update == "gram" else 4
 
-    def span_work(self, shape: Shape, history: int) -> float:
-        """The Hessian over all messages."""
-        return 2.0 * shape.n_samples * float(_kept(shape, history)) ** 2
-
 
 def _few_rows(n_samples: int, widths: Sequence[int]) -> bool:
     from fastadmm.coordinator.subspace.few_rows import has_few_rows
@@ -253,7 +249,3 @@ class SummedSubspace(Subspace):
         """All summed messages, and the masked ones of a round."""
         kept = min(history, 2 * shape.rounds, shape.messages)
         return 8 * (kept + 2 + 3 * shape.n_parties + _WORK_OF_SUMS) * shape.message_size, 0
-
-    def span_work(self, shape: Shape, history: int) -> float:
-        """The Hessian over all summed messages."""
-        return 2.0 * shape.n_samples * float(history) ** 2

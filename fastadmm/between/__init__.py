@@ -1,0 +1,1 @@
+"""Between organisations: one protocol for parties elsewhere, by files, over a socket or NVFlare."""

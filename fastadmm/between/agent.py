@@ -1,0 +1,208 @@
+"""A party's own process: it decides what it answers, and remembers what it has."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from fastadmm.between.approval import APPROVAL, counted_refusals
+from fastadmm.between.approval_file import open_approval
+from fastadmm.between.approve import run_description
+from fastadmm.between.audit import AUDIT, AuditLog, moment
+from fastadmm.between.consent import keep_asked
+from fastadmm.between.host import check_opened
+from fastadmm.between.party_tasks import PartyTasks
+from fastadmm.between.schema import (
+    UNREAD,
+    Envelope,
+    ProtocolError,
+    Refusal,
+    digest_of,
+    encode_refusal,
+    most_bytes,
+    open_envelope,
+    request_of,
+    run_identifier,
+)
+from fastadmm.between.scoring import Home
+from fastadmm.between.session import Session
+from fastadmm.between.spent import remember_ledger
+from fastadmm.between.task import KIND
+from fastadmm.between.task_approval import open_task_approval
+from fastadmm.between.vocabulary import code_of, refused
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FastadmmError, InputError
+from fastadmm.files.atomic import refuse_parent, storage_errors
+from fastadmm.runs.lock import run_lock
+from fastadmm.store.party_file import PartyData, check_party_name, open_party
+
+__all__ = ["Agent"]
+
+#: A request of so many bytes is read whoever asks: the first of a run is no longer.
+_SHORT = 2 << 20
+
+#: Seconds after its last request for which a run that has not ended keeps other runs away.
+_HELD = 600.0
+
+
+class Agent:
+    """Answers requests of approved runs; :meth:`handle` is what a socket is served with."""
+
+    def __init__(
+        self,
+        data: Path | None,
+        state: Path,
+        *,
+        name: str = "",
+        ledger: Path | None = None,
+        threads: int | None = None,
+        test: Path | None = None,
+        validation: Path | None = None,
+        streamed: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.data = None if data is None else open_party(data)
+        self.name = check_party_name(name, "--party") if self.data is None else self.data.name
+        self.state, self.ledger, self.say = state, ledger, say
+        self._others = {"test": test, "validation": validation}
+        self._streamed = streamed
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._used = 0.0
+        with storage_errors(state), ExitStack() as stack:
+            refuse_parent(state)
+            state.mkdir(mode=0o700, exist_ok=True)
+            stack.enter_context(run_lock(state))
+            self._audit = AuditLog(state / AUDIT)
+            remember_ledger(state, ledger)
+            stack.callback(self._audit.close)
+            self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
+            stack.callback(self._tasks.close)
+            self._engine = stack.enter_context(Engine(threads))
+            if self.data is not None:
+                check_opened(self.data, self._others, self._engine, streamed)
+            self._open = stack.pop_all()
+
+    def handle(self, caller: str, party: str, raw: bytes) -> bytes:
+        """Answer a request, or refuse it; both are in the audit log before this returns.
+
+        Of more than some refusals in a minute only the number is kept.
+        """
+        with self._lock:
+            entry: dict[str, Any] = {
+                "time": moment(),
+                "caller": caller[:200],
+                "run": "",
+                "number": -1,
+                "calls": [],
+            }
+            try:
+                return self._answer(party, raw, entry)
+            except Exception as error:
+                if "answer" in entry:  # which it could not be logged with
+                    entry.pop("counts", None)
+                for key in ("answer", "repeated", "spent"):
+                    entry.pop(key, None)
+                # What nobody may ask is not read, however long it is.
+                read = "request" in entry or len(raw) <= _SHORT
+                entry |= {"request": digest_of(raw) if read else UNREAD, "code": code_of(error)}
+                if self._audit.add_bounded(entry):
+                    self._audit.sync()
+                    self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
+                refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
+                return encode_refusal(refusal)
+
+    def known(self, caller: str, size: int) -> bool:
+        """Whether an approval names a caller, and questions of this size belong to it."""
+        current = self._session
+        paths = [] if current is None else [current.directory / APPROVAL]
+        return any(self._allows(path, caller, size) for path in paths) or any(
+            self._allows(path, caller, size)
+            for path in (*self.state.glob("*.toml"), *self.state.glob("*/*.toml"))
+        )
+
+    def _allows(self, path: Path, caller: str, size: int) -> bool:
+        try:
+            if path.name != APPROVAL:
+                return caller in open_task_approval(path).callers
+            approval = open_approval(path)
+        except FastadmmError:
+            return False
+        n = 0 if self.data is None else self.data.n_samples
+        return caller in (approval.callers or [caller]) and size <= most_bytes(n, approval.n_classes or 1)
+
+    def close(self) -> None:
+        """Let go of everything; whoever asks meanwhile is answered first."""
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+            self._open.close()
+
+    def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
+        envelope = open_envelope(raw, len(raw), "request")
+        if envelope.head.get("kind") == KIND:
+            return self._tasks.answer(envelope, party, entry)
+        place = _name(envelope, entry)
+        if envelope.head.get("party") != party or party != self.name:
+            raise refused("party", InputError(f"{place}: not for {self.name}, whose agent this is"))
+        if self.data is None:
+            text = f"{place}: this agent has no features yet; start it with --data"
+            raise refused("rows", InputError(text))
+        self._keep_asked(self.data, envelope, entry, place)
+        session = self._of_run(self.data, entry["run"], place)
+        session.check_caller(entry["caller"], len(raw), place)
+        with counted_refusals(session.directory):
+            asked = request_of(envelope, self.data.n_samples, place)
+            entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+            message = session.answer(asked, raw, entry, place)
+        self._used = time.monotonic()
+        return message
+
+    def _keep_asked(self, data: PartyData, envelope: Envelope, entry: dict[str, Any], place: str) -> None:
+        """Keep what a run that is not approved is about, for the owner to look at."""
+        if envelope.body or (self.state / entry["run"] / APPROVAL).exists():
+            return
+        with suppress(ProtocolError):  # the refusal is another's
+            asked = request_of(envelope, data.n_samples, place)
+            if asked.number == 0 and asked.calls[0][0] == "start":
+                terms = {data.name: asked.calls[0][1]}
+                keep_asked(self.state, asked.run, run_description(asked.run, entry["caller"], terms))
+
+    def _of_run(self, data: PartyData, run: str, place: str) -> Session:
+        """The session of an approved run; one run at a time."""
+        current = self._session
+        if current is not None and current.run == run:
+            return current
+        session = Session(
+            data,
+            self.state / run,
+            run,
+            self._engine,
+            self._audit,
+            self.ledger,
+            self._others,
+            self._streamed,
+        )
+        if current is not None:
+            # A run that was refused from the start holds nobody up.
+            if current.terms and not current.finished and time.monotonic() - self._used < _HELD:
+                session.close()
+                text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"
+                raise refused("busy", InputError(text))
+            current.close()
+        self._session = session
+        return session
+
+
+def _name(envelope: Envelope, entry: dict[str, Any]) -> str:
+    """Put to the audit which request it is, as far as that can be read; what messages call it."""
+    head = envelope.head
+    if type(head.get("number")) is int and abs(head["number"]) < 10**9:
+        entry["number"] = head["number"]
+    entry["run"] = run_identifier(head.get("run"), "request")
+    return f"request {entry['number']} of run {entry['run']}"

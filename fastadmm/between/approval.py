@@ -1,0 +1,420 @@
+"""What a party agreed to answer: a small file of its owner, checked before anything is computed.
+
+The coordinator decides what it asks; the party decides what it answers. Nothing
+in a request can widen these limits.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.between.exchange import Request
+from fastadmm.between.private_terms import PRIVATE, Protection, asked_privacy
+from fastadmm.between.vocabulary import check_words, code_of, parties_of, refused
+from fastadmm.conversation.answering import Answering
+from fastadmm.conversation.calls import CALLS, Asked
+from fastadmm.conversation.gate import MOST_REFUSALS
+from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
+from fastadmm.coordinator.admm.penalty_rule import CURVATURE_ROUNDS
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.parties.families import FAMILIES
+from fastadmm.problem.losses import LOSSES
+from fastadmm.store.party_file import PartyData
+
+__all__ = [
+    "APPROVAL",
+    "DAYS",
+    "REFUSALS",
+    "Answered",
+    "Approval",
+    "approve",
+    "check_refusals",
+    "check_request",
+    "check_rows",
+    "counted_refusals",
+    "draft_approval",
+    "expected",
+    "first_terms",
+    "refusals",
+    "sees_columns",
+    "terms_digest",
+    "with_answer",
+]
+
+#: Name of the approval that a state directory keeps.
+APPROVAL = "approval.toml"
+
+#: Refusals that a draft of a private run has room for: of a ledger that is not named, for example.
+_RETRIES = 10
+
+#: Days that a drafted approval is good for.
+DAYS = 90
+
+#: Rounds after which an honest run may change its penalty, in order.
+_PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
+
+#: Families whose parties answer to targets.
+_ADMM = (*CALLS["step"].families, *CALLS["step_classes"].families)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Limits of one party for one run."""
+
+    path: Path  # for messages
+    run: str  # identifier of the run, or "first": whichever begins
+    party: str
+    data: str  # content digest of the party's features
+    family: str
+    loss: str | None  # none: any, as requests of older releases do not say it
+    regularizer: str
+    l1_ratio: float | None
+    least_lambda: float  # of a mean loss over the rows
+    constraint: str
+    exchanges: int  # requests that are answered or refused, at most
+    numbers: int  # about rows, that leave in answers, at most
+    last_day: datetime.date | None  # none: no end
+    protection: Protection | None = None  # in a private run: table ``privacy`` of the file
+    n_classes: int | None = None  # in a multinomial run
+    callers: list[str] | None = None  # who may ask, where a request comes with a caller; None: anybody
+    protocol: int | None = None  # version of the messages, where they are no files
+    fastadmm: str | None = None  # version of the coordinator's program; None: any
+    fingerprints: list[str] | None = None
+    parties: list[str] | None = None
+    terms: str | None = None
+    other_members: bool = False
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a party has answered in a run so far."""
+
+    exchanges: int = 0  # requests; numbers about rows, at most; x-updates
+    numbers: int = 0  # requests; numbers about rows, at most; x-updates
+    steps: int = 0  # requests; numbers about rows, at most; x-updates
+    penalty: float = 0.0  # of the last x-update
+    changes: int = 0  # of the penalty, or of the metric of an x-update
+    finished: bool = False  # whether the run has ended for this party
+
+
+def sees_columns(settings: Mapping[str, Any]) -> bool:
+    """Whether answers in such a run can show single columns."""
+    if settings["family"] in PRIVATE:
+        return False  # noise
+    # Of an unknown family the worst is assumed; it is refused elsewhere.
+    kind = FAMILIES.get(settings["family"], Answering)
+    return kind.shows_columns(settings["regularizer"], settings["constraint"])
+
+
+def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
+    """What a run's first request says the run is about."""
+    settings = _terms(request, place)
+    if request.party != data.name:
+        raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
+    check_rows(settings, data, place)
+    return settings
+
+
+def _terms(request: Request, place: str) -> dict[str, Any]:
+    if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
+        text = f"{place}: not the first request of a run, which says what the run is about"
+        raise refused("order", InputError(text))
+    terms = request.calls[0][1]
+    check_words(terms, place)
+    names = parties_of(terms, place)
+    if names and names[terms["position"]] != request.party:
+        text = f"{place}: argument 'parties' has {names[terms['position']]} in the place of {request.party}"
+        raise refused("values", FormatError(text))
+    return terms
+
+
+def terms_digest(terms: Mapping[str, Any]) -> str:
+    """Digest of all that a first request says of its run; it is the identifier of what is approved."""
+    text = json.dumps(dict(terms), sort_keys=True, separators=(",", ":"), default=float)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def draft_approval(
+    settings: Mapping[str, Any], run: str, data: PartyData, path: Path, last_day: datetime.date | None
+) -> Approval:
+    """The approval of what a run's first request asks, with limits of twice what an honest run needs."""
+    asked = asked_privacy(settings, shown(path))
+    names = parties_of(settings, shown(path))
+    if asked is None:
+        exchanges, numbers = (2 * each for each in expected(settings))
+    else:  # a private run is opened, has its rounds, and ends
+        exchanges, numbers = asked.exchanges + 2 + _RETRIES, asked.exchanges * _released(data) + 10
+    return Approval(
+        path=path,
+        run=run,
+        party=data.name,
+        data=data.content_digest,
+        family=settings["family"],
+        loss=settings.get("loss"),
+        regularizer=settings["regularizer"],
+        l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
+        least_lambda=_lambda(settings),
+        constraint=settings["constraint"],
+        exchanges=exchanges,
+        numbers=numbers,
+        last_day=last_day,
+        protection=None if asked is None else Protection.draft(asked, settings),
+        n_classes=settings.get("n_classes"),
+        parties=names or None,
+        terms=terms_digest(settings),
+    )
+
+
+def _released(data: PartyData) -> int:
+    """Numbers of one release: one for each row, and moments of the columns."""
+    return data.n_samples + (data.n_features + 2) ** 2 + 1000
+
+
+def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
+    """The approval that an owner edits: of a first request, good for some weeks."""
+    settings = first_terms(request, data, place)
+    return draft_approval(settings, request.run, data, path, _today() + datetime.timedelta(days=DAYS))
+
+
+def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:
+    """Refuse a run about other rows."""
+    if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
+        text = (
+            f"{shown(data.path)}: {data.n_samples} rows, but {place} is about "
+            f"{settings['n_samples']} rows, or they are others or in another order (row digests); "
+            "align the rows first"
+        )
+        raise refused("rows", InputError(text))
+
+
+def _lambda(settings: Mapping[str, Any]) -> float:
+    """Lambda of a mean loss: the weights of the rows are the coordinator's, their number is known."""
+    return float(settings["regularization"]) / max(1, int(settings["n_samples"]))
+
+
+def _today() -> datetime.date:
+    return datetime.date.today()
+
+
+# --- checking ---------------------------------------------------------------------------------------------
+
+
+def check_request(
+    approval: Approval,
+    request: Request,
+    known: Mapping[str, Any],
+    before: Answered,
+    data: PartyData,
+    place: str,
+    refusals: int = 0,
+) -> Answered:
+    """Refuse a request beyond the approval; nothing has been computed yet."""
+    if before.finished:
+        text = f"{place}: asks more after the run's end; nothing was computed"
+        raise refused("ended", InputError(text))
+    _check_family(request, known, place)
+    settings = known or _terms(request, place)
+    pairs: list[tuple[str, Any, Any]] = [
+        ("party", data.name, approval.party),
+        ("data", data.content_digest, approval.data),
+        ("family", settings["family"], approval.family),
+        ("regularizer", settings["regularizer"], approval.regularizer),
+        ("constraint", settings["constraint"], approval.constraint),
+    ]
+    if approval.run != "first":
+        pairs.append(("run", request.run, approval.run))
+    if approval.fastadmm is not None:
+        said = settings.get("release", "not stated")
+        if said != approval.fastadmm:
+            what = f"key 'fastadmm' is {approval.fastadmm!r}, but the request is about {said!r}"
+            raise _beyond(place, approval, what, "version")
+    if approval.loss is not None:
+        pairs.append(("loss", settings.get("loss", "not stated"), approval.loss))
+    if approval.n_classes is not None or "n_classes" in settings:
+        pairs.append(("n_classes", settings.get("n_classes"), approval.n_classes))
+    if approval.l1_ratio is not None or settings["l1_ratio"] >= 0:
+        pairs.append(("l1_ratio", float(settings["l1_ratio"]), approval.l1_ratio))
+    for key, asked, allowed in pairs:
+        if asked != allowed:
+            what = f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
+            raise _beyond(place, approval, what, "run" if key == "run" else "terms")
+    if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
+        what = f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
+        raise _beyond(place, approval, what, "lambda")
+    asked_for = asked_privacy(settings, place)
+    if asked_for is not None:
+        if approval.protection is None:
+            raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
+        if what := approval.protection.excess(asked_for, settings):
+            raise _beyond(place, approval, what, "privacy")
+    if approval.terms is not None and approval.run != "first" and terms_digest(settings) != approval.terms:
+        raise _beyond(place, approval, "it is about other terms than those that were approved", "terms")
+    if approval.last_day is not None and _today() > approval.last_day:
+        raise _beyond(place, approval, f"the last day was {approval.last_day}", "expired")
+    after = _count(request.calls, settings, before, place)
+    if after.exchanges + refusals > approval.exchanges:
+        what = f"{approval.exchanges} exchanges, and this would be number {after.exchanges + refusals}"
+        what += f", of which {refusals} were refused" if refusals else ""
+        raise _beyond(place, approval, what, "exchanges")
+    if after.numbers > approval.numbers:
+        what = f"{approval.numbers} numbers about rows, and with this answer it would be {after.numbers}"
+        raise _beyond(place, approval, what, "directions")
+    return after
+
+
+def with_answer(before: Answered, after: Answered, answer: Mapping[str, Any]) -> Answered:
+    """What has been answered, where the answer held more numbers than its call says."""
+    held = sum(int(np.size(value)) for key, value in answer.items() if key not in ("scores", "class_scores"))
+    return replace(after, numbers=max(after.numbers, before.numbers + held))
+
+
+def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
+    text = (
+        f"{place}: beyond {shown(approval.path)}: {what}; nothing was computed; whoever owns the data may "
+        "edit the approval"
+    )
+    return refused(code, InputError(text))
+
+
+def _check_family(request: Request, known: Mapping[str, Any], place: str) -> None:
+    family = known.get("family", "")
+    for name, _ in request.calls:
+        if family not in CALLS[name].families:
+            raise refused("call", FormatError(f"{place}: key 'calls': {name!r} is unknown here"))
+    if request.calls and not CALLS[request.calls[-1][0]].answer:
+        raise refused("call", FormatError(f"{place}: key 'calls': the last call has no answer"))
+
+
+def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
+    """What will have been answered; refuses a penalty that moves as no honest run's does."""
+    answered = replace(before, exchanges=before.exchanges + 1)
+    for name, arguments in calls:
+        answered = replace(answered, numbers=answered.numbers + _numbers(name, settings))
+        if name in ("finish", "keep"):
+            answered = replace(answered, finished=True)
+        if settings["family"] not in _ADMM:
+            continue  # a metric there only chooses directions, which are unit vectors
+        if name == "set_metric":
+            answered = _changed(answered, settings, place)
+        elif name in ("step", "step_classes"):
+            penalty = float(arguments["scaled_penalty"])
+            # A metric brings a penalty of its own: one change, not two.
+            if answered.steps and penalty != answered.penalty and calls[0][0] != "set_metric":
+                answered = _changed(answered, settings, place)
+            answered = replace(answered, penalty=penalty, steps=answered.steps + 1)
+    return answered
+
+
+def _numbers(name: str, settings: Mapping[str, Any]) -> int:
+    """Numbers that an answer to a call holds; more where some of them are as many as the answer says."""
+    rule = CALLS[name]
+    # Scores count as a number for each row, of whatever rows they are.
+    vectors = rule.vectors + (name in ("scores", "masked_scores"))
+    return vectors * int(settings["n_samples"]) * int(settings.get("n_classes", 1)) + len(rule.answer)
+
+
+def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Answered:
+    k = answered.changes
+    fixed = settings.get("penalty", 0.0) > 0.0
+    if fixed or k >= len(_PENALTY_CHANGES) or answered.steps < _PENALTY_CHANGES[k]:
+        when = (
+            "never, as its first request said"
+            if fixed
+            else f"{len(_PENALTY_CHANGES)} times, the next time after round {_PENALTY_CHANGES[k]}"
+            if k < len(_PENALTY_CHANGES)
+            else f"{len(_PENALTY_CHANGES)} times"
+        )
+        text = (
+            f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
+            f"{when}; nothing was computed"
+        )
+        raise refused("penalty", InputError(text))
+    return replace(answered, changes=k + 1)
+
+
+#: Of a family: rounds, exchanges of a round, vectors of N numbers in a round, other numbers in an exchange.
+_USUAL = {
+    "subspace": (65, 1, 2, 200),
+    "log_sum": (60, 9, 2, 20_000),
+    "admm": (600, 4, 1, 10),
+    "proximal": (60, 4, 2, 20_000),
+    "subspace_sums": (65, 1, 2, 500),
+    "admm_sums": (500, 3, 1, 1000),
+}
+
+#: Opening, keys, proofs and end.
+_BESIDE = 10
+
+
+def expected(terms: Mapping[str, Any]) -> tuple[int, int]:
+    """Exchanges of an honest run without noise, and numbers that leave a party in it."""
+    family = terms["family"].removeprefix("multinomial_")
+    rounds, exchanges, vectors, numbers = _USUAL.get(family, _USUAL["admm"])
+    n, classes = int(terms["n_samples"]), int(terms.get("n_classes", 1))
+    if family == "admm" and terms["regularizer"] == "l2" and terms["constraint"] == "all":
+        rounds, exchanges = 400, 2
+    elif family == "proximal" and terms["constraint"].startswith(("box", "nonnegative")):
+        exchanges = 10  # up to 33 in some rounds, where weights have bounds
+    elif family == "subspace" and not LOSSES[terms.get("loss", "logistic")].convex:
+        rounds, exchanges = 2 * rounds, 2
+    others = sum(key in terms for key in ("test", "validation"))
+    asked = rounds * (exchanges + others) + _BESIDE
+    each_row = rounds * (vectors + others) + _BESIDE
+    return asked, (each_row * n + asked * numbers) * classes
+
+
+#: In the party's directory of a run.
+REFUSALS = "refused"
+
+#: Codes that do not count: nothing is left to be counted, or whoever asks waits for the owner.
+_UNCOUNTED = (
+    *("exchanges", "directions", "expired", "ended"),
+    *("budget", "busy", "caller", "keys", "party", "run"),
+)
+
+
+def refusals(directory: Path) -> int:
+    """Requests that were refused so far."""
+    path = directory / REFUSALS
+    with storage_errors(path, "read"):
+        return path.stat().st_size if path.exists() else 0
+
+
+def check_refusals(directory: Path, place: str) -> None:
+    """End a run that has had too many requests refused: each outcome may tell something.
+
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+    if (count := refusals(directory)) >= MOST_REFUSALS:
+        text = f"{place}: {count} requests of this run were refused; it has ended, nothing was computed"
+        raise refused("ended", InputError(text))
+
+
+@contextmanager
+def counted_refusals(directory: Path) -> Iterator[None]:
+    """Count what is refused within the block, on disk before anybody hears of it; no fault of the disk's."""
+    try:
+        yield
+    except Exception as error:
+        path = directory / REFUSALS
+        counts = code_of(error) not in _UNCOUNTED and not isinstance(error, StorageError)
+        if counts and (directory / APPROVAL).exists():
+            with storage_errors(path):
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                try:
+                    os.write(file, b"-")
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+        raise

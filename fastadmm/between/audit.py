@@ -1,0 +1,169 @@
+"""The party's record of all that was asked of it: one line for every answer and every refusal.
+
+Each line ends with a digest of its own bytes and of the line before, from the first line on: what was
+changed, moved, added or removed among the lines does not verify. Whole lines cut off at the end are seen by
+whoever has written down the last digest, which ``fastadmm agent status`` shows.
+
+Answers are limited by approvals; refusals and repetitions are as many as somebody asks for. So that nobody
+fills the disk with them, a minute, a caller's day and a day have room for some of them. One line says how
+many more there were, and which callers' days are full.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastadmm.between.journal import synchronise_data
+from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.reading import read_bytes
+
+__all__ = ["AUDIT", "AuditLog", "moment", "read_audit"]
+
+#: The audit log, in the agent's directory.
+AUDIT = "audit.jsonl"
+
+_BEGIN = b'{"format": "fastadmm-audit", "version": "1.0"'
+_END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
+
+#: Longest file that is read as a whole.
+_MOST = 1 << 34
+
+#: Lines of refusals and repetitions in a minute, and calls that such a line names.
+_LINES, _CALLS = 20, 8
+
+#: Such lines in a day (of UTC) that one caller causes, and all; callers that a line names.
+_OF_CALLER, _OF_DAY, _NAMES = 300, 1200, 8
+
+_MINUTE = 60.0
+
+#: What is kept in memory of a line about an answer.
+_KEPT = ("time", "run", "number", "task", "calls", "request", "answer", "counts")
+
+
+def moment() -> str:
+    """The time, as lines have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class AuditLog:
+    """A log that is appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        is_new = not path.exists()
+        raw = b"" if is_new else read_bytes(path, _MOST)
+        whole = raw[: raw.rfind(b"\n") + 1]
+        with storage_errors(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+            # What has no end was cut by a kill.
+            os.ftruncate(self._file, len(whole))
+            os.lseek(self._file, 0, os.SEEK_END)
+        self.digest, self.answered = "", set[str]()
+        self.answers: list[dict[str, Any]] = []
+        self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
+        self._day, self._today, self._full = "", Counter[str](), set[str]()
+        if whole:
+            entries, self.digest = _verified(whole, path)
+            for entry in entries:
+                self._take_in(entry)
+        else:
+            self._append(_BEGIN)
+            self.sync()
+            with storage_errors(path):
+                synchronise(path.parent)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append a line."""
+        self._append(json.dumps(entry, allow_nan=False).encode()[:-1])
+        self._take_in(entry)
+
+    def _take_in(self, entry: dict[str, Any]) -> None:
+        if "answer" in entry:
+            self.answered.add(entry["request"])
+            if not entry.get("repeated"):
+                self.answers.append({key: entry[key] for key in _KEPT if key in entry})
+
+    def add_bounded(self, entry: dict[str, Any]) -> bool:
+        """Append a line on what anybody may cause without end; count it where there are enough of them."""
+        if time.monotonic() - self._since >= _MINUTE:
+            self._tell()
+            self._since, self._lines = time.monotonic(), 0
+        if entry["time"][:10] != self._day:
+            self._day, self._today = entry["time"][:10], Counter()
+        caller = entry["caller"]
+        full = self._today[caller] >= _OF_CALLER or self._today.total() >= _OF_DAY
+        if full and len(self._full) < _NAMES:
+            self._full.add(caller)
+        if full or self._lines == _LINES:
+            self._more[entry.get("code", "repeated")] += 1
+            return False
+        self._lines += 1
+        self._today[caller] += 1
+        self.add(entry | {"calls": entry["calls"][:_CALLS]})
+        return True
+
+    def _tell(self) -> None:
+        """The line on what was only counted."""
+        if self._more:
+            more, self._more = dict(sorted(self._more.items())), Counter()
+            full, self._full = sorted(self._full), set()
+            self.add({"time": moment(), "run": "", "more": more} | ({"full": full} if full else {}))
+
+    def sync(self) -> None:
+        """Put all lines on disk."""
+        with storage_errors(self.path):
+            synchronise_data(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._tell()
+        os.close(self._file)
+
+    def _append(self, body: bytes) -> None:
+        digest = _next(self.digest, body)
+        raw = body + b', "digest": "' + digest.encode() + b'"}\n'
+        with storage_errors(self.path):
+            end = os.lseek(self._file, 0, os.SEEK_END)
+            try:
+                view = memoryview(raw)
+                while view:
+                    view = view[os.write(self._file, view) :]
+            except OSError:
+                os.ftruncate(self._file, end)
+                raise
+        self.digest = digest
+
+
+def read_audit(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """All lines of a log, verified."""
+    raw = read_bytes(path, _MOST)
+    return _verified(raw[: raw.rfind(b"\n") + 1], path)
+
+
+def _verified(whole: bytes, path: Path) -> tuple[list[dict[str, Any]], str]:
+    digest, entries = "", []
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        end = _END.search(line)
+        body = line[: end.start()] if end else b""
+        digest = _next(digest, body)
+        if end is None or end[1].decode() != digest or (number == 1 and body != _BEGIN):
+            raise FormatError(
+                f"{shown(path)}: line {number}: changed since it was written, or a line before it was; keep "
+                "the file as evidence, and move it away to begin another"
+            )
+        if number > 1:
+            entries.append(json.loads(body + b"}"))
+    return entries, digest
+
+
+def _next(previous: str, body: bytes) -> str:
+    return hashlib.sha256(previous.encode() + body).hexdigest()[:32]

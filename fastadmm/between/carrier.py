@@ -1,0 +1,125 @@
+"""Questions for parties, carried by NVFlare: a job is submitted when there is none, again after a loss."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fastadmm.between.admin import Command, session
+from fastadmm.between.kit import Kit, write_job
+from fastadmm.between.nvflare_app import END, HELLO, LEAVE
+from fastadmm.between.socket import Lost, Socket
+from fastadmm.errors import ConfigError
+from fastadmm.files.reading import parse_json
+from fastadmm.version import __version__
+
+__all__ = ["Carrier"]
+
+#: Seconds between two looks at a job that begins.
+_LOOK = 0.25
+
+#: Seconds for a question to the server's relay, for server and sites to come back, and for a job to begin.
+_HELLO_SECONDS, _RETURN, _BEGIN = 5.0, 30.0, 180.0
+
+
+class Carrier:
+    """Asks parties through NVFlare; a job is submitted when there is none."""
+
+    def __init__(
+        self,
+        kit: Kit,
+        socket: Path,
+        sites: Mapping[str, str],
+        say: Callable[[str], None] = lambda text: None,
+        ends: bool = True,
+    ) -> None:
+        self._ends = ends
+        self._kit, self._sites, self._say = kit, sites, say
+        self._relay = Socket(socket)
+        self._lock = threading.Lock()
+        self._running = False
+        self.job = ""
+
+    def ask(self, party: str, raw: bytes, seconds: float) -> bytes:
+        """Ask a party; the first question after a loss begins a job where none is running."""
+        with self._lock:
+            if not self._running and not self._greeted():
+                self._submit()
+            self._running = True
+        try:
+            return self._relay.ask(f"{self._sites[party]}/{party}", raw, seconds)
+        except Lost:
+            self._running = False
+            raise
+
+    def __enter__(self) -> Carrier:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the job; after an error, or where others follow, whoever comes within a minute finds it."""
+        if self._running:
+            with suppress(Lost):
+                self._relay.ask("", END if kind is None and self._ends else LEAVE, _HELLO_SECONDS)
+        self._relay.close()
+
+    def _greeted(self) -> bool:
+        try:
+            versions = parse_json(self._relay.ask("", HELLO, _HELLO_SECONDS), "the server", foreign=True)
+        except Lost:
+            return False
+        for party, site in self._sites.items():
+            if site not in versions:
+                raise ConfigError(
+                    f"{self._relay.path}: the job that runs is without {party!r} (site {site!r})"
+                )
+            if versions[site] != __version__:
+                raise ConfigError(f"site {site!r}: has fastadmm {versions[site]}, not {__version__} as here")
+        return True
+
+    def _submit(self) -> None:
+        with TemporaryDirectory() as directory, ExitStack() as stack:
+            server = self._connected(stack)
+            if self.job:
+                with suppress(Lost):
+                    server("abort_job", self.job)
+            folder = write_job(Path(directory), sorted(set(self._sites.values())))
+            self.job = server("submit_job", str(folder))
+            self._say(f"job {self.job} is submitted")
+            until = time.monotonic() + _BEGIN
+            while not self._greeted():
+                meta = server("get_job_meta", self.job)
+                if meta["status"].startswith("FINISHED"):
+                    details = "; ".join(meta.get("job_deploy_detail") or ["its log says why"])
+                    raise Lost(f"job {self.job} ended before it began ({meta['status']}): {details}")
+                if time.monotonic() > until:
+                    raise Lost(f"job {self.job} has not begun ({meta['status']})")
+                time.sleep(_LOOK)
+            self._say(f"job {self.job} is running")
+
+    def _connected(self, stack: ExitStack) -> Command:
+        """A session, once all sites are connected to the server: any of them may just be coming back."""
+        until = time.monotonic() + _RETURN
+        while True:
+            try:
+                server = stack.enter_context(session(self._kit))
+                break
+            except Lost:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1.0)
+        while absent := self._absent(server):
+            if time.monotonic() > until:
+                raise Lost(f"{absent} is not connected to {self._kit.host}:{self._kit.port}")
+            time.sleep(_LOOK)
+        return server
+
+    def _absent(self, server: Command) -> str:
+        there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
+        absent = [
+            f"site {site!r} of party {party!r}" for party, site in self._sites.items() if site not in there
+        ]
+        return absent[0] if absent else ""

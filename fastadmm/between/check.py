@@ -1,0 +1,258 @@
+"""Is a site safe to start? Each check says what it found, and names the file or the site."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket as sockets
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fastadmm.between.kit import ALLOWED, INSTALL_HINT, Kit
+from fastadmm.between.nvflare_app import read_socket
+from fastadmm.errors import ConfigError, FastadmmError
+from fastadmm.files.reading import read_json
+
+__all__ = ["NVFLARE", "Finding", "check"]
+
+#: Versions of NVFlare whose security settings were examined.
+NVFLARE = "2.9."
+
+#: Rights that let an administrator run code, read files or stop a site.
+_NOBODY = ("byoc", "clone_job", "download_job", "operate", "shell_commands")
+
+_CONNECT = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    ok: bool
+    text: str  # one line, which begins with the file or the site
+
+
+def check(kit: Kit, private: Sequence[Path] = ()) -> list[Finding]:
+    """Check a kit and the machine that it lies on."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        raise ConfigError(f"federation: cryptography is missing: checking a site {INSTALL_HINT}") from None
+    steps: list[Callable[[Kit], Iterator[Finding]]] = [_version, _security, _modes]
+    if kit.kind != "admin":
+        steps += [_rights, _classes, _socket]
+    found = [finding for step in steps for finding in _safely(step, kit)]
+    certificates = list(_certificates(kit, x509))
+    found += certificates
+    if all(finding.ok for finding in certificates):
+        found += _port(kit)
+    if kit.kind != "admin":
+        found += _private(kit, private)
+    return found
+
+
+def _safely(step: Callable[[Kit], Iterator[Finding]], kit: Kit) -> Iterator[Finding]:
+    try:
+        yield from step(kit)
+    except FastadmmError as error:
+        yield Finding(False, str(error))
+
+
+def _version(kit: Kit) -> Iterator[Finding]:
+    try:
+        found = version("nvflare")
+    except PackageNotFoundError:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
+    text = f"nvflare {found} is installed"
+    yield Finding(
+        found.startswith(NVFLARE), text if found.startswith(NVFLARE) else f"{text}; {NVFLARE}x is needed"
+    )
+
+
+def _security(kit: Kit) -> Iterator[Finding]:
+    file = kit.path / "startup" / f"fed_{kit.kind}.json"
+    wanted = "" if kit.security == "mtls" else "; must be mtls: provision the kits again"
+    yield Finding(kit.security == "mtls", f"{file}: connection_security is {kit.security}{wanted}")
+
+
+def _modes(kit: Kit) -> Iterator[Finding]:
+    for path in (kit.path, kit.key, kit.local):
+        try:
+            if path.stat().st_mode & 0o077:
+                yield Finding(False, f"{path}: others may read it; run: fastadmm federate harden {kit.path}")
+                return
+        except OSError as error:
+            yield Finding(False, f"{path}: {error.strerror}")
+            return
+    yield Finding(True, f"{kit.path}: its owner alone reads it")
+
+
+def _rights(kit: Kit) -> Iterator[Finding]:
+    file = kit.effective("authorization.json")
+    permissions = read_json(file).get("permissions", {})
+    faults = []
+    for role, rights in permissions.items():
+        for right in _NOBODY:
+            granted = rights.get(right, "none") if isinstance(rights, dict) else rights
+            if granted not in ("none", "no"):
+                faults.append(f"{file}: grants {right} to the role {role!r}; run: fastadmm federate harden")
+                break
+    for fault in faults:
+        yield Finding(False, fault)
+    if not faults:
+        yield Finding(True, f"{file}: nobody brings code, reads files or stops this site")
+
+
+def _classes(kit: Kit) -> Iterator[Finding]:
+    file = kit.effective("resources.json")
+    resources = read_json(file)
+    more = sorted(set(resources.get("class_allow_list", ["*"])) - set(ALLOWED))
+    enforced = resources.get("class_list_enforcement_mode", "enforce") == "enforce"
+    if more or not enforced:
+        what = f"lets jobs use {more[0]!r} and {len(more) - 1} more classes" if more else "allows every class"
+        yield Finding(False, f"{file}: {what}; run: fastadmm federate harden {kit.path}")
+    else:
+        yield Finding(True, f"{file}: jobs use {len(ALLOWED)} classes and no others")
+
+
+def _socket(kit: Kit) -> Iterator[Finding]:
+    path = read_socket(kit.local)
+    if kit.kind == "server":
+        directory = path.parent
+        yield Finding(
+            directory.is_dir(), f"{directory}: {'is there' if directory.is_dir() else 'no such directory'}"
+        )
+        return
+    with sockets.socket(sockets.AF_UNIX) as probe, _as_user(kit.path.stat().st_uid):
+        try:
+            probe.connect(str(path))
+            yield Finding(True, f"{path}: an agent answers")
+        except OSError as error:
+            yield Finding(
+                False, f"{path}: no agent answers: {error.strerror}; start it with: fastadmm agent run"
+            )
+
+
+def _certificates(kit: Kit, x509: Any) -> Iterator[Finding]:
+    now = datetime.now(UTC)
+    loaded = []
+    for path in (kit.certificate, kit.root):
+        try:
+            loaded.append(x509.load_pem_x509_certificate(path.read_bytes()))
+        except OSError as error:
+            yield Finding(False, f"{path}: {error.strerror}; copy the kit of {kit.name!r} again")
+            return
+        except ValueError:
+            yield Finding(False, f"{path}: this is no certificate; copy the kit of {kit.name!r} again")
+            return
+    own, root = loaded
+    try:
+        own.verify_directly_issued_by(root)
+    except Exception:
+        yield Finding(
+            False, f"{kit.certificate}: not issued by {kit.root.name}: the kit is not of this project"
+        )
+        return
+    for path, certificate in ((kit.certificate, own), (kit.root, root)):
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if now < begin:
+            behind = (begin - now).total_seconds() / 60
+            text = f"not yet valid: the clock of this machine is {behind:.0f} minutes behind, or more"
+        elif now > end:
+            text = f"expired on {end:%Y-%m-%d}; provision this site again"
+        else:
+            yield Finding(True, f"{path}: valid until {end:%Y-%m-%d}")
+            continue
+        yield Finding(False, f"{path}: {text}")
+    if kit.kind == "server":
+        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = [str(name.value) for name in names]
+        ok = kit.host in hosts
+        yield Finding(
+            ok, f"{kit.certificate}: for {', '.join(hosts)}" + ("" if ok else f", not for {kit.host!r}")
+        )
+
+
+def _port(kit: Kit) -> Iterator[Finding]:
+    """Is the server's port ours, or free where we are the server?"""
+    place = f"{kit.host}:{kit.port}"
+    context = ssl.create_default_context(cafile=str(kit.root))
+    context.load_cert_chain(kit.certificate, kit.key)
+    # NVFlare's authority is younger than the rules that this flag is about.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    try:
+        with (
+            sockets.create_connection((kit.host, kit.port), _CONNECT) as plain,
+            context.wrap_socket(plain, server_hostname=kit.host),
+        ):
+            yield Finding(True, f"server {place}: answers with a certificate of this project")
+    except ssl.SSLCertVerificationError as error:
+        yield Finding(False, f"server {place}: its certificate is not right: {error.verify_message}")
+    except (ssl.SSLError, ConnectionResetError, TimeoutError):
+        what = (
+            "the port is in use by another program"
+            if kit.kind == "server"
+            else "does not speak TLS, or is far away"
+        )
+        yield Finding(False, f"server {place}: {what}")
+    except ConnectionRefusedError:
+        free = kit.kind == "server"
+        yield Finding(free, f"server {place}: " + ("the port is free" if free else "nobody listens there"))
+    except OSError as error:
+        yield Finding(False, f"server {place}: {error.strerror or error}")
+
+
+def _private(kit: Kit, private: Sequence[Path]) -> Iterator[Finding]:
+    owner = kit.path.stat().st_uid
+    user = _user(owner)
+    if owner == 0:
+        yield Finding(
+            False, f"{kit.path}: belongs to root, who reads everything; give NVFlare a user of its own"
+        )
+        return
+    if not private:
+        yield Finding(False, f"{kit.path}: nothing was named that {user!r} must not read; use --private PATH")
+    for path in private:
+        if not path.exists() and os.geteuid() != owner:
+            yield Finding(False, f"{path}: no such file; nothing was checked")
+            continue
+        inside = [path, *(path.rglob("*") if path.is_dir() else ())]
+        with _as_user(owner):
+            seen = next((file for file in inside if os.access(file, os.R_OK, effective_ids=True)), None)
+        if seen is None:
+            yield Finding(True, f"{path}: {user!r} cannot read it")
+        else:
+            yield Finding(False, f"{seen}: NVFlare's user {user!r} can read it")
+
+
+@contextmanager
+def _as_user(owner: int) -> Iterator[None]:
+    """See files as NVFlare's user does."""
+    if os.geteuid() == owner:
+        yield
+        return
+    if os.geteuid() != 0:
+        raise ConfigError(f"federate check: run it as {_user(owner)!r}, to whom the kit belongs, or as root")
+    entry, before = pwd.getpwuid(owner), os.getgroups()
+    os.setgroups(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    os.setegid(entry.pw_gid)
+    os.seteuid(owner)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+
+
+def _user(owner: int) -> str:
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)

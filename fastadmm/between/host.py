@@ -1,0 +1,279 @@
+"""A party whose coordinator is elsewhere: opened or restored, asked, its part of the model written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.between.approval import Approval, check_rows
+from fastadmm.between.exchange import Request
+from fastadmm.between.private_terms import PRIVATE, books_of, refuse_ledger
+from fastadmm.between.vocabulary import parties_of, refused
+from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.calls import SUMS
+from fastadmm.conversation.gate import check_features
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.writing import write_json
+from fastadmm.parties.families import FAMILIES
+from fastadmm.privacy.fusion_party import FusionParty
+from fastadmm.privacy.message_party import MessageSender
+from fastadmm.privacy.releases import Books
+from fastadmm.privacy.statement import PrivacyStatement, no_privacy
+from fastadmm.problem.targets import MAX_CLASSES
+from fastadmm.secrecy.keys import kept_private_key
+from fastadmm.settings.privacy import DifferentialPrivacy
+from fastadmm.solver.run import mean_contribution
+from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
+from fastadmm.store.party_file import PartyData, open_party
+from fastadmm.store.streamed import load_block
+
+__all__ = ["KEYS", "STATEMENT", "Host", "check_opened", "write_fingerprints"]
+
+#: What a private party's state directory keeps beside the approval.
+_RELEASES = "messages"
+
+#: A private party's own statement of what is protected, there too.
+STATEMENT = "privacy.json"
+
+#: Fingerprints of all parties' keys, with sums only.
+KEYS = "keys.txt"
+
+#: The party's own key for this run.
+_PRIVATE_KEY = "private.key"
+
+_FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "message": MessageSender}
+
+
+class Host:
+    """One party of one run."""
+
+    def __init__(
+        self,
+        data: PartyData,
+        state: Path,
+        engine: Engine,
+        run: str,
+        approval: Approval,
+        ledger: Path | None,
+        others: Mapping[str, Path | None],
+        trained: str = "by files",
+        streamed: bool = False,
+    ) -> None:
+        self.data, self.state, self.engine, self.others = data, state, engine, others
+        self.run, self.approval, self.ledger, self.trained = run, approval, ledger, trained
+        self.streamed = streamed
+        self.place = shown(state)
+        self.terms: dict[str, Any] = {}
+        self.party: Any = None
+        # With sums only: digests of the data that the run began with.
+        self._begun: dict[str, str] | None = None
+
+    def resume(self, terms: dict[str, Any], saved: Mapping[str, Any], place: str) -> None:
+        """The party as the last request left it."""
+        self.place = place
+        self._open(terms)
+        try:
+            self.party.restore(saved)
+            if "kept" in saved:
+                self.party.kept = checked(saved, "kept", self.party.weights_shape)
+        except ValueError as error:
+            raise FormatError(
+                f"{shown(self.state)}: key 'party/{error}': not what a step left; begin the run again"
+            ) from None
+
+    def answer(self, asked: Request, place: str) -> dict[str, Any]:
+        """All calls of a request; the answer of the last."""
+        self.place = place
+        answer: dict[str, Any] = {}
+        for name, arguments in asked.calls:
+            if name in ("scores", "masked_scores"):
+                self._load_rows(arguments["rows"])
+            own: Any = {"start": self._start, "finish": self._finish, "keep": self._keep}.get(name)
+            try:
+                answer = self.party.answer(name, arguments) if own is None else own(**arguments)
+            except Unanswerable as error:
+                raise refused("call", FormatError(f"{self.place}: {error}")) from None
+        if not answer:
+            raise refused("call", FormatError(f"{self.place}: key 'calls': the last call has no answer"))
+        return answer
+
+    def export(self) -> dict[str, Any]:
+        """What the next step needs."""
+        own = self.party.export()
+        return own if self.party.kept is None else {**own, "kept": self.party.kept}
+
+    @property
+    def transcript(self) -> bytes | None:
+        """With sums only: digest of all that was asked so far, which the last mask was made from."""
+        return self.party.transcript.digest if self.terms["family"] in SUMS else None
+
+    def _load_rows(self, rows: str) -> None:
+        """Features of rows that are scored, if the owner has given them."""
+        if rows == "train" or rows in self.party.other_rows:
+            return
+        path = self.others.get(rows)
+        if path is None:
+            text = (
+                f"{self.place}: asks for scores of {rows[:80]!r} rows; if you agree, give your features of "
+                "them with --test or --validation"
+            )
+            raise refused("scores", InputError(text))
+        other = open_party(path)
+        check_same_columns([other], [self.data], shown(path))
+        if self._begun is not None and self._begun.get(rows) != other.content_digest:
+            text = (
+                f"{shown(path)}: with sums only, features of {rows} rows are those that the run began with, "
+                "or its masks would show what has changed; give these back, or begin another run"
+            )
+            raise refused("rows", InputError(text))
+        if other.row_digest != self.terms.get(rows):
+            raise InputError(
+                f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
+                "align the rows first"
+            )
+        self.party.other_rows = {**self.party.other_rows, rows: load_block(other, self.streamed)}
+
+    @property
+    def statement(self) -> PrivacyStatement | None:
+        """What a private run guarantees this party; None without privacy."""
+        return self.party.statement() if self.terms["family"] in PRIVATE else None
+
+    def write_statement(self) -> None:
+        """Keep what the run guarantees, and what it has charged so far, beside the party's state."""
+        if (statement := self.statement) is not None:
+            document = {"run": self.run, "one_line": statement.one_line()}
+            write_json(self.state / STATEMENT, {**document, "statement": statement.to_json()})
+
+    def write_keys(self) -> list[str]:
+        """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
+        return write_fingerprints(self.state, self.party.fingerprints(), self.terms)
+
+    def _start(self, **terms: Any) -> dict[str, Any]:
+        check_rows(terms, self.data, self.place)
+        self._open(terms)
+        self.party.prepare()
+        kind, reason = self.party.told or (self.party.kind, self.party.reason)
+        return {"n_features": self.data.n_features, "kind": kind, "reason": reason}
+
+    def _open(self, terms: dict[str, Any]) -> None:
+        family = terms["family"]
+        if family not in _FAMILIES:
+            raise refused("terms", FormatError(f"{self.place}: argument 'family': {family!r} is unknown"))
+        if family.startswith("multinomial") and not 2 <= terms.get("n_classes", 0) <= MAX_CLASSES:
+            text = f"argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
+            raise refused("terms", FormatError(f"{self.place}: {text}"))
+        block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
+        if family in SUMS:
+            path = self.state / _PRIVATE_KEY
+            given["private_key"], self._begun = kept_private_key(path, lambda: self._digests(terms))
+        if family in PRIVATE:
+            given["books"] = self._books(terms)
+        else:
+            refuse_ledger(self.ledger, self.place)
+        try:
+            self.party = _FAMILIES[family].opened(self.data.name, block, self.engine, given)
+        except PrivacyBudgetError:
+            raise
+        except FastadmmError as error:
+            raise refused("terms", FormatError(f"{self.place}: {error}")) from None
+
+    def _digests(self, terms: Mapping[str, Any]) -> dict[str, str]:
+        """Digests of all data that answers will depend on."""
+        found = {"train": self.data.content_digest}
+        for rows in self.others.keys() & terms.keys():
+            path = self.others[rows]
+            if path is None:
+                text = (
+                    f"{self.place}: will ask for scores of {rows} rows; with sums only their features are "
+                    "there when the run begins: if you agree, give them with --test or --validation"
+                )
+                raise refused("scores", InputError(text))
+            found[rows] = open_party(path).content_digest
+        return found
+
+    def _books(self, terms: Mapping[str, Any]) -> Books[DifferentialPrivacy]:
+        protection = self.approval.protection
+        if protection is None:
+            raise refused(
+                "privacy",
+                InputError(f"{shown(self.approval.path)}: no table 'privacy', but the run is private"),
+            )
+        releases = self.state / _RELEASES
+        return books_of(self.data, terms, self.run, protection, self.ledger, releases, self.place)
+
+    def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
+        if set(needed) != set(self.party.needs):
+            what = ", ".join(self.party.needs) or "no arguments"
+            raise Unanswerable(f"call 'finish': family {self.party.family!r} needs {what}")
+        weights = self.party.kept if kept else self.party.final_weights(**needed)
+        if weights is None:
+            raise Unanswerable("call 'finish': no weights were kept")
+        weights = np.ascontiguousarray(weights)
+        # What holds for its weights the party says itself: no request has a word in it.
+        line = no_privacy([self.data.name]).weights_line()
+        said = f"{line}; trained {self.trained} for a coordinator taken to be honest"
+        self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
+        if not self.party.tells_mean:
+            return {"done": True}
+        mean = mean_contribution(self.party.block, weights, self.engine)
+        return {"class_means": mean} if mean.ndim else {"mean": float(mean)}
+
+    def _keep(self, model_id: str) -> dict[str, Any]:
+        """The end of a private run: nothing about the features is answered."""
+        party = self.party
+        model = PartyModel(
+            **self._described(),
+            weights=party.final_weights(),
+            clipped=party.clips_rows,
+            privacy=party.statement().weights_line(),
+        )
+        self._write_model(model, model_id)
+        return {"kept": True}
+
+    def _described(self) -> dict[str, Any]:
+        data = self.data
+        return {
+            "name": data.name,
+            "feature_names": list(data.feature_names),
+            "transform": data.transform,
+            "encoder": data.encoder,
+        }
+
+    def _write_model(self, model: PartyModel, model_id: str) -> None:
+        write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)
+
+
+def write_fingerprints(state: Path, found: Sequence[str], terms: Mapping[str, Any]) -> list[str]:
+    """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show."""
+    names = parties_of(terms, "")
+    lines = [
+        f"key of party {m + 1}{', ' + names[m] if m < len(names) else ''}"
+        f"{' (this party)' if m == terms['position'] else ''}: {fingerprint}"
+        for m, fingerprint in enumerate(found)
+    ]
+    if lines:
+        with atomic_file(state / KEYS, force=True) as temporary:
+            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return lines
+
+
+def check_opened(
+    data: PartyData, others: Mapping[str, Path | None], engine: Engine, streamed: bool = False
+) -> None:
+    """Read all features once, so that no answer can fail by one of them.
+
+    Theorem: ``docs/privacy.md#outcomes-are-public``.
+    """
+    opened = [data]
+    for path in others.values():
+        if path is not None:
+            other = open_party(path)
+            check_same_columns([other], [data], shown(path))
+            opened.append(other)
+    for each in opened:
+        check_features(load_block(each, streamed), shown(each.path), engine)

@@ -1,0 +1,183 @@
+"""The coordinator's driver: it numbers exchanges, asks all parties at once, and keeps what they answered.
+
+The talk stays alive in this process. Answers are on disk before anybody is asked again; a process that begins
+after a kill takes the same course with them, up to the first exchange that is missing. To a request that is
+made again, parties give the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import islice
+
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.journal import Journal
+from fastadmm.between.letters import Correspondent, Letters
+from fastadmm.between.schema import (
+    UNREAD,
+    ProtocolError,
+    Refusal,
+    answer_of,
+    digest_of,
+    encode_request,
+    most_bytes,
+    open_envelope,
+)
+from fastadmm.between.socket import Lost
+from fastadmm.between.vocabulary import CODES, refused, unapproved
+from fastadmm.conversation.calls import CALLS, Asked
+from fastadmm.conversation.exchange import Answers, Exchange
+from fastadmm.errors import FormatError, InputError
+from fastadmm.files.atomic import shown
+
+__all__ = ["Ask", "Hub"]
+
+#: Asks a party: its name, the request, seconds to wait; raises :class:`~fastadmm.between.socket.Lost`.
+Ask = Callable[[str, bytes, float], bytes]
+
+#: Seconds that an exchange may take, and where a party is asked for something for the first time in this
+#: process: it may have to compile and to factorise.
+_SECONDS, _FIRST_SECONDS = 60.0, 300.0
+
+
+class Hub(Letters):
+    """Asks parties elsewhere, each by its own process."""
+
+    def __init__(
+        self,
+        run: str,
+        n_samples: int,
+        parties: Sequence[Correspondent],
+        ask: Ask,
+        journal: Journal,
+        n_classes: int = 1,
+    ) -> None:
+        super().__init__(n_samples, parties, n_classes)
+        self.run, self.ask, self.journal = run, ask, journal
+        # A kill may have come between the state and the journal's new beginning.
+        first = 1 + max(party.last for party in parties)
+        done = sum(int.from_bytes(parts[0]) < first for parts in journal.records())
+        self._kept: Iterator[list[bytes]] = islice(journal.records(), done, None)
+        self._left = len(journal) - done
+        self._threads = ThreadPoolExecutor(len(parties))
+        self._known: set[tuple[str, str]] = set()
+        self._in_use = False
+        self._kept_by: Future[None] | None = None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the next exchange has been made before."""
+        return self._left > 0
+
+    def carry(self, exchange: Exchange) -> Answers:
+        """The answers; they are kept."""
+        self._in_use = False
+        number = 1 + max(party.last for party in self.parties)
+        answers: Answers = [{} for _ in exchange.calls]
+        asked: list[tuple[int, Correspondent, Asked, bytes]] = []
+        for k, call in enumerate(exchange.calls):
+            party = self.parties[call.party]
+            party.queue.append((call.name, call.made()))
+            if CALLS[call.name].answer:
+                request = Request(
+                    self.run, party.name, number, party.last, party.queue, answered=party.answered
+                )
+                asked.append((k, party, party.queue[-1], encode_request(request)))
+        if not asked:
+            return answers
+        made = self._replayed(asked, number) if self.replaying else self._asked(asked, number)
+        for (k, party, (name, _), _), (_, message) in zip(asked, made, strict=True):
+            answers[k] = message.answer
+            party.queue.clear()
+            party.last, party.answered = number, message.digest
+            self._known.add((party.name, name))
+        self._in_use = not self.replaying
+        return answers
+
+    def flush(self) -> None:
+        """Until all answers are on disk."""
+        if self._kept_by is not None:
+            self._kept_by.result()
+
+    def close(self) -> None:
+        """Let the threads end, when nobody is asked any more."""
+        if self._kept_by is not None:
+            wait([self._kept_by])
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def drop_unusable(self) -> None:
+        """Forget the last answers, if it was they that no round could be made with."""
+        self.flush()
+        if self._in_use and len(self.journal):
+            self.journal.drop_last()
+
+    def _replayed(
+        self, asked: list[tuple[int, Correspondent, Asked, bytes]], number: int
+    ) -> list[tuple[bytes, Message]]:
+        """Answers of an exchange that was made before."""
+        _, *parts = next(self._kept)
+        self._left -= 1
+        if len(parts) != len(asked):
+            raise FormatError(f"{shown(self.journal.path)}: exchange {number} is of other parties")
+        made = []
+        for raw, (_, party, call, request) in zip(parts, asked):
+            found = self._opened(raw, party.name, number, call)
+            made.append((raw, self._answer(found, digest_of(request), party.name, number)))
+        return made
+
+    def _asked(
+        self, asked: list[tuple[int, Correspondent, Asked, bytes]], number: int
+    ) -> list[tuple[bytes, Message]]:
+        """Answers of a new exchange, from all parties at once."""
+
+        def one(item: tuple[int, Correspondent, Asked, bytes]) -> tuple[bytes, Message | Refusal]:
+            _, party, call, request = item
+            seconds = _SECONDS if (party.name, call[0]) in self._known else _FIRST_SECONDS
+            try:
+                raw = self.ask(party.name, request, seconds)
+            except Lost as error:
+                raise Lost(f"exchange {number}: {error}") from None
+            return raw, self._opened(raw, party.name, number, call)
+
+        self.flush()  # a party answers its last request once more, but none before it
+        works = [self._threads.submit(one, item) for item in asked]
+        digests = [digest_of(request) for *_, request in asked]  # while the parties work
+        wait(works)  # also where one has failed: nobody is asked twice at once
+        answers = [work.result() for work in works]
+        names = [
+            party.name
+            for (_, found), (_, party, *_) in zip(answers, asked, strict=True)
+            if isinstance(found, Refusal) and found.code == "run"
+        ]
+        if names:
+            raise unapproved("run", names, self.run, "--data FILE")
+        made = []
+        for (raw, found), digest, (_, party, *_) in zip(answers, digests, asked, strict=True):
+            made.append((raw, self._answer(found, digest, party.name, number)))
+        # While the round goes on here.
+        record = [number.to_bytes(8), *(raw for raw, _ in made)]
+        self._kept_by = self._threads.submit(self.journal.append, record)
+        return made
+
+    def _opened(self, raw: bytes, name: str, number: int, call: Asked) -> Message | Refusal:
+        """What a party answered."""
+        place = f"party {name}: exchange {number}"
+        n, most = self.n_samples, most_bytes(self.n_samples, self.n_classes)
+        try:
+            return answer_of(open_envelope(raw, most, place), call, n, place)
+        except ProtocolError as error:
+            raise FormatError(f"{error}; nothing of it is kept") from None
+
+    def _answer(self, found: Message | Refusal, digest: str, name: str, number: int) -> Message:
+        """It, if it is an answer to the request with this digest."""
+        place = f"party {name}: exchange {number}"
+        if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
+            more = "; other settings, labels or program than the run began with" if self.replaying else ""
+            raise FormatError(f"{place}: answers another request than ours{more}")
+        if isinstance(found, Refusal):
+            text = f"{place}: refused ({found.code}): {CODES[found.code]}"
+            raise refused(found.code, InputError(text))
+        if (found.run, found.party, found.number) != (self.run, name, number):
+            raise FormatError(f"{place}: an answer of another run, party or exchange; nothing of it is kept")
+        return found

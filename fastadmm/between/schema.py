@@ -1,0 +1,355 @@
+"""Messages between organisations, version 1: a head of canonical JSON, and arrays.
+
+A message is a prefix of 24 bytes (``fastadmm``, the version in 4 bytes, the head's size in 4, the body's in
+8, all little-endian), the head, zeros up to a multiple of 8, and the body: arrays one after the other, each
+followed by zeros up to a multiple of 8. In the head an array is ``{"array": [dtype, *shape]}``. Equal content
+is equal bytes: whatever is spelled in another way than :func:`encode_request` and its like would is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.vocabulary import CODES
+from fastadmm.conversation.calls import CALLS, Asked, argument_fields, check_answer, check_values
+from fastadmm.errors import FormatError
+from fastadmm.files.reading import json_of
+from fastadmm.store.party_file import check_party_name
+
+__all__ = [
+    "UNREAD",
+    "VERSION",
+    "Body",
+    "Envelope",
+    "ProtocolError",
+    "Refusal",
+    "answer_of",
+    "check_digest",
+    "digest_of",
+    "encode_message",
+    "encode_refusal",
+    "encode_request",
+    "judged",
+    "message_bytes",
+    "most_bytes",
+    "open_envelope",
+    "pack_values",
+    "refusal_of",
+    "request_of",
+    "run_identifier",
+    "table_digest",
+]
+
+#: Of the messages.
+VERSION = 1
+
+_MAGIC = b"fastadmm"
+_PREFIX = struct.Struct("<8sIIQ")
+_MOST_HEAD = 1 << 20
+
+#: A message holds a few vectors of N numbers and small things.
+_SMALL, _VECTORS = 16 << 20, 64
+
+#: A request merges a few directions at most.
+_MOST_CALLS = 1000
+
+_DTYPES = ("<f8", "<f4", "<i8", "|u1")
+_RUN = re.compile(r"[0-9a-f]{16}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class ProtocolError(FormatError):
+    """Bytes that are no message of this protocol, or one that does not fit."""
+
+    def __init__(self, text: str, code: str = "damaged") -> None:
+        super().__init__(text)
+        self.refusal = code
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A party does not answer."""
+
+    party: str
+    number: int  # of the exchange; -1 where the request could not be read
+    request: str  # digest of the request, or UNREAD
+    code: str  # a key of CODES
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A message whose bytes are in order, and whose values have not been looked at."""
+
+    head: dict[str, Any]
+    body: memoryview
+    raw: bytes  # all of it
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all bytes; a long message takes time, so it is asked for once it is known to be wanted."""
+        return digest_of(self.raw)
+
+
+def digest_of(raw: bytes) -> str:
+    """``sha256:<hex>`` of a message."""
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+#: What a refusal names in place of a long request's digest: nobody may ask it, so it was not read.
+UNREAD = digest_of(b"")
+
+
+def table_digest() -> str:
+    """Digest of the table of calls: two sides that differ in it do not begin a run."""
+    table = {name: [list(rule.families), rule.arguments, rule.answer] for name, rule in CALLS.items()}
+    return digest_of(_canonical(table))
+
+
+def run_identifier(run: object, place: str) -> str:
+    """A run's identifier, which is a file name at the party."""
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise ProtocolError(f"{place}: 'run' is no identifier of a run: 16 hexadecimal digits")
+    return run
+
+
+def most_bytes(n_samples: int, n_classes: int = 1) -> int:
+    """The longest message of a run."""
+    return _SMALL + _VECTORS * 8 * n_samples * n_classes
+
+
+# --- out --------------------------------------------------------------------------------------------------
+
+
+def encode_request(request: Request) -> bytes:
+    """The bytes of a request; equal requests are equal bytes."""
+    arrays: list[np.ndarray] = []
+    head = {
+        "kind": "request",
+        "run": request.run,
+        "party": request.party,
+        "number": request.number,
+        "previous": request.previous,
+        "answered": request.answered,
+        "calls": [[name, pack_values(arguments, arrays)] for name, arguments in request.calls],
+    }
+    return message_bytes(head, arrays)
+
+
+def encode_message(message: Message) -> bytes:
+    """The bytes of an answer; equal answers are equal bytes."""
+    arrays: list[np.ndarray] = []
+    head = {
+        "kind": "message",
+        "run": message.run,
+        "party": message.party,
+        "number": message.number,
+        "request": message.request,
+        "answer": pack_values(message.answer, arrays),
+    }
+    return message_bytes(head, arrays)
+
+
+def encode_refusal(refusal: Refusal) -> bytes:
+    """The bytes of a refusal."""
+    return message_bytes({"kind": "refusal", **refusal.__dict__}, [])
+
+
+def _canonical(head: Any) -> bytes:
+    return json.dumps(head, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def message_bytes(head: dict[str, Any], arrays: list[np.ndarray]) -> bytes:
+    """The bytes of any message."""
+    text = _canonical(head)
+    if len(text) > _MOST_HEAD:
+        raise ProtocolError(f"a head of {len(text)} bytes; it has at most {_MOST_HEAD}", "values")
+    body = [part for array in arrays for part in (array.data, _padding(array.nbytes))]
+    size = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in body)
+    prefix = _PREFIX.pack(_MAGIC, VERSION, len(text), size)
+    return b"".join([prefix, text, _padding(len(text)), *body])
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % 8)
+
+
+def pack_values(values: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str, Any]:
+    """Values as the head of a message has them, both in the order of the keys."""
+    packed: dict[str, Any] = {}
+    for key in sorted(values):
+        value = values[key]
+        if isinstance(value, np.ndarray) and value.ndim:
+            own = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+            arrays.append(own.reshape(-1).view(np.uint8))
+            packed[key] = {"array": [own.dtype.str, *own.shape]}
+            continue
+        value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+        if isinstance(value, float) and not math.isfinite(value):
+            if value != math.inf:
+                raise ProtocolError(f"{key!r} is {value}: nothing that could be sent", "values")
+            value = {"bound": "infinite"}
+        packed[key] = value
+    return packed
+
+
+# --- in ---------------------------------------------------------------------------------------------------
+
+
+def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
+    """Take a message apart."""
+    if len(raw) > most:
+        raise ProtocolError(f"{place}: {len(raw)} bytes, but here a message has at most {most}")
+    if len(raw) < _PREFIX.size or raw[:8] != _MAGIC:
+        raise ProtocolError(f"{place}: not a message of fastadmm")
+    _, version, n_head, n_body = _PREFIX.unpack_from(raw)
+    if version != VERSION:
+        raise ProtocolError(f"{place}: version {version} of the protocol; known: {VERSION}", "version")
+    begin = _PREFIX.size + n_head + len(_padding(n_head))
+    if n_head > _MOST_HEAD or begin + n_body != len(raw):
+        raise ProtocolError(f"{place}: cut, or longer than it says")
+    text = raw[_PREFIX.size : _PREFIX.size + n_head]
+    if any(raw[_PREFIX.size + n_head : begin]):
+        raise ProtocolError(f"{place}: not spelled as this protocol spells it")
+    try:
+        head = json_of(text.decode("ascii"), foreign=True)
+        good = isinstance(head, dict) and _canonical(head) == text
+    except (ValueError, OverflowError):  # ValueError also for ASCII, NaN and long numbers
+        raise ProtocolError(f"{place}: the head is not JSON, or has a number that is not finite") from None
+    if not good:
+        raise ProtocolError(f"{place}: not spelled as this protocol spells it")
+    return Envelope(head, memoryview(raw)[begin:], raw)
+
+
+def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
+    """The request in an envelope, each value checked against the table of calls."""
+    head, body = envelope.head, Body(envelope.body, place)
+    _check_head(head, ("run", "party", "number", "previous", "answered", "calls"), "request", place)
+    previous, answered = head["previous"], head["answered"]
+    if type(previous) is not int or not -1 <= previous < head["number"] + (head["number"] == 0):
+        raise ProtocolError(f"{place}: 'previous' is no number of an earlier exchange")
+    if answered != "":
+        check_digest(answered, "answered", place)
+    items = head["calls"]
+    if not isinstance(items, list) or not 0 < len(items) <= _MOST_CALLS:
+        raise ProtocolError(f"{place}: 'calls' is no list of 1 to {_MOST_CALLS} calls")
+    calls: list[Asked] = []
+    for item in items:
+        if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
+            raise ProtocolError(f"{place}: a call is not a name and arguments")
+        if item[0] not in CALLS:
+            raise ProtocolError(f"{place}: call {item[0][:80]!r} is unknown here", "call")
+        arguments = body.values(item[1])
+        where = f"{place}: call {item[0]!r}"
+        judged(check_values, arguments, argument_fields(item[0], n_samples, place), where)
+        calls.append((item[0], arguments))
+    body.end()
+    return Request(
+        head["run"], head["party"], head["number"], previous, calls, head["answered"], envelope.digest
+    )
+
+
+def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> Message | Refusal:
+    """What a party answered to a call, each value checked against the table of calls; or its refusal."""
+    head, body = envelope.head, Body(envelope.body, place)
+    if head.get("kind") == "refusal":
+        return refusal_of(envelope, place)
+    _check_head(head, ("run", "party", "number", "request", "answer"), "message", place)
+    check_digest(head["request"], "request", place)
+    answer = body.values(head["answer"])
+    body.end()
+    judged(check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
+    return Message(head["run"], head["party"], head["number"], head["request"], answer, envelope.digest)
+
+
+def refusal_of(envelope: Envelope, place: str) -> Refusal:
+    """The refusal in an envelope."""
+    head, keys = envelope.head, tuple(Refusal.__dataclass_fields__)
+    if head.keys() != {"kind", *keys} or not isinstance(head["code"], str) or head["code"] not in CODES:
+        raise ProtocolError(f"{place}: a refusal with a code that is unknown here")
+    if type(head["number"]) is not int or not isinstance(head["party"], str):
+        raise ProtocolError(f"{place}: a refusal that names no exchange")
+    check_digest(head["request"], "request", place)
+    Body(envelope.body, place).end()
+    return Refusal(*(head[key] for key in keys))
+
+
+def _check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: str) -> None:
+    if head.get("kind") != kind or head.keys() != {"kind", *keys}:
+        raise ProtocolError(f"{place}: not a {kind} of this protocol")
+    run_identifier(head["run"], place)
+    judged(check_party_name, head["party"], place, FormatError)
+    if type(head["number"]) is not int or not 0 <= head["number"] < 10**9:
+        raise ProtocolError(f"{place}: 'number' is no number of an exchange")
+
+
+def check_digest(value: object, key: str, place: str) -> None:
+    """Refuse what is no digest."""
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise ProtocolError(f"{place}: {key!r} is no digest")
+
+
+def judged(check: Callable[..., object], *arguments: Any) -> None:
+    """Apply a rule of a table; what it refuses is an error of the protocol."""
+    try:
+        check(*arguments)
+    except ProtocolError:
+        raise
+    except FormatError as error:
+        raise ProtocolError(str(error), "values") from None
+
+
+class Body:
+    """Takes arrays from a body, in the order in which the head names them."""
+
+    def __init__(self, body: memoryview, place: str) -> None:
+        self._body, self._at, self._place = body, 0, place
+
+    def values(self, packed: object) -> dict[str, Any]:
+        """Values with their arrays, of what :func:`pack_values` made of them."""
+        if not isinstance(packed, dict):
+            raise ProtocolError(f"{self._place}: values are no table")
+        return {key: self._value(packed[key]) for key in packed}
+
+    def _value(self, packed: object) -> Any:
+        if isinstance(packed, dict):
+            if packed == {"bound": "infinite"}:
+                return math.inf
+            return self._array(packed.get("array") if packed.keys() == {"array"} else None)
+        # Integers of JSON have no end, those of a table do.
+        good = isinstance(packed, (bool, float, str)) or (isinstance(packed, int) and abs(packed) < 2**63)
+        if not good:
+            raise ProtocolError(f"{self._place}: a value that is neither a number, nor text, nor an array")
+        return packed
+
+    def _array(self, described: object) -> np.ndarray:
+        good = isinstance(described, list) and 2 <= len(described) <= 3 and described[0] in _DTYPES
+        if not good or not all(type(n) is int and 0 <= n < 2**40 for n in described[1:]):  # type: ignore[index]
+            raise ProtocolError(f"{self._place}: an array of another type or shape than this protocol has")
+        dtype, shape = np.dtype(described[0]), tuple(described[1:])  # type: ignore[index]
+        size = math.prod(shape) * dtype.itemsize
+        end = self._at + size
+        padded = end + -size % 8
+        if padded > len(self._body):
+            raise ProtocolError(f"{self._place}: an array goes beyond the end")
+        if any(self._body[end:padded]):
+            raise ProtocolError(f"{self._place}: not spelled as this protocol spells it")
+        array = np.frombuffer(self._body[self._at : end], dtype=dtype).reshape(shape)
+        self._at = padded
+        # Kernels are compiled for arrays that may be written to; nothing computes with bytes.
+        return array if dtype == np.uint8 else array.copy()
+
+    def end(self) -> None:
+        """Refuse a body with more in it than was taken."""
+        if self._at != len(self._body):
+            raise ProtocolError(f"{self._place}: holds more than its head names")

@@ -1,0 +1,170 @@
+"""A party's side of predictions: what its own columns add to the score of each row, if that may leave."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from fastadmm.between.align import ALIGNMENTS
+from fastadmm.between.approval import APPROVAL, Approval
+from fastadmm.between.approval_file import open_approval
+from fastadmm.between.host import KEYS, STATEMENT
+from fastadmm.between.private_terms import PRIVATE
+from fastadmm.between.task import Task
+from fastadmm.between.task_approval import TaskApproval
+from fastadmm.between.vocabulary import refused
+from fastadmm.conversation.calls import SUMS
+from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_json
+from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
+from fastadmm.store.party_file import PartyData, open_party
+
+__all__ = ["Home", "approved_run", "check_ledger", "contribute", "was_masked", "was_private"]
+
+
+@dataclass(frozen=True)
+class Home:
+    """Whose agent this is, and what it works on."""
+
+    name: str  # the party
+    state: Path  # the agent's directory
+    data: PartyData | None  # features of the training rows, once there are any
+    ledger: Path | None  # the party's own
+
+
+def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> dict[str, Any]:
+    """The party's summand of the score of each row."""
+    directory = home.state / asked.arguments["run"]
+    agreed, part = approved_run(directory, home.name, place)
+    _check_masks(agreed, approval, directory, place)
+    check_ledger(agreed, approval, home.ledger, place)
+    found = _summand(asked, approval, part, home, place)  # whether it may leave is decided below
+    if found.name != home.name or found.model_id != asked.arguments["model_id"]:
+        text = f"{place}: the model of run {directory.name} is another one, or of another party"
+        raise refused("terms", InputError(text))
+    if len(found.ids) != asked.arguments["n_samples"]:  # that is what counts as asked for
+        text = f"{place}: {asked.arguments['n_samples']} rows, but its row digest is of {len(found.ids)}"
+        raise refused("rows", InputError(text))
+    _check_private(agreed, approval, home, directory, found.ids, place)
+    # The same layout as a contribution file has, whatever the product left.
+    values = np.ascontiguousarray(found.values)
+    return {"scores" if values.ndim == 1 else "class_scores": values}
+
+
+def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path]:
+    """What was agreed for a run that has ended, and the party's part of its model."""
+    part = directory / f"{name}.h5"
+    if not (directory / APPROVAL).exists() or not part.exists():
+        text = f"{place}: run {directory.name} has no model here; it has not been approved, or not ended"
+        raise refused("call", InputError(text))
+    return open_approval(directory / APPROVAL), part
+
+
+def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place: str) -> Summand:
+    path, wanted = Path(approval.file), asked.arguments["row_digest"]
+    if h5py.is_hdf5(path):
+        party = open_party(path)
+        if (party.n_samples, party.row_digest) != (asked.arguments["n_samples"], wanted):
+            text = (
+                f"{place}: asks for {asked.arguments['n_samples']} rows, but {shown(path)} has "
+                f"{party.n_samples}, or they are others or in another order (row digests)"
+            )
+            raise refused("rows", InputError(text))
+        return summand_of_file(part, party, allow_infinite_epsilon=True)
+    from fastadmm.data_tools.predict_tables import TableRows
+
+    rows = TableRows(
+        approval.id,
+        _alignment(home.state / ALIGNMENTS, wanted, place),
+        separator=approval.separator,
+        duplicates=approval.duplicates,
+    )
+    return summand_of_table(part, None, path, rows, allow_infinite_epsilon=True)
+
+
+def _alignment(folder: Path, digest: str, place: str) -> Path:
+    """Of the alignments that this party was told, that of these rows."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            if read_json(path).get("row_digest") == digest:
+                return path
+        except (FastadmmError, AttributeError):
+            continue  # not ours
+    text = f"{place}: asks for rows of no alignment in {shown(folder)}; align them first"
+    raise refused("rows", InputError(text))
+
+
+# --- what may leave ---------------------------------------------------------------------------------------
+
+
+def was_private(agreed: Approval, directory: Path) -> bool:
+    """Whether a run had noise, as its approval or what it left says: an approval can be replaced."""
+    return agreed.family in PRIVATE or (directory / STATEMENT).exists()
+
+
+def was_masked(agreed: Approval, directory: Path) -> bool:
+    """Whether a run was with sums only, as its approval or what it left says."""
+    return agreed.family in SUMS or (directory / KEYS).exists()
+
+
+def _check_masks(agreed: Approval, approval: TaskApproval, directory: Path, place: str) -> None:
+    if was_masked(agreed, directory) and not approval.unmasked:
+        text = (
+            f"{place}: the run showed the coordinator sums over all parties only, but scores leave one party "
+            f"at a time; if you agree, set unmasked = true in {shown(approval.path)}"
+        )
+        raise refused("privacy", InputError(text))
+
+
+def check_ledger(
+    agreed: Approval, approval: TaskApproval, ledger: Path | None, place: str, what: str = "scores"
+) -> None:
+    """Refuse exact answers where there is a ledger, which would not know of them, unless the owner agreed."""
+    if ledger is not None and agreed.family not in PRIVATE and not approval.allow_infinite_epsilon:
+        text = (
+            f"{place}: {what} of a model without privacy are exact, and this agent has a ledger, which would "
+            f"say nothing of them; if you agree, set allow_infinite_epsilon = true in {shown(approval.path)}"
+        )
+        raise refused("privacy", InputError(text))
+
+
+def _check_private(
+    agreed: Approval, approval: TaskApproval, home: Home, directory: Path, ids: np.ndarray, place: str
+) -> None:
+    """Refuse exact scores where no finite epsilon is proved for what they say of the training rows."""
+    if not was_private(agreed, directory) or approval.allow_infinite_epsilon:
+        return
+    if reason := _unproved(agreed, home, directory, ids):
+        text = (
+            f"{place}: {reason}; no finite epsilon is proved. If you agree nevertheless, set "
+            f"allow_infinite_epsilon = true in {shown(approval.path)}"
+        )
+        raise refused("privacy", InputError(text))
+
+
+def _unproved(agreed: Approval, home: Home, directory: Path, ids: np.ndarray) -> str:
+    """Why exact scores break a private run's promise; empty where they do not."""
+    path = directory / STATEMENT
+    try:
+        statement = read_json(path)["statement"]
+        mode, epsilon = statement["mode"], statement["epsilon"]
+    except (FastadmmError, KeyError, TypeError):
+        raise FormatError(f"{shown(path)}: missing, or not our statement") from None
+    if mode != "fusion":
+        return "the noise of mode 'message' covers messages, not weights, and scores tell the weights (T7)"
+    # The weights of a fusion are a release themselves: scores of other rows only process it.
+    if isinstance(epsilon, str) or not math.isfinite(epsilon):
+        return "the run's own statement says that epsilon is infinite"
+    data = home.data
+    if data is None or data.content_digest != agreed.data:
+        return "this agent does not have the rows of training, so they may be among those asked for"
+    # As texts: the same id is a number in one file and a text in another.
+    if set(map(str, data.ids().tolist())) & set(map(str, ids.tolist())):
+        return "rows of training are asked for, and their exact scores are functions of their features"
+    return ""

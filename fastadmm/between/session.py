@@ -1,0 +1,412 @@
+"""One run at a party's own process: what it has answered, and the party as its last answer left it.
+
+Every request, its answer and its line of the audit log are on disk before the answer leaves. From time to
+time a snapshot takes their place; after a kill the party is opened from it and asked again what came later,
+to the same bits. What was drawn at random is not drawn again: a private party stored it before it answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.between.approval import (
+    APPROVAL,
+    Answered,
+    Approval,
+    check_refusals,
+    check_request,
+    first_terms,
+    refusals,
+    with_answer,
+)
+from fastadmm.between.approval_file import open_approval
+from fastadmm.between.audit import AuditLog
+from fastadmm.between.exchange import Message, Request
+from fastadmm.between.host import Host, write_fingerprints
+from fastadmm.between.journal import Journal
+from fastadmm.between.memory import answer_once, join_sum
+from fastadmm.between.schema import (
+    VERSION,
+    ProtocolError,
+    digest_of,
+    encode_message,
+    most_bytes,
+    open_envelope,
+    request_of,
+    table_digest,
+)
+from fastadmm.between.vocabulary import quoted, refused
+from fastadmm.conversation.calls import check_answer
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError, InputError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.secrecy.keys import fingerprint, keys_of, plain
+from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
+from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.party_file import PartyData
+
+__all__ = ["JOURNAL", "STATE", "PartyState", "Session", "classes_of"]
+
+#: Name of the file in the party's directory of a run.
+STATE = "state.h5"
+
+_STATE = "fastadmm-party-state"
+
+
+@dataclass(frozen=True)
+class PartyState:
+    """A party after its last answer."""
+
+    run: str  # identifier of the run
+    number: int  # of the exchange
+    request: str  # digest of the request
+    content: str  # content digest of the party's features
+    settings: dict[str, Any]  # arguments of the call ``start``
+    tree: dict[str, Any]  # what the party exported
+    message: bytes  # the answer as it was given
+    answered: Answered | None  # none in states of older releases
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        with create_h5(path, _STATE) as file:
+            file.attrs["run"], file.attrs["number"] = self.run, self.number
+            file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
+            write_tree(file.create_group("settings"), self.settings)
+            write_tree(file.create_group("answered"), asdict(self.answered or Answered()))
+            write_tree(file.create_group("party"), self.tree)
+            write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
+
+    @classmethod
+    def read(cls, path: Path) -> PartyState:
+        """Inverse of :meth:`write`."""
+        with read_h5(path, _STATE) as file:
+            return cls(
+                read_attribute(file, "run", str),
+                read_attribute(file, "number", int),
+                read_attribute(file, "request", str),
+                read_attribute(file, "content-digest", str),
+                read_tree(require_group(file, "settings")),
+                read_tree(require_group(file, "party")),
+                read_array(file, "message", ndim=1, kind="u").tobytes(),
+                _answered(path, file) if "answered" in file else None,
+            )
+
+
+def _answered(path: Path, file: Any) -> Answered:
+    tree = read_tree(require_group(file, "answered"))
+    if "directions" in tree:  # older releases counted vectors
+        n = read_tree(require_group(file, "settings"))["n_samples"]
+        tree["numbers"] = tree.pop("directions") * n
+    try:
+        return Answered(**tree)
+    except TypeError:
+        raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
+
+
+def classes_of(path: Path) -> int:
+    """C of the multinomial run that a state is of; 1 of any other, and before the first step."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return 1
+    with read_h5(path, _STATE) as file:
+        return int(read_tree(require_group(file, "settings")).get("n_classes", 1))
+
+
+#: Requests and answers since the snapshot, in the party's directory of the run.
+JOURNAL = "requests.journal"
+
+#: A snapshot is made after so many exchanges, or bytes of them: it takes as long as some exchanges do.
+_EXCHANGES, _BYTES = 50, 512 << 20
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last exchange: digest of the request, the message and its digest, and what was answered by then."""
+
+    number: int
+    request: str
+    message: bytes
+    digest: str
+    answered: Answered
+
+
+class Session:
+    """One run."""
+
+    def __init__(
+        self,
+        data: PartyData,
+        directory: Path,
+        run: str,
+        engine: Engine,
+        audit: AuditLog,
+        ledger: Path | None,
+        others: Mapping[str, Path | None],
+        streamed: bool,
+    ) -> None:
+        self.data, self.directory, self.run = data, directory, run
+        self.audit = audit
+        self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
+        self._approval_path = str(directory / APPROVAL)
+        self._agreed: tuple[tuple[int, int, int], Approval] | None = None
+        self.approval()
+        self.host: Host | None = None
+        self._snapshot = self._known_state()
+        self.terms: dict[str, Any] = {}
+        self._last: _Last | None = None
+        self.journal = Journal(directory / JOURNAL)
+        try:
+            self._take_up()
+        except BaseException:
+            self.journal.close()
+            raise
+
+    def _known_state(self) -> PartyState | None:
+        """The snapshot, if there is one; of this run and of these features."""
+        path = self.directory / STATE
+        if not path.exists():
+            return None
+        known = PartyState.read(path)
+        for what, theirs, ours in (
+            ("run", known.run, self.run),
+            ("features with digest", known.content, self.data.content_digest),
+        ):
+            if theirs != ours:
+                text = f"{shown(path)}: of {what} {theirs}, not {ours}; give it back what it began with"
+                raise refused("terms", InputError(text))
+        return known
+
+    def _take_up(self) -> None:
+        """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
+        if (known := self._snapshot) is not None:
+            self.terms = known.settings
+            answered, digest = known.answered or Answered(), digest_of(known.message)
+            self._last = _Last(known.number, known.request, known.message, digest, answered)
+        for meta, raw, message in self._later():
+            asked, said = self._request(raw), json.loads(meta)
+            self.terms = self.terms or asked.calls[0][1]
+            answered = Answered(**said["answered"])
+            self._last = _Last(asked.number, asked.digest, message, said["entry"]["answer"], answered)
+            if asked.digest not in self.audit.answered:
+                self.audit.add(said["entry"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended for this party."""
+        return self._last is not None and self._last.answered.finished
+
+    def approval(self) -> Approval:
+        """What the owner agreed to, as the file says now."""
+        with storage_errors(self._approval_path, "read"):
+            try:
+                status = os.stat(self._approval_path)
+            except FileNotFoundError:
+                text = f"run {self.run}: no approval {shown(self._approval_path)}; see "
+                raise refused("run", InputError(f"{text}'fastadmm agent approve'")) from None
+        seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if self._agreed is None or self._agreed[0] != seen:
+            self._agreed = seen, open_approval(Path(self._approval_path))
+        return self._agreed[1]
+
+    def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
+        """Refuse, before it is read, what this caller may not ask, or what is too long."""
+        approval = self.approval()
+        if approval.callers is not None and caller not in approval.callers:
+            text = f"{place}: asked by {quoted(caller)}, but {shown(approval.path)} has callers"
+            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        most = most_bytes(self.data.n_samples, approval.n_classes or 1)
+        if n_bytes > most:
+            raise ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
+
+    def answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
+        """Answer a request."""
+        approval, last = self.approval(), self._last
+        if last is not None and (asked.number, asked.digest) == (last.number, last.request):
+            entry |= {"answer": last.digest, "repeated": True}
+            self.audit.add_bounded(entry)
+            return last.message
+        check_refusals(self.directory, place)
+        self._check_order(asked, place)
+        logged = self._check_lost(asked, place)
+        if last is None:
+            self._check_versions(first_terms(asked, self.data, place), approval, place)
+        before = Answered() if last is None else last.answered
+        refused_so_far = refusals(self.directory)
+        after = check_request(approval, asked, self.terms, before, self.data, place, refused_so_far)
+        self._check_keys(asked, approval, place)
+        if last is None:
+            join_sum(self.data, self.run, asked.calls[0][1], approval, place)
+        try:
+            with self.engine.limited():
+                host = self._awake(approval, place)
+                answer = host.answer(asked, place)
+                after = with_answer(before, after, answer)
+                answer_once(asked, host.transcript, answer, place)
+                message = self._message(asked, answer, place)
+            digest = digest_of(message)
+            if logged not in ("", digest):
+                raise self._otherwise()
+            entry |= {"answer": digest, "repeated": False, **self._spent(host)}
+            meta = {"answered": vars(after), "entry": entry}
+            # Before the answer counts as given: a kill later would leave neither.
+            host.write_statement()
+            if any(name == "introduce" for name, _ in asked.calls):
+                host.write_keys()
+            self.journal.append([json.dumps(meta).encode(), raw, message])
+        except BaseException:
+            self.host = None  # it may have heard half of the request
+            entry.pop("answer", None)
+            raise
+        self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
+        if not logged:
+            self.audit.add(entry)
+        if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
+            self._keep(host)
+        return message
+
+    def _spent(self, host: Host) -> dict[str, dict[str, float]]:
+        """What a private run has charged to the party's ledger so far; nothing without privacy."""
+        books = getattr(host.party, "books", None)
+        if books is None:
+            return {}
+        found = books.ledger.spent(books.account, self.run)
+        return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.journal.close()
+
+    def _check_order(self, asked: Request, place: str) -> None:
+        last = self._last
+        if last is not None and asked.number == last.number:
+            text = f"{place}: another request {asked.number} than the one answered before"
+            raise refused("changed", InputError(text))
+        number = -1 if last is None else last.number
+        if asked.previous != number or asked.number <= number or (last is None and asked.number != 0):
+            text = (
+                f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
+                f"answered is {number}"
+            )
+            raise refused("order", InputError(text))
+        if last is not None and asked.answered != last.digest:
+            text = f"{place}: the coordinator took another answer to request {number} than the one given"
+            raise refused("changed", InputError(text))
+
+    def _check_lost(self, asked: Request, place: str) -> str:
+        """Digest of the answer that the audit log has and the journal has lost; empty for a new request.
+
+        What was answered counts, whichever file says it: it is answered again, to the same bits, or not.
+        """
+        last = -1 if self._last is None else self._last.number
+        lost = {one["number"]: one for one in self.audit.answers if one["run"] == self.run}
+        lost = {number: one for number, one in lost.items() if number > last}
+        if not lost:
+            return ""
+        first = lost[min(lost)]
+        if asked.digest != first["request"]:
+            text = (
+                f"{place}: {shown(self.journal.path)} has lost the answer to request {first['number']}, that "
+                f"{shown(self.audit.path)} has; restore it, or let the coordinator ask that again"
+            )
+            raise refused("changed", InputError(text))
+        return str(first["answer"])
+
+    def _otherwise(self) -> FormatError:
+        return FormatError(
+            f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
+            "the version of fastadmm and on the kind of machine that the run began with"
+        )
+
+    def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
+        """Refuse keys that came through the coordinator until the owner has compared them."""
+        for name, arguments in asked.calls:
+            if name == "introduce":
+                found = [fingerprint(key) for key in keys_of(arguments["keys"])]
+                own = self.terms["position"]
+                write_fingerprints(self.directory, found, self.terms)
+                compared = {plain(text) for text in approval.fingerprints or ()}
+                missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
+                if missing:
+                    words = ", ".join(f"party {m + 1}" for m in missing)
+                    text = (
+                        f"{place}: no fingerprint of the key of {words} in {shown(approval.path)}; ask its "
+                    )
+                    text += "owner for it, and see 'fastadmm agent approve --fingerprint'"
+                    raise refused("keys", InputError(text))
+
+    def _check_versions(self, terms: Mapping[str, Any], approval: Approval, place: str) -> None:
+        if approval.protocol not in (None, VERSION):
+            text = (
+                f"{shown(approval.path)}: key 'protocol' is {approval.protocol}, but messages are {VERSION}"
+            )
+            raise refused("version", InputError(text))
+        if terms.get("table") != table_digest():
+            text = (
+                f"{place}: the coordinator's table of calls is another: install the same version of fastadmm"
+            )
+            raise refused("version", InputError(text))
+
+    def _awake(self, approval: Approval, place: str) -> Host:
+        """The party as its last answer left it."""
+        # Another protection opens the party anew: its books are of the one that was agreed to.
+        if self.host is not None and self.host.approval.protection == approval.protection:
+            self.host.approval = approval
+            return self.host
+        host = Host(
+            self.data,
+            self.directory,
+            self.engine,
+            self.run,
+            approval,
+            self.ledger,
+            self.others,
+            "over a network",
+            self.streamed,
+        )
+        if self._snapshot is not None:
+            host.resume(self._snapshot.settings, self._snapshot.tree, place)
+        for _, raw, message in self._later():
+            asked = self._request(raw)
+            if self._message(asked, host.answer(asked, place), place) != message:
+                raise self._otherwise()
+        self.host = host
+        return host
+
+    def _message(self, asked: Request, answer: dict[str, Any], place: str) -> bytes:
+        check_answer(asked.calls[-1], answer, self.data.n_samples, place)
+        return encode_message(Message(asked.run, asked.party, asked.number, asked.digest, answer))
+
+    def _later(self) -> list[list[bytes]]:
+        """Records after the snapshot."""
+        number = -1 if self._snapshot is None else self._snapshot.number
+        return [parts for parts in self.journal.records() if self._request(parts[1]).number > number]
+
+    def _request(self, raw: bytes) -> Request:
+        place = shown(self.journal.path)
+        return request_of(open_envelope(raw, len(raw), place), self.data.n_samples, place)
+
+    def _keep(self, host: Host) -> None:
+        """A snapshot in place of the journal."""
+        last = self._last
+        assert last is not None  # something was answered
+        self._snapshot = PartyState(
+            self.run,
+            last.number,
+            last.request,
+            self.data.content_digest,
+            host.terms,
+            host.export(),
+            last.message,
+            last.answered,
+        )
+        self.audit.sync()  # first: what a snapshot covers is not made up for
+        self._snapshot.write(self.directory / STATE)
+        self.journal.restart()

@@ -1,0 +1,140 @@
+"""What a party agreed to beside training: ids compared, rows scored, what standard errors need."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.between.approval_file import check_kinds
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.reading import read_toml
+from fastadmm.store.party_file import check_party_name
+
+__all__ = [
+    "ALIGN",
+    "INFER",
+    "PREDICT",
+    "TaskApproval",
+    "open_task_approval",
+    "task_approval_text",
+    "write_task_approval",
+]
+
+#: Names of the files: in the agent's directory, and in that of the run whose model is applied.
+ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
+
+_FORMAT, _VERSION = "fastadmm-task-approval", "1.0"
+
+
+@dataclass(frozen=True)
+class TaskApproval:
+    """Limits of one party, for alignments, or for predictions or standard errors with one model."""
+
+    path: Path  # of the approval: ALIGN, PREDICT or INFER
+    party: str
+    callers: list[str]  # who may ask
+    file: str
+    requests: int  # new ones that are answered, at most
+    rows: int
+    last_day: datetime.date | None
+    id: str | None = None  # id column, where the file is a table
+    duplicates: str = "refuse"  # what is done with ids that occur more than once in it
+    separator: str | None = None  # between its cells, where it is CSV; None is recognised
+    unmasked: bool = False
+    allow_infinite_epsilon: bool = False
+
+
+_NEEDED: dict[str, tuple[type, ...]] = {
+    "party": (str,),
+    "callers": (list,),
+    "file": (str,),
+    "requests": (int,),
+    "rows": (int,),
+}
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "last_day": (datetime.date,),
+    "id": (str,),
+    "duplicates": (str,),
+    "separator": (str,),
+    "unmasked": (bool,),
+    "allow_infinite_epsilon": (bool,),
+}
+
+_NOTES = {
+    "callers": "who may ask",
+    "last_day": "nothing new is answered after it",
+    "unmasked": "true: the coordinator may see this party's scores by themselves, not sums alone",
+    "allow_infinite_epsilon": "true: exact scores may leave where nothing is proved for them",
+}
+_OF_KIND = {
+    ALIGN: {
+        "file": "the table whose ids are compared",
+        "requests": "alignments, at most",
+        "rows": "ids of the coordinator that are compared with the table's, over all requests",
+    },
+    PREDICT: {
+        "file": "features of the rows that are scored; it may be replaced by a newer one",
+        "requests": "sets of rows that are scored, at most",
+        "rows": "scores that leave, over all requests",
+    },
+    INFER: {
+        "file": "features that the model was trained on",
+        "requests": "requests, at most",
+        "rows": "vectors of a number for each training row that leave, over all requests",
+    },
+}
+
+_WHAT = {
+    ALIGN: "compares its ids with a coordinator's",
+    PREDICT: "scores rows",
+    INFER: "shows what standard errors need",
+}
+
+
+def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
+    """Write an approval, with comments for whoever edits it."""
+    with atomic_file(approval.path, force=force) as temporary:
+        temporary.write_text(task_approval_text(approval), encoding="utf-8")
+
+
+def task_approval_text(approval: TaskApproval) -> str:
+    """The file's content."""
+    import tomli_w
+
+    notes = {**_NOTES, **_OF_KIND[approval.path.name]}
+    what = f"{approval.party} {_WHAT[approval.path.name]}"
+    lines = [f"# Within these limits {what}. Edit them: nothing beyond them is computed."]
+    usual = TaskApproval(approval.path, "", [], "", 0, 0, None)
+    values: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
+    for key in (*_NEEDED, *_OPTIONAL):
+        value = getattr(approval, key)
+        if key in _NEEDED or value != getattr(usual, key):
+            values[key] = value
+    for key, value in values.items():
+        text = tomli_w.dumps({key: value}, multiline_strings=False).rstrip("\n").replace("\n", " ")
+        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+    return "\n".join(lines) + "\n"
+
+
+def open_task_approval(path: Path) -> TaskApproval:
+    """Read an approval."""
+    try:
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    place = shown(path)
+    if values.pop("format", None) != _FORMAT:
+        raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm agent approve'")
+    if (version := values.pop("version", None)) != _VERSION:
+        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
+    check_kinds(values, _NEEDED, _OPTIONAL, place)
+    check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
+    for key in ("requests", "rows"):
+        if values[key] < 1:
+            raise ConfigError(f"{place}: key {key!r} is below 1")
+    if not all(isinstance(name, str) for name in values["callers"]):
+        raise ConfigError(f"{place}: key 'callers' is not a list of names")
+    return TaskApproval(path=path, **{"last_day": None, **values})

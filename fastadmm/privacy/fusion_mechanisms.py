@@ -1,0 +1,350 @@
+r"""The public row norm R: rows longer than R are shortened to R before anything is computed from them.
+
+R is given, or found with noise: the smallest point of a public grid that at most a tenth of the rows that
+are not zero exceed, by bisection with noisy counts. A count changes by at most 1 when one record is replaced
+(theorem ``docs/fusion.md#f2-the-row-norm``).
+
+A local model by differentially private gradient descent: what a party may publish about its columns.
+
+Rows :math:`\tilde a_i = (a_i / \max(|a_i|, R),\ \kappa)`, score :math:`S_i = \tilde a_i^\top x + o`, logistic
+loss on public targets q. Each step sees
+
+.. math:: \sum_i \tilde a_i\,(\sigma(S_i) - q_i) + N(0, \sigma^2 I), \qquad \sigma = \Delta \sqrt T / \mu
+
+and nothing else of the data. With :math:`\bar q = \max_i \max(|q_i|, |1 - q_i|)` and
+:math:`\kappa \le \sqrt 3` the sensitivity is :math:`\Delta = 2 \bar q` when one record's features are
+replaced (theorem ``docs/fusion.md#f1-the-local-model``): the constant feature costs nothing. Step size,
+momentum, ridge and number of steps are functions of N alone.
+
+Mean and mean square of a party's scores per class, which give centre, range and weights.
+
+With :math:`t = \mathrm{clip}((S - o)/h, -1, 1)`, h = 4 log-odds, the vector
+:math:`(\sum t, \sum t^2)` of the records of each (public) class changes by at most 2 in l2 norm when one
+record's features are replaced, and only in that record's class: theorem ``docs/fusion.md#f3-the-moments``.
+
+One randomised symbol per record: the message of ``mode="fusion"``, pure epsilon-LDP.
+
+The score S of a record is cut to ``center`` ± ``clip``, mapped to t in [-1, 1], and sent through the
+channel of :mod:`fastadmm.kernels.randomised_level`. With :math:`\theta = \mathrm{keep} =
+(e^\varepsilon - 1)/(e^\varepsilon + k - 1)` a symbol has probability
+:math:`\theta\,[\text{level}=j] + (1-\theta)/k`, whose largest ratio between any two records is
+:math:`1 + k\theta/(1-\theta) = e^\varepsilon`: theorem ``docs/fusion.md#f4-the-symbol``. The released number
+``center + clip v / keep`` has mean ``center + clip t``: it is unbiased.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.privacy.noise import NoiseSource, calibrate
+
+__all__ = [
+    "NORM_QUERIES",
+    "SCORE_RANGE",
+    "STEPS",
+    "Channel",
+    "LocalModel",
+    "ScoreMoments",
+    "choose_channel",
+    "find_row_norm",
+    "gradient_sensitivity",
+    "private_descent",
+    "release_moments",
+    "row_norms",
+]
+
+Array = np.ndarray
+
+#: Noisy counts: rows that are not zero, then bisection of the 2**8 points 2**(-8) ... 2**(24 - 1/8).
+NORM_QUERIES = 9
+_FIRST, _STEP = -8.0, 0.125
+
+#: Share of the rows that may be shortened; a count is told from zero at this many standard deviations.
+_SHORTENED, _DEVIATIONS = 0.1, 3.0
+
+
+def row_norms(block: FeatureBlock, engine: Engine) -> Array:
+    """Euclidean norm of each row.
+
+    Shapes: block (N, d); the result (N,).
+    """
+    rows, found = (0, block.shape[0]), np.empty(block.shape[0])
+    if isinstance(block, DenseBlock):
+        for (start, stop), part in block.once(rows):
+            found[start:stop] = np.sqrt(np.einsum("ij,ij->i", part, part))
+        return found
+    if isinstance(block, CSRBlock):
+        for (start, stop), (indptr, _, data) in block.once(rows):
+            squares = np.concatenate([data[: indptr[-1]] ** 2, [0.0]])
+            sums = np.add.reduceat(squares, indptr[:-1])
+            found[start:stop] = np.sqrt(np.where(np.diff(indptr) > 0, sums, 0.0))
+        return found
+    total = np.zeros(block.shape[0])
+    for j in range(block.shape[1]):
+        unit = np.zeros(block.shape[1])
+        unit[j] = 1.0
+        total += block.product(unit, engine) ** 2
+    return np.sqrt(total)
+
+
+def find_row_norm(norms: Array, mu: float, noise: NoiseSource, round: int, engine: Engine) -> float:
+    r"""Find a row norm that most rows do not exceed, mu-GDP.
+
+    Guarantee: ``docs/fusion.md#f2-the-row-norm``.
+
+    Shapes: norms (N,).
+    """
+    level = calibrate(1.0, math.sqrt(NORM_QUERIES) / mu, 1)
+
+    def noisy_count(limit: float, query: int) -> float:
+        exact = np.array([float((norms > limit).sum())])
+        return float(noise.release(exact, level, round + query, engine).values[0])
+
+    allowed = max(_SHORTENED * noisy_count(0.0, 0), _DEVIATIONS * level.sigma)
+    low, high = 0, 2 ** (NORM_QUERIES - 1) - 1
+    for query in range(1, NORM_QUERIES):
+        middle = (low + high) // 2
+        if noisy_count(_point(middle), query) <= allowed:
+            high = middle
+        else:
+            low = min(middle + 1, high)
+    return _point(high)
+
+
+def _point(k: int) -> float:
+    return float(2.0 ** (_FIRST + _STEP * k))
+
+
+#: T, momentum, kappa and ridge (on normalised rows, summed loss); chosen on a9a's training rows.
+STEPS, STEP, MOMENTUM, CONSTANT, RIDGE = 40, 2.0, 0.8, 0.3, 5.0
+
+#: Rows are shortened by this much more, so that rounding cannot make one longer than 1.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A party's released model.
+
+    Shapes: weights (d,).
+    """
+
+    weights: Array  # of shape (d,): for the party's columns as they are (not normalised)
+    intercept: float
+    sigma: float  # noise on each number of a gradient
+    sensitivity: float  # of one gradient, rounding to the grid included
+
+
+def gradient_sensitivity(target: Array) -> float:
+    r"""Largest l2 change of the summed gradient when one record's features are replaced.
+
+    Theorem: ``docs/fusion.md#f1-the-local-model``.
+
+    Shapes: target (N,).
+    """
+    q, rest = np.abs(target), np.abs(1.0 - target)
+    return float(max(2.0 * q.max(), 2.0 * rest.max(), np.hypot(q + rest, CONSTANT).max()))
+
+
+def private_descent(
+    block: FeatureBlock,
+    norms: Array,
+    row_norm: float,
+    target: Array,
+    mu: float,
+    noise: NoiseSource,
+    round: int,
+    engine: Engine,
+) -> LocalModel:
+    """Fit a logistic model of the public targets on one party's columns, mu-GDP.
+
+    Guarantee: ``docs/fusion.md#f1-the-local-model``.
+
+    Shapes: block (N, d); norms, target (N,).
+    """
+    from scipy.special import expit
+
+    n, d = block.shape
+    prior = min(max(float(target.mean()), 1.0 / n), 1.0 - 1.0 / n)
+    offset = math.log(prior / (1.0 - prior))
+    shrink = (1.0 - _SLACK) / np.maximum(norms, row_norm)
+    level = calibrate(gradient_sensitivity(target), math.sqrt(STEPS) / mu, d + 1)
+    step = STEP / (0.25 * n * (1.0 + CONSTANT**2) + RIDGE)
+    x, velocity, average = np.zeros(d + 1), np.zeros(d + 1), np.zeros(d + 1)
+    tail = STEPS // 2
+    for t in range(STEPS):
+        score = shrink * block.product(x[:d], engine) + (CONSTANT * x[d] + offset)
+        residual = expit(score) - target
+        exact = np.append(block.transposed_product(shrink * residual, engine), CONSTANT * residual.sum())
+        noisy = noise.release(exact, level, round + t, engine).values
+        velocity = MOMENTUM * velocity - step * (noisy + RIDGE * x)
+        x = x + velocity
+        if t >= tail:
+            average += x / (STEPS - tail)
+    return LocalModel(
+        average[:d] / row_norm, float(offset + CONSTANT * average[d]), level.sigma, level.sensitivity
+    )
+
+
+#: h: a score is in units of log-odds, of which 4 is as good as certainty for a local model.
+SCORE_RANGE = 4.0
+
+#: Smallest variance of the scores (squared log-odds) that is believed.
+_LEAST_VARIANCE = 0.01
+
+
+@dataclass(frozen=True)
+class ScoreMoments:
+    """Released moments of the scores, by public class.
+
+    Shapes: count, mean, square (2,).
+    """
+
+    count: Array  # of shape (2,): records of each public class
+    mean: Array  # of shape (2,): mean of S and of ``(S - origin)**2``
+    square: Array  # of shape (2,): mean of S and of ``(S - origin)**2``
+    origin: float  # o, the local model's intercept
+    sigma: float  # noise on each sum, in units of h and h squared
+
+    @property
+    def overall(self) -> tuple[float, float]:
+        """Mean and variance of all scores."""
+        share = self.count / self.count.sum()
+        mean = float(share @ self.mean)
+        variance = float(share @ self.square) - (mean - self.origin) ** 2
+        return mean, max(variance, _LEAST_VARIANCE)
+
+
+def release_moments(
+    score: Array,
+    public_class: Array,
+    origin: float,
+    mu: float,
+    noise: NoiseSource,
+    round: int,
+    engine: Engine,
+) -> ScoreMoments:
+    """Release the moments, mu-GDP.
+
+    Guarantee: ``docs/fusion.md#f3-the-moments``.
+
+    Shapes: score, public_class (N,).
+    """
+    t = np.clip((score - origin) / SCORE_RANGE, -1.0, 1.0)
+    second = public_class > 0.5
+    count = np.array([float((~second).sum()), float(second.sum())])
+    sums = np.array([t[~second].sum(), t[second].sum(), (t[~second] ** 2).sum(), (t[second] ** 2).sum()])
+    level = calibrate(2.0, 1.0 / mu, 4)
+    noisy = noise.release(sums, level, round, engine).values
+    some = np.maximum(count, 1.0)
+    mean = np.clip(noisy[:2] / some, -1.0, 1.0)
+    square = np.clip(noisy[2:] / some, 0.0, 1.0)
+    return ScoreMoments(count, origin + SCORE_RANGE * mean, SCORE_RANGE**2 * square, origin, level.sigma)
+
+
+#: More than this is never needed: the channel is then as good as exact, and epsilon left over is not spent.
+MAX_EPSILON = 12.0
+
+#: Uniforms have 53 bits: with this much less kept, rounding cannot lift the ratio above e^epsilon.
+_ROUNDING = 2.0**-48
+
+_LEVELS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
+_CLIPS = (1.5, 1.75, 2.0, 2.5, 3.0, 3.5)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A public channel from scores to symbols."""
+
+    epsilon: float  # pure local epsilon
+    n_levels: int  # k; 2 is one bit
+    center: float  # scores beyond ``center - clip`` and ``center + clip`` count as these
+    clip: float  # scores beyond ``center - clip`` and ``center + clip`` count as these
+
+    @property
+    def keep(self) -> float:
+        """Probability that a level is kept (theorem F4)."""
+        return keep_probability(self.epsilon, self.n_levels)
+
+    @property
+    def bits(self) -> float:
+        """Size of one record's message in bits."""
+        return math.log2(self.n_levels)
+
+    def probabilities(self, score: Array) -> Array:
+        """Probability of each symbol, of shape (N, k), for scores of shape (N,)."""
+        last = self.n_levels - 1
+        t = np.clip((np.asarray(score, dtype=np.float64) - self.center) / self.clip, -1.0, 1.0)
+        place = 0.5 * (t + 1.0) * last
+        low = np.minimum(place.astype(np.int64), last - 1)
+        level = np.zeros((len(t), self.n_levels))
+        rows = np.arange(len(t))
+        level[rows, low] = 1.0 - (place - low)
+        level[rows, low + 1] = place - low
+        return self.keep * level + (1.0 - self.keep) / self.n_levels
+
+    def release(self, score: Array, noise: NoiseSource, round: int, engine: Engine) -> Array:
+        """Draw the symbols that leave the party.
+
+        Guarantee: ``docs/fusion.md#f4-the-symbol``.
+
+        Shapes: score, the result (N,).
+        """
+        from fastadmm.kernels.randomised_level import randomised_levels
+
+        n = len(score)
+        rounding = noise.uniform(n, round, engine, stream=0)
+        response = noise.uniform(n, round, engine, stream=1)
+        levels = np.empty(n, dtype=np.uint8)
+        arguments = (score, self.center, self.clip, self.keep, self.n_levels, rounding, response, levels)
+        engine.map(lambda rows: randomised_levels(*arguments, *rows), row_ranges(n))
+        return levels
+
+    def values(self, levels: Array) -> Array:
+        """Unbiased numbers for symbols of shape (N,): their mean is the score cut to the range."""
+        v = -1.0 + 2.0 * np.arange(self.n_levels) / (self.n_levels - 1)
+        return (self.center + self.clip / self.keep * v)[levels]
+
+
+def keep_probability(epsilon: float, n_levels: int) -> float:
+    """Probability with which k-ary randomised response keeps a symbol, (e^eps - 1) / (e^eps + k - 1).
+
+    Theorem: ``docs/fusion.md#f4-the-symbol``.
+    """
+    gain = math.expm1(min(epsilon, MAX_EPSILON))
+    return gain / (gain + n_levels) - _ROUNDING
+
+
+@lru_cache(maxsize=64)
+def _best_shape(epsilon: float) -> tuple[int, float]:
+    """Levels and clip (in standard deviations) that tell most about a Gaussian score."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(101)
+    weights = weights / weights.sum()
+    best = (-1.0, 2, 2.0)
+    for k in _LEVELS:
+        keep = keep_probability(epsilon, k)
+        v = -1.0 + 2.0 * np.arange(k) / (k - 1)
+        for clip in _CLIPS:
+            p = Channel(epsilon, k, 0.0, clip).probabilities(nodes)
+            second = float(weights @ (p @ (v * v))) / keep**2
+            mean = p @ v / keep
+            # squared correlation of score and symbol
+            quality = float(weights @ (mean * nodes)) ** 2 / (second - float(weights @ mean) ** 2)
+            if quality > best[0] * (1.0 + 1e-9):
+                best = (quality, k, clip)
+    return best[1], best[2]
+
+
+def choose_channel(epsilon: float, mean: float, deviation: float) -> Channel:
+    """Choose levels and range from public numbers: the squared correlation with a Gaussian score is
+    largest.
+    """
+    epsilon = min(epsilon, MAX_EPSILON)
+    levels, clip = _best_shape(epsilon)
+    return Channel(epsilon, levels, mean, clip * deviation)

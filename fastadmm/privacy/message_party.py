@@ -1,0 +1,321 @@
+r"""A private party: it answers a public target with a noisy message and never shows the clean one.
+
+The order is fixed: clip the target, solve, certify, clip the message, draw noise, store, charge the ledger,
+send. Solving always takes the same number of steps, whatever the data, and ends in a release: where a
+certificate failed it would be of the centre (:mod:`fastadmm.conversation.gate`).
+
+A party of mode "message": in each round it answers a public target with one noisy message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, as_block
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.conversation.gate import LARGEST, GatedParty, certified
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
+from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
+from fastadmm.privacy.ledger import Charge, Spent, other_runs
+from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource, calibrate
+from fastadmm.privacy.releases import Books, Payment, Releases
+from fastadmm.privacy.sensitivity import (
+    Sensitivity,
+    clip_rows,
+    message_sensitivity,
+    solver_error,
+    solver_slack,
+)
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.settings.privacy import MessagePrivacy
+
+__all__ = [
+    "MODELS_NOT_COVERED",
+    "MessageParty",
+    "MessageSender",
+    "clipped_block",
+    "fixed_ball_solution",
+    "message_guarantee",
+    "message_level",
+]
+
+#: Newton steps inside a bracket: 60 bisections alone would give 18 digits.
+_STEPS = 60
+
+
+def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
+    """:func:`clip_rows` of a block.
+
+    Shapes: block, the result (N, d).
+    """
+    if type(block) is DenseBlock:
+        return as_block(clip_rows(block.matrix), name)
+    if type(block) is CSRBlock:
+        return as_block(clip_rows(block.to_scipy()), name)
+    raise ConfigError(f"{name}: privacy needs the features in memory")
+
+
+def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
+    r"""Minimise :math:`\tfrac12\sum_j \lambda_j x_j^2 - \langle p, x\rangle` over a ball, in constant time.
+
+    Like :func:`fastadmm.parties.xupdate.ball.ball_solution`, without early exits, so that the time reveals
+    nothing.
+
+    Shapes: values, right, x (d,).
+    """
+    low, high, nu = 0.0, float(np.linalg.norm(right)) / radius, 0.0
+    for _ in range(_STEPS):
+        shifted = values + nu
+        x = right / shifted
+        square = float(x @ x)
+        norm = np.sqrt(square)
+        slope = float((x * x) @ (1.0 / shifted))
+        low, high = (nu, high) if norm > radius else (low, nu)
+        newton = nu + (norm / radius - 1.0) * square / (slope if slope > 0.0 else 1.0)
+        nu = newton if low < newton < high else 0.5 * (low + high)
+    inside = float(np.linalg.norm(right / values)) <= radius
+    nu = 0.0 if inside else nu
+    x = right / (values + nu)
+    return (x if inside else x * (radius / float(np.linalg.norm(x)))), nu
+
+
+class MessageParty:
+    """Holder of a feature block in a run with noisy messages.
+
+    Shapes: block (N, d); weights (d,).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        block: FeatureBlock,
+        settings: MessagePrivacy,
+        mu: float,
+        level: Calibration,
+        engine: Engine,
+    ) -> None:
+        if block.shape[1] > MAX_EIGEN_SIDE:
+            raise ConfigError(
+                f"{name}: {block.shape[1]} columns: a private x-update needs the Gram matrix of at most "
+                f"{MAX_EIGEN_SIDE}; give the party fewer columns"
+            )
+        self.name, self.block, self.settings, self.mu = name, block, settings, mu
+        self.level, self.engine = level, engine
+        self.slack = solver_slack(settings, mu, block.shape[0])
+        self.noise = NoiseSource(settings.sampler, settings.seed, index)
+        self.weights = np.zeros(block.shape[1])
+        self._values = self._vectors = np.zeros(0)
+        self._prepared = False
+
+    def prepare(self) -> None:
+        """Factorise, once."""
+        if not self._prepared:
+            gram = self.block.gram(self.engine)
+            try:
+                values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
+            except scipy.linalg.LinAlgError:  # no answer to a target will have a certificate
+                values, self._vectors = np.full(len(gram), np.nan), np.full(gram.shape, np.nan)
+            self._values = np.maximum(values, 0.0)
+            self._prepared = True
+
+    def public_target(self, w: np.ndarray) -> np.ndarray:
+        """A target as every bound takes it: clipped to [-W, W]."""
+        limit = self.settings.clip_of_targets
+        return np.clip(w, -limit, limit)
+
+    def solve(self, w: np.ndarray) -> np.ndarray:
+        r"""Set the weights to the answer to a target; return the certified message, which stays here.
+
+        Theorem: ``docs/privacy.md#t6-inexact-solver``.
+
+        Shapes: w, the result (N,).
+        """
+        self.prepare()
+        w = self.public_target(w)
+        radius = self.settings.ball
+        right = self._vectors.T @ self.block.transposed_product(w, self.engine)
+        coordinates, nu = fixed_ball_solution(self._values + self.mu, right, radius)
+        self.weights = np.nan_to_num(self._vectors @ coordinates)
+        message = self.block.product(self.weights, self.engine)
+        error = self._certify(self.weights, nu, message, w)
+        return certified(message, error, self.slack, self.settings.message_center)
+
+    def _certify(self, x: np.ndarray, nu: float, message: np.ndarray, w: np.ndarray) -> float:
+        """T6 at the point of the sphere (or ball) next to x, plus what lies between the two: rounding."""
+        residual = self.block.transposed_product(message - w, self.engine) + (self.mu + nu) * x
+        size, radius = float(np.linalg.norm(x)), self.settings.ball
+        drift = abs(radius - size) if nu > 0.0 else max(size - radius, 0.0)
+        moved = (float(self._values[-1]) + self.mu + nu) * drift
+        between = float(np.linalg.norm(message)) * drift / max(size, 1e-300)
+        return solver_error(float(np.linalg.norm(residual)) + moved, self.mu) + between
+
+    def answer(self, w: np.ndarray, round: int) -> GridMessage:
+        """Solve, clip, add noise; the clean message is dropped here.
+
+        The caller has charged the release before it calls.
+
+        Shapes: w (N,).
+        """
+        return self.noise.release(self.exact(w), self.level, round, self.engine)
+
+    def exact(self, w: np.ndarray) -> np.ndarray:
+        """The clipped message before noise, of shape (N,); only :meth:`answer` and audits may see it."""
+        message = self.solve(w)
+        b, c = self.settings.message_clip, self.settings.message_center
+        return message if b is None else np.clip(message, c - b, c + b)
+
+
+MODELS_NOT_COVERED = (
+    "the local models x_m, predictions made with them and any figure measured with them (T7: message noise "
+    "does not cover them)"
+)
+
+
+def message_level(settings: MessagePrivacy, mu: float, n_samples: int) -> tuple[Sensitivity, Calibration]:
+    """How far one record moves a message, and the noise that this takes.
+
+    Theorem: as the sensitivity names it, in ``docs/privacy.md``.
+    """
+    s = settings
+    if s.sampler == "discrete":
+        multiplier = math.sqrt(s.rounds / (2.0 * zcdp_budget(s.epsilon, s.delta)))
+    else:
+        multiplier = noise_multiplier(s.epsilon, s.delta, s.rounds)
+    sensitivity = message_sensitivity(s, mu, n_samples)
+    return sensitivity, calibrate(sensitivity.value, multiplier, n_samples)
+
+
+def message_guarantee(
+    name: str, settings: MessagePrivacy, mu: float, n_samples: int, spent: Spent, reason: str
+) -> PartyGuarantee:
+    """What a party is guaranteed, with all T rounds charged, and messages that had to be drawn again.
+
+    Theorem: as the sensitivity names it, in ``docs/privacy.md``.
+    """
+    sensitivity, level = message_level(settings, mu, n_samples)
+    return PartyGuarantee(
+        name=name,
+        mechanism="gaussian message" if settings.sampler != "discrete" else "discrete gaussian message",
+        theorem=sensitivity.theorem,
+        sensitivity=level.sensitivity,
+        sigma=level.sigma,
+        rounds=settings.rounds,
+        gdp=max(level.gdp * math.sqrt(settings.rounds), spent.total_gdp),
+        reason=reason,
+    )
+
+
+class MessageSender(GatedParty):
+    """A :class:`fastadmm.privacy.party.MessageParty` with its books: every message is charged, stored,
+    sent.
+    """
+
+    family = "message"
+    clips_rows = True
+
+    def __init__(self, party: MessageParty, books: Books[MessagePrivacy]) -> None:
+        self.party, self.books = party, books
+        self.name, self.block = party.name, party.block
+        self.kind = "private ball"
+        self.reason = f"mu {party.mu:.4g}, sigma {party.level.sigma:.6g}"
+        self.releases = Releases(books.releases)
+        self.watch: Callable[[np.ndarray], None] | None = None
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        """A sender by the terms of a session, which also hold the party's own ``books``."""
+        books: Books[MessagePrivacy] = terms["books"]
+        if not float(terms["penalty"]) > 0.0:
+            raise Unanswerable("argument 'penalty': mode 'message' needs a positive one")
+        mu, settings = float(terms["regularization"]) / float(terms["penalty"]), books.settings
+        if not 1.0 / LARGEST <= mu <= LARGEST:
+            raise Unanswerable("arguments 'regularization' and 'penalty': their ratio is out of range")
+        level = message_level(settings, mu, block.shape[0])[1]
+        index = int(terms["position"])
+        return cls(MessageParty(name, index, clipped_block(block, name), settings, mu, level, engine), books)
+
+    def prepare(self) -> None:
+        """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
+        self.books.payment(self.missing()).check()
+
+    def charge(self, number: int) -> Charge:
+        """What the message of a round costs."""
+        mu = self.party.level.gdp
+        gdp, rho = (0.0, zcdp_of([mu])) if self.books.settings.sampler == "discrete" else (mu, 0.0)
+        return Charge.to(self.books.account, self.books.run, f"message {number}", gdp=gdp, rho=rho)
+
+    def missing(self) -> list[Charge]:
+        """What is still to be charged: messages that were not drawn."""
+        rounds = range(1, self.books.settings.rounds + 1)
+        return [self.charge(t) for t in rounds if not self.releases.holds(self._release(t))]
+
+    def payment(self, number: int) -> Payment:
+        """What a message still costs, with the ledger that pays it."""
+        return self.books.payment([self.charge(number)])
+
+    def noisy(self, target: np.ndarray, round: int) -> dict[str, Any]:
+        """The message of a round; one that was stored is sent again, never drawn again.
+
+        Shapes: target (N,).
+        """
+        if not 1 <= round <= self.books.settings.rounds:
+            raise Unanswerable(f"call 'noisy': round {round} of {self.books.settings.rounds}")
+
+        def draw() -> dict[str, Any]:
+            message = self.party.answer(target, round)
+            if self.watch is not None:
+                self.watch(message.values)
+            return {"integers": message.integers, "grid": message.grid}
+
+        public = np.ascontiguousarray(self.party.public_target(target))
+        question = hashlib.sha256(public.tobytes()).hexdigest()
+        name, paid = self._release(round), self.payment(round)
+        return {"message": self.releases.obtain(name, question, paid, draw, _values_of)}
+
+    def _release(self, round: int) -> str:
+        """Name of a message that is stored."""
+        return f"round-{round:06d}-{self.name}"
+
+    def settle(self, target: np.ndarray) -> None:
+        """Answer the last public target once more, for itself: that is the model, and is not sent.
+
+        Shapes: target (N,).
+        """
+        self.party.solve(target)
+
+    def statement(self) -> PrivacyStatement:
+        """What the run guarantees this party."""
+        books, n = self.books, self.block.shape[0]
+        spent = books.ledger.spent(books.account, books.run)
+        guarantee = message_guarantee(self.name, books.settings, self.party.mu, n, spent, books.unproved)
+        seen = {"coordinator": f"record ids and order, N, {books.settings.rounds} noisy message(s)"}
+        other = other_runs(books.ledger, [books.account], books.settings)
+        return state(books.settings, [guarantee], seen, (MODELS_NOT_COVERED,), other)
+
+    def final_weights(self) -> np.ndarray:
+        """The answer to the last target."""
+        return self.party.weights
+
+    def export(self) -> dict[str, np.ndarray]:
+        """Nothing: what was sent is stored as a release."""
+        return {}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+
+def _values_of(sent: Mapping[str, Any]) -> np.ndarray:
+    """Numbers of a stored message.
+
+    Shapes: the result (N,).
+    """
+    return GridMessage(sent["integers"], float(sent["grid"])).values

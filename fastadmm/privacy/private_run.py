@@ -1,0 +1,99 @@
+"""What runs of both private modes hold: settings, engine, ledger, releases and accounts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastadmm.conversation.exchange import Driver, converse
+from fastadmm.engine.engine import Engine
+from fastadmm.privacy.accounts import LABELS, Account
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.public import label_payment, preparation_not_covered
+from fastadmm.privacy.releases import Books, Payment, Releases
+from fastadmm.problem.problem import Problem
+from fastadmm.settings.privacy import DifferentialPrivacy
+from fastadmm.solver.history import RoundRecord
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.run import Run
+
+__all__ = ["PrivateRun"]
+
+
+class PrivateRun(Run):
+    """A private run; the same face as :class:`fastadmm.solver.solver.Solver`."""
+
+    private = True
+    driver: Driver
+    settings: Any
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        settings: DifferentialPrivacy,
+        holder: str,
+        *,
+        ledger: Ledger | None = None,
+        releases: Path | None = None,
+        run: str = "run",
+        data: Sequence[str] | None = None,
+        unproved: dict[str, str] | None = None,
+        accounts: Sequence[Account] | None = None,
+        label_account: Account | None = None,
+    ) -> None:
+        settings.check_samples(problem.n_samples)
+        self.problem, self.options, self.settings = problem, options, settings
+        self.ledger, self.releases = ledger or Ledger(), Releases(releases)
+        self.run, self.data = run, list(data or problem.names)
+        self.accounts = list(accounts or [Account(name, name) for name in self.data])
+        self.label_account = label_account or Account("labels", holder, LABELS)
+        self.unproved = dict(unproved or {})
+        self.open = preparation_not_covered(settings, unproved)
+        self.engine = Engine(options.n_threads)
+        self.n_rounds, self.seconds = 0, 0.0
+        self.last_record: RoundRecord | None = None
+
+    def books(self, m: int) -> Books[Any]:
+        """Of a party in this process: it has its own account, and the run's ledger and releases."""
+        why = self.unproved.get(self.problem.names[m], "")
+        account, data, directory = self.accounts[m], self.data[m], self.releases.directory
+        return Books(
+            self.settings, self.ledger, self.run, account, data, directory, lambda: self.noise_source(m), why
+        )
+
+    def noise_source(self, m: int) -> NoiseSource:
+        """A fresh source for party m's releases; audits put theirs in its place."""
+        return NoiseSource(self.settings.sampler, self.settings.seed, m)
+
+    def label_payment(self) -> Payment:
+        """What randomised labels cost."""
+        return label_payment(self.settings, self.ledger, self.run, self.label_account)
+
+    def round(self) -> RoundRecord:
+        """Make a round: charge and collect what every party sends, and use it."""
+        record = converse(self.next_round(), self.driver.carry)
+        assert record is not None  # parties of this process answer at once
+        return record
+
+    def recorded(self, objective: float, weight_norms: list[float], **more: Any) -> RoundRecord:
+        """What can be said of a round without exact messages: no certificate."""
+        unknown = (
+            "gap",
+            "gap_absolute",
+            "primal_residual",
+            "dual_residual",
+            "augmented_lagrangian",
+            "lyapunov",
+        )
+        values: dict[str, Any] = {**dict.fromkeys(unknown, math.inf), "penalty": None, **more}
+        values |= {"objective": objective, "weight_norms": weight_norms}
+        return RoundRecord(round=self.n_rounds, seconds=self.seconds, **values)
+
+    def close(self) -> None:
+        """Stop the threads; give back what was set aside and not drawn."""
+        self.engine.close()
+        self.ledger.free()

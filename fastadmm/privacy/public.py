@@ -1,0 +1,194 @@
+r"""What a private run takes as public: its settings, record ids, N and widths, and nothing else; and labels.
+
+A theorem bounds what *messages* give away, given the public inputs. Anything else that enters a public
+target reveals the rows or labels that it was made from, however strong the noise: with weights that balance
+the classes, the first target of mode "message" takes four values, two for each true label.
+
+Parties learn the labels, or randomised ones, drawn once and charged: pure label-epsilon for all that follows.
+Each label then flips with probability :math:`p = 1/(1 + e^\varepsilon)`. What parties learn from is the
+unbiased soft target :math:`\tilde q = \tfrac12 (1 + \tilde Y/(1 - 2p))`, :math:`\tilde Y = \pm 1`: outside
+[0, 1], with mean 1 or 0 for the two classes, so that the logistic loss keeps its mean and its convexity.
+Theorem: ``docs/fusion.md#f6-labels``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.accounts import Account
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.releases import Payment, Releases, digest_of
+from fastadmm.problem.problem import Problem
+from fastadmm.settings.privacy import DifferentialPrivacy
+
+__all__ = [
+    "PublicLabels",
+    "check_label_loss",
+    "check_public_inputs",
+    "curvature_unit",
+    "flip_probability",
+    "label_payment",
+    "preparation_not_covered",
+    "publish_labels",
+    "randomise_labels",
+    "soft_targets",
+    "with_labels_spent",
+]
+
+
+def check_public_inputs(problem: Problem, settings: DifferentialPrivacy) -> None:
+    """Refuse weights and offsets, which a private run would publish although they may depend on labels or
+    rows.
+
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    for what, found in (
+        ("sample_weight", (problem.weight != 1.0).any()),
+        ("offset", problem.offset.any()),
+    ):
+        if found:
+            raise ConfigError(
+                f"{what}: privacy: mode {settings.mode!r} takes neither sample weights nor offsets: public "
+                "targets would give away the labels or rows that they were made from; remove them"
+            )
+
+
+def curvature_unit(problem: Problem, settings: DifferentialPrivacy) -> float:
+    """Curvature of the loss, which scales the public penalty: without labels where these are protected.
+
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    y = problem.y if settings.label_epsilon is None else problem.y[:0]
+    return problem.loss.penalty_unit(y, problem.weight, problem.offset, problem.lam)
+
+
+def preparation_not_covered(
+    settings: DifferentialPrivacy, unproved: Mapping[str, str] | None
+) -> tuple[str, ...]:
+    """What a statement does not cover if nobody said how columns were prepared (arrays, in estimators).
+
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    if unproved is not None or settings.public_scaling:
+        return ()
+    return (
+        "how columns were prepared before they were given: scales, fills or categories computed from the "
+        "private rows void epsilon",
+    )
+
+
+Settings = TypeVar("Settings", bound=DifferentialPrivacy)
+
+#: Part of the nonce of randomised labels, where parties have their number.
+_LABELS = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class PublicLabels:
+    """What leaves the label holder.
+
+    Shapes: classes, target (N,).
+    """
+
+    classes: np.ndarray  # of shape (N,): 0 and 1
+    target: np.ndarray  # of shape (N,): the same, or unbiased soft targets where the classes are randomised
+
+
+def check_label_loss(loss: str, settings: DifferentialPrivacy) -> None:
+    """Refuse randomised labels where soft targets do not keep the mean of the loss."""
+    if settings.label_epsilon is not None and loss not in ("logistic", "squared"):
+        raise ConfigError(
+            f"label_epsilon: randomised labels go with the logistic or the squared loss, not with {loss}"
+        )
+
+
+def label_payment(settings: DifferentialPrivacy, ledger: Ledger, run: str, account: Account) -> Payment:
+    """The cost of randomised labels; zero without them, and for the noise of tests, which claims nothing."""
+    epsilon, charges = settings.label_epsilon, []
+    if epsilon is None:
+        return Payment(ledger, [], 0.0, settings.delta)
+    if settings.sampler != "insecure_test":
+        charges = [Charge.to(account, run, "randomised labels", pure=epsilon)]
+    runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
+    return Payment(ledger, charges, epsilon * runs, settings.delta)
+
+
+def with_labels_spent(settings: Settings, ledger: Ledger, run: str, account: Account) -> Settings:
+    """Settings for a run's statement: labels that had to be drawn twice cost twice."""
+    spent = math.fsum(ledger.spent(account, run).pure)
+    if settings.label_epsilon is None or spent <= settings.label_epsilon:
+        return settings
+    return settings.with_(label_epsilon=spent)
+
+
+def publish_labels(
+    y: np.ndarray, settings: DifferentialPrivacy, releases: Releases, payment: Payment, engine: Engine
+) -> PublicLabels:
+    """Randomise the labels if requested: once, stored and charged before they are used.
+
+    Theorem: ``docs/fusion.md#f6-labels``.
+
+    Shapes: y (N,).
+    """
+    epsilon = settings.label_epsilon
+    if epsilon is None:
+        return PublicLabels(y, y)
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ConfigError("label_epsilon: randomised response needs labels of two classes, not other targets")
+    question = digest_of(len(y), epsilon)
+
+    def draw() -> dict[str, np.ndarray]:
+        noise = NoiseSource(settings.sampler, settings.seed, _LABELS)
+        return {"labels": randomise_labels(y, epsilon, noise, 0, engine)}
+
+    labels = releases.obtain("labels", question, payment, draw, lambda found: found["labels"])
+    classes = labels.astype(np.float64)
+    target = soft_targets(classes, epsilon)
+    if not 0.0 < float(target.mean()) < 1.0 or math.isinf(float(target.max())):
+        raise ConfigError(
+            f"label_epsilon: {epsilon:g} is too small for {len(y)} labels: their estimated mean "
+            f"{target.mean():.3g} is not between 0 and 1"
+        )
+    return PublicLabels(classes, target)
+
+
+Array = np.ndarray
+
+
+def flip_probability(epsilon: float) -> float:
+    """p = 1 / (1 + e^epsilon), rounded towards privacy.
+
+    Theorem: ``docs/fusion.md#f6-labels``.
+    """
+    if math.isinf(epsilon):
+        return 0.0
+    # 2**-50: what 53-bit uniforms can miss.
+    return min(1.0 / (1.0 + math.exp(epsilon)) + 2.0**-50, 0.5)
+
+
+def randomise_labels(y: Array, epsilon: float, noise: NoiseSource, round: int, engine: Engine) -> Array:
+    """Randomised response on labels.
+
+    Guarantee: ``docs/fusion.md#f6-labels``.
+
+    Shapes: y, the result (N,).
+    """
+    flip = noise.uniform(len(y), round, engine) < flip_probability(epsilon)
+    return ((y > 0.5) ^ flip).astype(np.uint8)
+
+
+def soft_targets(noisy: Array, epsilon: float) -> Array:
+    r"""Unbiased targets from randomised labels.
+
+    Shapes: noisy, the result (N,).
+    """
+    scale = 1.0 / (1.0 - 2.0 * flip_probability(epsilon))
+    return 0.5 * (1.0 + (2.0 * np.asarray(noisy, dtype=np.float64) - 1.0) * scale)

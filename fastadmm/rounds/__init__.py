@@ -1,1 +1,0 @@
-"""Training over exchanged files: no open port, nobody online at the same time."""

@@ -1,0 +1,94 @@
+"""Measured parts of pages are what scripts make of the measurements; what is said of them is true."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def measured(name: str) -> Any:
+    return json.loads((ROOT / "bench" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("nonconvex", "nonconvex"), ("nonsmooth", None), ("rounds", "convergence"), ("split", "convergence")],
+)
+def test_a_page_is_made_of_the_measurements(name: str, page: str | None) -> None:
+    bench = script(name)
+    path = ROOT / "docs" / f"{page}.md" if page else bench.PAGE
+    text = path.read_text(encoding="utf-8")
+    assert bench.replace_block(text, bench.block(measured(name))) == text
+    if name == "rounds":
+        marks = bench.VARIANTS_BEGIN, bench.VARIANTS_END
+        assert bench.replace_block(text, bench.variants_block(measured(name)["variants"]), *marks) == text
+
+
+@pytest.mark.parametrize("name", ["wide", "directions"])
+def test_a_table_is_made_of_the_measurements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    bench = script(name)
+    found = json.loads(bench.MEASURED.read_text(encoding="utf-8"))
+    assert f"{bench.BEGIN}\n{bench.block(found)}\n{bench.END}" in bench.PAGE.read_text(encoding="utf-8")
+    assert name == "wide" or len(found["cases"]) == 40
+
+
+def test_what_is_said_of_problems_that_are_not_convex_is_true() -> None:
+    found = measured("nonconvex")
+    for case in found["cases"]:
+        assert case["descends"]
+        assert case["rounds"]["subspace"][-1] <= (20 if case["regularizer"] == "l2" else 25)
+        reached = [t for t in case["rate"] if t is not None]
+        # rounds grow by less than the factor by which epsilon falls
+        assert reached[-1] <= reached[0] * 10 ** (len(reached) - 1)
+    for row in found["outliers"]:
+        if row["share"] >= 0.1:
+            assert row["squared"] > row["huber"] > row["tukey"]
+            assert row["tukey"] < 1.01 * found["outliers"][0]["squared"]
+
+
+def test_smooth_losses_are_certified_within_sixty_rounds() -> None:
+    cases = measured("nonsmooth")["cases"]
+    assert len({script("nonsmooth")._key(case) for case in cases}) == len(cases) == 126
+    smooth = [case for case in cases if case["loss"] in ("logistic", "squared", "huber")]
+    assert len(smooth) == 72
+    assert max(case["certified"][0] for case in smooth) <= 60
+
+
+def test_what_is_said_of_rounds_is_true() -> None:
+    cases, geometric_mean = measured("rounds")["cases"], script("rounds").geometric_mean
+    assert all(c["certified"][1] <= 40 for c in cases)
+    assert all(c["both"][1] <= 30 for c in cases)
+    mean = geometric_mean([c["both"][1] for c in cases])
+    assert mean <= 10.0
+    for k in range(3):  # "about a quarter fewer"
+        both, one = (
+            geometric_mean([c[key][k] for c in cases if None not in (c["both"][k], c["certified"][k])])
+            for key in ("both", "certified")
+        )
+        assert 0.7 <= both / one <= 0.78
+    reached = sum(c["rounds"]["sharing"][1] is not None for c in cases) / len(cases)
+    assert 0.8 < reached < 0.95
+    # the certificate never comes before the accuracy it certifies
+    proved = [(c["certified"][k], c["rounds"]["subspace"][k]) for c in cases for k in range(3)]
+    assert all(certified >= reached for certified, reached in proved if certified is not None)
+    # A perfect fit ends where double precision does.
+    assert all(c["data"] == "leukemia" for c in cases if None in c["certified"] + c["both"])
+    assert all(case["vectors"] <= 64 for case in measured("split"))

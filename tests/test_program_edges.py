@@ -1,0 +1,209 @@
+"""Standard streams that are closed, full or left, odd surroundings, places that are not ours to replace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.data_tools import convert as convert_module
+
+from run_tools import run, write_problem
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells, devices and links of POSIX")
+PROGRAM = f"{shlex.quote(sys.executable)} -P -m fastadmm"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    write_problem(home / "d.parts", 40, (2, 3))
+    assert run("train", home / "d.parts", "-q", "--threads", 1, "-o", home / "run") == 0
+    return home
+
+
+def shell(home: Path, command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command.replace("fastadmm", PROGRAM)],
+        cwd=home, env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ends", ["2>&1 | true", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", ">&- 2>/dev/full"]
+)
+def test_output_may_be_lost_but_never_the_work(home: Path, tmp_path: Path, ends: str) -> None:
+    out = shlex.quote(str(tmp_path / "out"))
+    done = shell(home, f"set -o pipefail; fastadmm train d.parts --threads 1 -o {out} {ends}")
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
+    assert (tmp_path / "out" / "result.json").exists()
+    card = shell(home, f"set -o pipefail; fastadmm card run -o {out}/card.md {ends}")
+    assert card.returncode == 0
+    assert (tmp_path / "out" / "card.md").stat().st_size > 1000
+
+
+def test_output_without_room_is_an_error(home: Path) -> None:
+    for command in ("card run", "predict run d.parts", "inspect run --json"):
+        done = shell(home, f"fastadmm {command} >/dev/full")
+        assert done.returncode == 6
+        assert done.stderr.startswith("fastadmm: error: standard output: cannot write: No space left")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_terminal_of_ascii_gets_escapes_and_a_table_utf_8(home: Path) -> None:
+    done = shell(home, "fastadmm privacy run && fastadmm inspect run", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+    convert = "fastadmm convert --guest t.csv --id id --label y -o t.parts"
+    (home / "t.csv").write_text("id,a,y\n\xe4,1,0\n\xfc,2,1\n\xf6,3,0\n", encoding="utf-8")
+    command = f"{convert} && fastadmm train t.parts -q -o t.run && fastadmm predict t.run t.parts"
+    done = shell(home, command, PYTHONIOENCODING="ascii", PYTHONUTF8="1")
+    assert "\xfc," in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "code"),
+    [
+        ("NUMBA_NUM_THREADS", "0", 5), ("NUMBA_NUM_THREADS", "many", 5), ("SOURCE_DATE_EPOCH", "x", 5),
+        ("SOURCE_DATE_EPOCH", "0", 0), ("NUMBA_OPT", "x", 0), ("NUMBA_NUM_THREADS", "2", 0),
+    ],
+)  # fmt: skip
+def test_a_bad_variable_is_one_line(home: Path, variable: str, value: str, code: int) -> None:
+    done = shell(home, "fastadmm predict run d.parts", **{variable: value})
+    assert done.returncode == code
+    assert done.stderr.count("\n") == (code > 0)
+    if code:
+        wanted = f"fastadmm: error: {variable}='{value}': not a whole number from"
+        assert done.stderr.startswith(wanted)
+
+
+def test_a_deleted_working_directory_is_one_line(home: Path) -> None:
+    for command in ("train d.parts", "demo", f"inspect {shlex.quote(str(home / 'run'))}"):
+        done = shell(home, f"mkdir gone && cd gone && rmdir ../gone && fastadmm {command}")
+        error = "fastadmm: error: the working directory is gone; change to another one\n"
+        assert (done.returncode, done.stderr) == (6, error)
+
+
+def test_a_folder_whose_name_is_no_text(home: Path, tmp_path: Path) -> None:
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/n\xff")
+    os.symlink(home, odd)
+    inside = tmp_path / "x"
+    for command in ("inspect run", "card run", f"predict run d.parts -o {shlex.quote(str(inside))}"):
+        done = shell(Path(odd), f"fastadmm {command}")
+        assert done.returncode == 0, done.stderr
+
+
+def test_force_replaces_only_files_and_folders_of_ours(home: Path, tmp_path: Path, capsys) -> None:
+    elsewhere, pipe = tmp_path / "elsewhere", tmp_path / "pipe"
+    elsewhere.mkdir()
+    (elsewhere / "kept.csv").write_text("keep me")
+    (tmp_path / "link").symlink_to(elsewhere / "kept.csv")
+    (tmp_path / "folder").symlink_to(elsewhere / "run")
+    os.mkfifo(pipe)
+    os.mkfifo(tmp_path / "pipe.html")
+    assert run("train", home / "d.parts", "-q", "--threads", 1, "-o", elsewhere / "run") == 0
+    kept = (elsewhere / "run" / "run.toml").read_bytes()
+    capsys.readouterr()
+    for command in (("predict", home / "run", home / "d.parts"), ("card", home / "run")):
+        for place, why in ((pipe, "no regular file"), (tmp_path / "link", "a link to")):
+            assert run(*command, "--force", "-o", place) == 6
+            assert f"{place}: not replaced: it is {why}" in capsys.readouterr().err
+    for command in (("report", home / "run"), ("compare", home / "run", elsewhere / "run")):
+        assert run(*command, "-o", tmp_path / "pipe.html") == 6
+        assert "no regular file" in capsys.readouterr().err
+    assert run("train", home / "d.parts", "-q", "--force", "-o", tmp_path / "folder") == 6
+    assert "not replaced: it is a link to" in capsys.readouterr().err
+    assert (elsewhere / "run" / "run.toml").read_bytes() == kept
+    assert (elsewhere / "kept.csv").read_text() == "keep me"
+    assert pipe.is_fifo()
+
+
+def changed(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_settings_that_were_edited_are_refused_by_all_who_read_them(
+    home: Path, tmp_path: Path, capsys
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(home / "run", tmp_path / name)
+    changed(tmp_path / "a" / "run.toml", "lambda = 0.0001", "lambda = 0.001")
+    for command in ("inspect", "compare", "card", "report", "resume"):
+        more = [tmp_path / "b"] if command == "compare" else []
+        assert run(command, tmp_path / "a", *more) == 4, command
+        assert "run.toml: damaged, or changed since it was written" in capsys.readouterr().err
+
+
+def test_a_changed_part_is_not_imported_nor_a_changed_model_resumed(
+    home: Path, tmp_path: Path, capsys
+) -> None:
+    model = tmp_path / "run"
+    shutil.copytree(home / "run", model)
+    part, raw = tmp_path / "part.json", tmp_path / "part.h5"
+    for out in (part, raw):
+        assert run("export", model, "--party", "party-1", "-o", out) == 0
+    whole = (model / "model" / "party-1.h5").read_bytes()
+    document = json.loads(part.read_text())
+    number = document["weights"][0]
+    changed(part, repr(number), repr(2 * number))
+    with h5py.File(raw, "r+") as file:
+        file["weights"][0] = 2 * number
+    capsys.readouterr()
+    for out in (part, raw):
+        assert run("import", out, model, "--force") == 4
+        assert "changed since it was written (its digest differs)" in capsys.readouterr().err
+    changed(part, repr(2 * number), repr(number))
+    (model / "model" / "party-1.h5").unlink()
+    assert run("import", part, model) == 0
+    assert (model / "model" / "party-1.h5").read_bytes() == whole
+    assert run("resume", model) == 0
+    shutil.copy(raw, model / "model" / "party-1.h5")
+    assert run("resume", model) == 4
+    assert "its digest differs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["csv", "libsvm", "npz"])
+def test_a_source_that_changes_while_it_is_read_is_no_partition(tmp_path, monkeypatch, capsys, kind) -> None:
+    source = tmp_path / {"csv": "a.csv", "libsvm": "a.svm", "npz": "a.npz"}[kind]
+    if kind == "npz":
+        np.savez(source, X=np.eye(40), y=np.arange(40) % 2)
+    else:
+        row = "{0},{1},{0}\n" if kind == "csv" else "{0} 1:{1} 2:3\n"
+        source.write_text("a,b,y\n" * (kind == "csv") + "".join(row.format(i % 2, i) for i in range(40)))
+    write = convert_module._write
+
+    def slow(*arguments: object) -> object:
+        with source.open("ab") as file:
+            file.write(b"1 1:2 2:3\n" if kind == "libsvm" else b"1,2,1\n")
+        return write(*arguments)
+
+    monkeypatch.setattr(convert_module, "_write", slow)
+    monkeypatch.setattr(convert_module._Scan, "blocks", lambda scan: None)
+    label = ["--label", "y"] if kind == "csv" else []
+    assert run("convert", source, "--parties", 2, *label, "-o", tmp_path / "out.parts") == 3
+    wanted = f"fastadmm: error: {source}: changed while it was read; convert it when it is complete\n"
+    assert capsys.readouterr().err == wanted
+    assert not (tmp_path / "out.parts").exists()
+
+
+def test_a_request_that_changed_on_its_way_is_not_answered(home: Path, tmp_path: Path, capsys) -> None:
+    labels, parties = home / "d.parts" / "labels.h5", ("--party", "party-1", "--party", "party-2")
+    assert run("coordinator", "start", labels, *parties, "-o", tmp_path / "x") == 0
+    (request,) = (tmp_path / "x" / "requests").glob("party-1-*.h5")
+    with h5py.File(request, "r+") as file:
+        asked = file["calls/0000/arguments"].attrs
+        name = next(name for name in asked if isinstance(asked[name], float))
+        asked[name] = asked[name] * 2
+    capsys.readouterr()
+    arguments = ("--data", home / "d.parts" / "party-1.h5", "-o", tmp_path / "approval.toml")
+    assert run("party", "approve", request, *arguments) == 4
+    assert "changed since it was written (its digest differs)" in capsys.readouterr().err
