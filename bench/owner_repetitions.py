@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from fastadmm.engine.engine import Engine
+from fastadmm.kernels.owner_gradient import owner_slope
+from fastadmm.kernels.policy import kernel
 from fastadmm.owners.bound import OwnerLoss
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 
@@ -20,6 +22,30 @@ __all__ = ["Population", "repeat_insecurely"]
 
 #: Rows whose scores for all repetitions fit the second-level cache.
 _BLOCK_ROWS = 512
+
+
+@kernel
+def owner_batch_slopes(Z, y, norms, code, limit):
+    """Replace scores by the slopes of the bounded gradients.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (k, R)
+        Scores of k rows in R repetitions; overwritten.
+    y : ndarray of shape (k,)
+        Targets.
+    norms : ndarray of shape (k,)
+        Norm of each row, the constant included.
+    code : int
+        Loss, as in :func:`fastadmm.kernels.owner_gradient.owner_slope`.
+    limit : float
+        Bound on each record's gradient; infinite for none.
+    """
+    for i in range(Z.shape[0]):
+        target = y[i]
+        most = limit / norms[i] if norms[i] > 0.0 else math.inf
+        for r in range(Z.shape[1]):
+            Z[i, r] = min(max(owner_slope(code, Z[i, r], target), -most), most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +77,6 @@ class Population:
         moments = self._moments  # type: ignore[attr-defined]
         if moments is not None:
             return np.asarray(moments[0] @ thetas - moments[1][:, None])
-        from fastadmm.kernels.owner_gradient import owner_batch_slopes
-
         n, norms = len(self.y), self._norms  # type: ignore[attr-defined]
         engine = self.engine or Engine()
         thetas = np.ascontiguousarray(thetas)

@@ -11,9 +11,6 @@ sums below ``2**53`` units, floating-point addition is *exact*: the sum does not
 depend on the order of the rows, on the number of threads or on how the rows are
 read, and replacing one record changes it by at most twice the bound, with no
 allowance for accumulated rounding.
-
-In a simulation there is one column per repetition. The scores of a block of rows for all repetitions are one
-matrix product, and so is the sum of gradients; between the two, this kernel turns scores into slopes.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ __all__ = [
     "HINGE",
     "LOGISTIC",
     "SQUARED",
-    "owner_batch_slopes",
     "owner_csr_gradient",
     "owner_dense_gradient",
     "owner_dense_moments",
@@ -223,27 +219,3 @@ def owner_dense_moments(X, y, intercept, euclidean, row_limit, target_limit, uni
         for a in range(size):
             for b in range(a, size):
                 out[a, b] += (row[a] * row[b] + magic) - magic
-
-
-@kernel
-def owner_batch_slopes(Z, y, norms, code, limit):
-    """Replace scores by the slopes of the bounded gradients.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (k, R)
-        Scores of k rows in R repetitions; overwritten.
-    y : ndarray of shape (k,)
-        Targets.
-    norms : ndarray of shape (k,)
-        Norm of each row, the constant included.
-    code : int
-        Loss, as in :func:`fastadmm.kernels.owner_gradient.owner_slope`.
-    limit : float
-        Bound on each record's gradient; infinite for none.
-    """
-    for i in range(Z.shape[0]):
-        target = y[i]
-        most = limit / norms[i] if norms[i] > 0.0 else math.inf
-        for r in range(Z.shape[1]):
-            Z[i, r] = min(max(owner_slope(code, Z[i, r], target), -most), most)

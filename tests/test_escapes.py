@@ -120,7 +120,7 @@ def test_tables_of_predictions_hold_no_formula(tmp_path: Path) -> None:
     rows = [f"{'=1+1' if i == 3 else f'k{i}'},{'+yes' if i % 2 else 'no'},{i % 7}\n" for i in range(30)]
     (tmp_path / "t.csv").write_text("id,y,=x\n" + "".join(rows))
     convert = ["convert", "--guest", tmp_path / "t.csv", "--id", "id", "--label", "y", "-o", tmp_path / "p"]
-    assert not run(*convert)
+    assert not run(*convert, "--positive", "+yes")
     assert not run("train", tmp_path / "p", "-q", "-o", tmp_path / "r")
     assert not run("predict", tmp_path / "r", tmp_path / "p", "-o", tmp_path / "s.csv")
     assert not run("coefficients", tmp_path / "r", "-o", tmp_path / "c.csv")

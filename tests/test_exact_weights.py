@@ -89,7 +89,7 @@ def test_a_part_that_lost_its_line_is_asked_for_by_its_model(home: Path, tmp_pat
     out = tmp_path / "1.json"
     assert run("export", home / "message", "--party", "party-1", "-o", out, "--allow-infinite-epsilon") == 0
     document = json.loads(out.read_text())
-    out.write_text(json.dumps({**document, "privacy": None}))
+    out.write_text(json.dumps({**document, "privacy": None, "digest": None}))
     shared, directory = open_shared_part(home / "message")
     import_party(out, directory, force=True)
     assert run("export", home / "message", "--party", shared.names[0], "-o", tmp_path / "again.h5") == 9

@@ -34,7 +34,7 @@ def test_label_infinity_is_a_class_name_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "host.csv").write_text("id,b\n" + "".join(f"{i},{i}\n" for i in range(12)))
     code = run(
         "convert", "--guest", tmp_path / "guest.csv", "--host", tmp_path / "host.csv", "--id", "id", "--label", "y",
-        "-o", tmp_path / "o.parts",
+        "--positive", "inf", "-o", tmp_path / "o.parts",
     )  # fmt: skip
     assert code == 0
 

@@ -145,6 +145,8 @@ def test_multinomial_of_two_classes_and_of_none(
         run(
             "convert",
             tmp_path / "two.csv",
+            "--positive",
+            "virginica",
             "-o",
             tmp_path / "two.parts",
             "--label",

@@ -69,7 +69,7 @@ OTHERS = {
 WRITERS = {
     *("data_tools/convert.py", "data_tools/convert_tables.py", "data_tools/owners.py", "runs/scorecard.py"),
     *("store/cutting.py", "store/partition.py", "store/party_file.py"),
-    *("cli/convert.py", "cli/warmup_run.py", "rounds/audited_hosts.py"),
+    *("cli/convert.py", "cli/warmup_run.py", "between/audited_hosts.py"),
 }
 
 

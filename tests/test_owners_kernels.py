@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine
 from fastadmm.kernels.owner_gradient import (
-    owner_batch_slopes,
     owner_csr_gradient,
     owner_dense_gradient,
     owner_dense_moments,
@@ -105,18 +104,6 @@ def test_moments_hold_every_gradient():
         theta = rng.normal(size=p)
         expected, _ = naive_gradient(X, y, theta, "squared", intercept, False, 1.5, 2.0, math.inf)
         assert full[:-1, :-1] @ theta - full[:-1, -1] == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-def test_batch_kernel_is_its_twin():
-    X, y, rng = problem(3, loss="hinge")
-    thetas = rng.normal(size=(X.shape[1], 4))
-    for name, loss in LOSSES.items():
-        scores = X @ thetas
-        norms = np.abs(X).sum(axis=1)
-        owner_batch_slopes(scores, y, norms, loss.code, 0.7)
-        for r in range(4):
-            expected, _ = naive_gradient(X, y, thetas[:, r], name, 0, False, math.inf, math.inf, 0.7)
-            assert X.T @ scores[:, r] == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
 def test_overflow_in_a_record_is_no_nan():

@@ -110,7 +110,7 @@ def test_good_rows_get_more_points(tmp_path: Path, capsys: pytest.CaptureFixture
     assert points == sorted(points, reverse=True)
     assert not run("evaluate", tmp_path / "run", tmp_path / "w")
     name, count = ("good", 400 - bad.sum()) if old else ("bad", bad.sum())
-    assert f"{name} ({count / 4:.3g} % of rows)" in capsys.readouterr().out
+    assert f"class 1 = {name} ({count / 4:.3g} % of rows)" in capsys.readouterr().out
 
 
 def test_weights_of_evidence_are_log_ratios_of_shares() -> None:

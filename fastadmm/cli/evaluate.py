@@ -52,6 +52,10 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    if len((confusion := document.get("confusion", {})).get("classes", ())) == 2:
+        matrix = confusion["matrix"]
+        share = 100.0 * sum(matrix[1]) / sum(map(sum, matrix))
+        say(f"class 1 = {printable(confusion['classes'][1])} ({share:.3g} % of rows)")
     table = Table(title=Text(printable(f"{document['data']} ({document['n_samples']} rows)")))
     table.add_column("metric")
     table.add_column("value", justify="right")
@@ -69,11 +73,6 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
 def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Name and value of everything that is one number, or an interval."""
     rows = []
-    confusion = document.get("confusion", {})
-    if len(confusion.get("classes", ())) == 2:
-        matrix = confusion["matrix"]
-        share = 100.0 * sum(matrix[1]) / sum(map(sum, matrix))
-        rows.append(("class 1", f"{printable(confusion['classes'][1])} ({share:.3g} % of rows)"))
     ranking = document.get("ranking", {})
     for name, value in document["metrics"].items():
         if isinstance(value, list):

@@ -267,7 +267,6 @@ def _rest() -> None:
     from fastadmm.kernels.bounded import bounded
     from fastadmm.kernels.chacha import chacha_blocks
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
-    from fastadmm.kernels.owner_gradient import owner_batch_slopes
 
     key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(4)
     standard_normal(key, nonce, out, 0, 4)
@@ -279,5 +278,4 @@ def _rest() -> None:
     bounded.conjugate(three, three, three, (0.0, 1.0), 0, 3)
     classes = np.ones((2, 3))
     Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span
-    owner_batch_slopes(np.zeros((2, 3)), np.ones(3), np.ones(3), 0, 1.0)
     free([np.empty(1 << 23)], Engine(_THREADS))  # as at the end of a large fit

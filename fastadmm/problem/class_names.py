@@ -35,7 +35,7 @@ _FEARED = (
         "paid|repaid|current|performing|bezahlt|zurückgezahlt",
         "default|defaulted|unpaid|nonperforming|ausfall|ausgefallen|charged off|delinquent",
     ),
-    ("benign|b|gutartig", "malignant|m|bösartig"),
+    ("benign|b|harmless|gutartig|harmlos", "malignant|m|bösartig"),
     (
         "healthy|normal|well|gesund",
         "sick|ill|diseased|disease|abnormal|anomaly|krank|patient",
