@@ -21,12 +21,12 @@ def samples():
 @pytest.mark.benchmark(group="logistic value and gradient")
 @pytest.mark.parametrize("who", ["fastadmm", "numpy"])
 def bench_logistic_evaluate(benchmark, samples, who):
-    from fastadmm.kernels.logistic import logistic_evaluate
+    from fastadmm.kernels.logistic import logistic
 
     z, y, weight, _, gradient = samples
 
     def ours():
-        return logistic_evaluate(z, y, weight, gradient, 0, N)
+        return logistic.evaluate(z, y, weight, (), gradient, 0, N)
 
     def theirs():
         np.subtract(expit(z), y, out=gradient)
@@ -39,16 +39,16 @@ def bench_logistic_evaluate(benchmark, samples, who):
 @pytest.mark.benchmark(group="logistic proximal operator")
 @pytest.mark.parametrize("start", ["cold", "warm"])
 def bench_logistic_prox(benchmark, samples, start):
-    from fastadmm.kernels.logistic import logistic_prox
+    from fastadmm.kernels.logistic import logistic
 
     v, y, weight, shift, gradient = samples
     z = np.zeros(N)
-    logistic_prox(v, shift, y, weight, 0.05, z, gradient, 0, N)
+    logistic.prox(v, shift, y, weight, (), 0.05, z, gradient, 0, N)
 
     def call():
         if start == "cold":
             z[:] = 0.0
-        logistic_prox(v, shift, y, weight, 0.05, z, gradient, 0, N)
+        logistic.prox(v, shift, y, weight, (), 0.05, z, gradient, 0, N)
 
     benchmark(call)
     np.testing.assert_allclose(gradient, expit(z) - y, atol=1e-12)

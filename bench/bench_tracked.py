@@ -18,15 +18,15 @@ ROWS = 1 << 17
 @pytest.mark.parametrize("what", ["value and gradient", "proximal operator", "normals"])
 def bench_kernel(in_turns, what):
     from fastadmm.kernels.gaussian_noise import standard_normal
-    from fastadmm.kernels.logistic import logistic_evaluate, logistic_prox
+    from fastadmm.kernels.logistic import logistic
 
     rng = np.random.default_rng(0)
     v, y, out = 3.0 * rng.normal(size=ROWS), (rng.random(ROWS) < 0.3) * 1.0, np.empty(ROWS)
     weight, shift, z = np.ones(ROWS), np.zeros(ROWS), np.zeros(ROWS)
     key, nonce = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32)
     calls = {
-        "value and gradient": lambda: logistic_evaluate(v, y, weight, out, 0, ROWS),
-        "proximal operator": lambda: logistic_prox(v, shift, y, weight, 0.05, z, out, 0, ROWS),
+        "value and gradient": lambda: logistic.evaluate(v, y, weight, (), out, 0, ROWS),
+        "proximal operator": lambda: logistic.prox(v, shift, y, weight, (), 0.05, z, out, 0, ROWS),
         "normals": lambda: standard_normal(key, nonce, out, 0, ROWS),
     }
     in_turns(calls[what], rounds=25)

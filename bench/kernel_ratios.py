@@ -33,8 +33,8 @@ def cases() -> list[tuple[str, str, int, Callable[[], object], Callable[[], obje
     from fastadmm.blocks.block import CSRBlock
     from fastadmm.engine.engine import Engine
     from fastadmm.kernels.gaussian_noise import standard_normal
-    from fastadmm.kernels.logistic import logistic_evaluate, logistic_prox
-    from fastadmm.kernels.poisson import poisson_prox
+    from fastadmm.kernels.log_link import poisson
+    from fastadmm.kernels.logistic import logistic
     from scipy.special import expit, wrightomega
 
     rng = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def cases() -> list[tuple[str, str, int, Callable[[], object], Callable[[], obje
     def cold(kernel: Callable[..., object], target: np.ndarray) -> Callable[[], object]:
         def call() -> None:
             z[:] = 0.0
-            kernel(v, zero, target, one, 0.05, z, gradient, 0, N)
+            kernel(v, zero, target, one, (), 0.05, z, gradient, 0, N)
 
         return call
 
@@ -80,9 +80,9 @@ def cases() -> list[tuple[str, str, int, Callable[[], object], Callable[[], obje
             lambda: matrix.T @ v,
         ),
         ("CSR weighted Gram matrix", "SciPy", nnz, lambda: block.gram(engine, weight), weighted_gram),
-        ("logistic loss", "NumPy", N, lambda: logistic_evaluate(v, label, one, gradient, 0, N), value),
-        ("logistic prox, cold", "NumPy", N, cold(logistic_prox, label), newton),
-        ("poisson prox", "scipy.special", N, cold(poisson_prox, count), omega),
+        ("logistic loss", "NumPy", N, lambda: logistic.evaluate(v, label, one, (), gradient, 0, N), value),
+        ("logistic prox, cold", "NumPy", N, cold(logistic.prox, label), newton),
+        ("poisson prox", "scipy.special", N, cold(poisson.prox, count), omega),
         (
             "standard normals",
             "NumPy",

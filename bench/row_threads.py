@@ -73,12 +73,12 @@ def going(way: str) -> Iterator[int]:
 def gradient(rows: int) -> Callable[[Any], None]:
     """A logistic gradient of so many rows on an engine."""
     from fastadmm.engine.engine import even_ranges
-    from fastadmm.kernels.logistic import logistic_evaluate
+    from fastadmm.kernels.logistic import logistic
 
     rng = np.random.default_rng(0)
     z, weight, out = rng.normal(size=rows), np.ones(rows), np.empty(rows)
     y, pieces = (rng.random(rows) < 0.5) * 1.0, even_ranges(rows, 16)
-    return lambda engine: engine.over_rows(logistic_evaluate, pieces, z, y, weight, out)
+    return lambda engine: engine.over_rows(logistic.evaluate, pieces, z, y, weight, (), out)
 
 
 def problem_of(rows: int, widths: tuple[int, ...], filled: float) -> Any:

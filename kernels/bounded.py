@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["bounded_conjugate", "bounded_curvature", "bounded_evaluate", "bounded_prox"]
-
-_BLOCK = 512
+__all__ = ["bounded", "bounded_prox"]
 
 #: A Newton step below this (relative to t and delta) is the last: what is left of the derivative is of
 #: the order of its square, also near a double root, where convergence is linear.
@@ -85,50 +85,27 @@ def _place(z, target, family, width):
     return (z - target) / width, 1.0
 
 
-@kernel
-def bounded_evaluate(z, target, weight, family, width, gradient, start, stop):
-    """Summed weighted loss over a row range; writes the gradient.
+def _weighted(z, y, s, extra):
+    family, width = extra
+    t, sign = _place(z, y, family, width)
+    slope, _ = _derivatives(t, family)
+    return s * (width * width * _value(t, family)), s * (sign * width * slope)
 
-    Parameters
-    ----------
-    z, target, weight : ndarray of shape (N,)
-        Linear predictor, targets (0 or 1 for the sigmoid loss), sample weights.
-    family : float
-        0, 1 or 2: see the module.
-    width : float
-        c; 1 for the sigmoid loss.
-    gradient : ndarray of shape (N,)
-        Output.
-    start, stop : int
-        Row range.
 
-    Returns
-    -------
-    float
-    """
-    total = 0.0
-    for begin in range(start, stop, _BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + _BLOCK, stop)):
-            t, sign = _place(z[i], target[i], family, width)
-            slope, _ = _derivatives(t, family)
-            gradient[i] = weight[i] * (sign * width * slope)
-            part += weight[i] * (width * width * _value(t, family))
-        total += part
-    return total
+def _bend(z, y, s, extra):
+    family, width = extra
+    t, _ = _place(z, y, family, width)
+    _, bend = _derivatives(t, family)
+    return s * bend
+
+
+def _conjugate(part, u, y, s, extra):
+    """0 at zero, else infinite, since a bounded loss has no other tangent below it: no u proves anything."""
+    return part if u == 0.0 else math.inf
 
 
 @kernel
-def bounded_curvature(z, target, weight, family, width, curvature, start, stop):
-    """Write the weighted second derivative, of either sign; arguments as in :func:`bounded_evaluate`."""
-    for i in range(start, stop):
-        t, _ = _place(z[i], target[i], family, width)
-        _, bend = _derivatives(t, family)
-        curvature[i] = weight[i] * bend
-
-
-@kernel
-def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, start, stop):
+def bounded_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
     r"""Global minimiser of :math:`s\,c^2 \psi(t(z + o)) + \tfrac r2 (z - v)^2` for every r > 0.
 
     In t it is :math:`\kappa \psi(t) + \tfrac12 (t - \delta)^2` with
@@ -141,39 +118,21 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
     proves that its piece holds no minimum. Of two minima the lower one counts;
     of equal ones that with the smaller loss.
 
-    Parameters
-    ----------
-    v, shift, target, weight : ndarray of shape (N,)
-        Proximal centre, offset plus intercept o, targets, sample weights s.
-    family, width : float
-        As in :func:`bounded_evaluate`.
-    penalty : float
-        r, in the summed scaling.
-    z : ndarray of shape (N,)
-        Out: the minimiser; not read, since it does not depend on a start.
-    gradient : ndarray of shape (N,)
-        Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding.
-    start, stop : int
-        Row range.
-
-    Returns
-    -------
-    tuple of float
-        Sum of the gradients, and of their derivatives ``r h / (r + h)`` in the
-        shift, which may be negative.
+    Arguments and results as of the other losses' ``prox``; the start is not read, and the derivatives in the
+    shift may be negative. ``extra`` is the family and c, which is 1 for the sigmoid loss.
     """
+    family, width = extra
     inflection = _INFLECTION[int(family)]
-    centre = np.empty(_BLOCK)
-    ratio = np.empty(_BLOCK)
-    sign = np.empty(_BLOCK)
-    left = np.empty(_BLOCK)
-    right = np.empty(_BLOCK)
-    has_left = np.empty(_BLOCK)
-    has_right = np.empty(_BLOCK)
-    sum_gradient = 0.0
-    sum_slope = 0.0
-    for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
+    centre = np.empty(BLOCK)
+    ratio = np.empty(BLOCK)
+    sign = np.empty(BLOCK)
+    left = np.empty(BLOCK)
+    right = np.empty(BLOCK)
+    has_left = np.empty(BLOCK)
+    has_right = np.empty(BLOCK)
+    sum_gradient, sum_slope = 0.0, 0.0
+    for begin in range(start, stop, BLOCK):
+        size = min(begin + BLOCK, stop) - begin
         for k in range(size):
             i = begin + k
             delta, grows = _place(v[i] + shift[i], target[i], family, width)
@@ -244,15 +203,4 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
     return sum_gradient, sum_slope
 
 
-@kernel
-def bounded_conjugate(u, target, weight, family, width, start, stop):
-    """Summed conjugate at u: 0 at zero, else infinite, since a bounded loss has no other tangent below it.
-
-    So no dual vector of such a loss proves anything. Arguments as in :func:`bounded_evaluate`, with
-    the dual vector u of shape (N,).
-    """
-    total = 0.0
-    for i in range(start, stop):
-        if u[i] != 0.0:
-            total = math.inf
-    return total
+bounded = loss_kernels("bounded", _weighted, _bend, _conjugate, convex=False, prox=bounded_prox)

@@ -13,18 +13,10 @@ import math
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, exp_rough, log1p_unit, log_positive
+from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_advance
 
-__all__ = [
-    "logistic_advance",
-    "logistic_conjugate",
-    "logistic_curvature",
-    "logistic_evaluate",
-    "logistic_prox",
-    "logistic_prox_of_row",
-    "soft_labels",
-]
+__all__ = ["logistic", "logistic_conjugate", "logistic_prox", "logistic_prox_of_row", "soft_labels"]
 
 #: When no sample moved further than this, one more step reaches rounding: convergence is cubic.
 _ROUGH_STEP = 0.015
@@ -36,64 +28,19 @@ _HALLEY_STEPS = 16
 _MAX_STEPS = 200
 
 
-@kernel
-def logistic_evaluate(z, target, weight, gradient, start, stop):
-    """Summed weighted loss over a row range; writes the gradient.
-
-    Parameters
-    ----------
-    z, target, weight : ndarray of shape (N,)
-        Linear predictor, targets (1, 0 or any real number), sample weights.
-    gradient : ndarray of shape (N,)
-        Output: ``weight * (sigmoid(z) - target)``.
-    start, stop : int
-        Row range.
-
-    Returns
-    -------
-    float
-        ``sum(weight * (log(1 + exp(z)) - target * z))`` over the range.
-    """
-    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
-    work = np.empty((1, BLOCK))
-    total = 0.0
-    for begin in range(start, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
-        own_gradient = gradient[begin:end]
-        for k in range(end - begin):
-            p = own_z[k]
-            q = own_target[k]
-            e = exp_nonpositive(-abs(p))
-            tail = e / (1.0 + e)
-            residual = (1.0 - q) - tail if p >= 0.0 else tail - q
-            # log(1 + e^z) - q z, with max(z, 0) - q z merged so that nothing cancels
-            linear = (1.0 - q) * p if p >= 0.0 else -q * p
-            own_gradient[k] = own_weight[k] * residual
-            work[0, k] = own_weight[k] * (linear + log1p_unit(e))
-        total += block_sum(work, 0, end - begin)
-    return total
+def _value(z, q, s, extra):
+    e = exp_nonpositive(-abs(z))
+    tail = e / (1.0 + e)
+    residual = (1.0 - q) - tail if z >= 0.0 else tail - q
+    # log(1 + e^z) - q z, with max(z, 0) - q z merged so that nothing cancels
+    linear = (1.0 - q) * z if z >= 0.0 else -q * z
+    return s * (linear + log1p_unit(e)), s * residual
 
 
-@kernel
-def logistic_advance(
-    messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
-):
-    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    move = messages, step, origin, base, intercept, total, z
-    span_advance(logistic_evaluate, move, (target, weight, gradient), slopes, start, stop)
-
-
-@kernel
-def logistic_curvature(z, target, weight, curvature, start, stop):
-    """Write the weighted second derivative ``weight * sigmoid'(z)`` over a row range."""
-    for begin in range(start, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        own_z, own_weight, own_curvature = z[begin:end], weight[begin:end], curvature[begin:end]
-        for k in range(end - begin):
-            e = exp_nonpositive(-abs(own_z[k]))
-            d = 1.0 / (1.0 + e)
-            own_curvature[k] = own_weight[k] * (e * d * d)
+def _bend(z, q, s, extra):
+    e = exp_nonpositive(-abs(z))
+    d = 1.0 / (1.0 + e)
+    return s * (e * d * d)
 
 
 @kernel
@@ -118,7 +65,7 @@ def _step(m, base, ratio, e, order):
 
 
 @kernel
-def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
+def logistic_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
     r"""Proximal operator of the logistic loss, by Halley's iteration over blocks.
 
     Solves for each sample
@@ -135,29 +82,7 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
     at most 0.42 times the cube of the last one, for any b and s / r. All
     but the last step need an exponential to a few digits only.
 
-    Parameters
-    ----------
-    v : ndarray of shape (N,)
-        Proximal centre ``sum_m D_m x_m + u / r``.
-    shift : ndarray of shape (N,)
-        Offset plus intercept ``o``.
-    target, weight : ndarray of shape (N,)
-        Targets and sample weights s.
-    penalty : float
-        r, in the summed scaling.
-    z : ndarray of shape (N,)
-        In: warm start. Out: the minimiser.
-    gradient : ndarray of shape (N,)
-        Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding, and
-        always in the domain of the conjugate loss.
-    start, stop : int
-        Row range.
-
-    Returns
-    -------
-    tuple of float
-        Sum of the gradients, and of their derivatives ``r h / (r + h)`` in
-        the shift: what a Newton step on the intercept needs.
+    Arguments and results as of the other losses' ``prox``, in :mod:`fastadmm.kernels.loss_loops`.
     """
     # One local array in the hot loops: LLVM then sees that nothing overlaps, and vectorises them.
     work = np.empty((8, BLOCK))
@@ -220,16 +145,8 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
 
 
 @kernel
-def logistic_prox_of_row(centre, start, target, weight, penalty, found):
-    """The gradient of :func:`logistic_prox` for one sample, written to ``found[0]``.
-
-    Parameters
-    ----------
-    centre, start : float
-        Of the linear predictor: proximal centre, and where to begin.
-    target, weight, penalty : float
-    found : ndarray of shape (1,)
-    """
+def logistic_prox_of_row(centre, start, target, weight, extra, penalty, found):
+    """The gradient of `logistic_prox` for one row; arguments as of the other losses' ``prox_of_row``."""
     ratio = weight / penalty
     sign = 1.0 if centre + ratio * (target - 0.5) > 0.0 else -1.0
     away = 1.0 - target if sign > 0.0 else target
@@ -247,22 +164,13 @@ def logistic_prox_of_row(centre, start, target, weight, penalty, found):
 
 
 @kernel
-def logistic_conjugate(u, target, weight, start, stop):
+def logistic_conjugate(u, target, weight, extra, start, stop):
     r"""Summed conjugate of the weighted losses at u; infinite outside its domain.
 
     With :math:`p = q + u / s` it is :math:`s (p \log p + (1 - p) \log(1 - p))`
     for p in [0, 1].
 
-    Parameters
-    ----------
-    u, target, weight : ndarray of shape (N,)
-        Dual vector, targets (1, 0 or any real number), sample weights.
-    start, stop : int
-        Row range.
-
-    Returns
-    -------
-    float
+    Arguments and result as of the other losses' ``conjugate``; its values are added up by halves.
     """
     work = np.empty((1, BLOCK))
     total = 0.0
@@ -281,3 +189,14 @@ def logistic_conjugate(u, target, weight, start, stop):
             work[0, k] = (0.0 if certain else value) if inside else math.inf
         total += block_sum(work, 0, end - begin)
     return total
+
+
+logistic = loss_kernels(
+    "logistic",
+    _value,
+    _bend,
+    by_halves=True,
+    prox=logistic_prox,
+    prox_of_row=logistic_prox_of_row,
+    conjugate=logistic_conjugate,
+)

@@ -43,7 +43,7 @@ def loss_at(evaluate, base, total, intercept, target, weight, extra, z, gradient
         own_z, own_base, own_total = z[begin:end], base[begin:end], total[begin:end]
         for k in range(end - begin):
             own_z[k] = (own_base[k] + own_total[k]) + intercept
-        value += call_kernel(evaluate, (z, target, weight, *extra, gradient, begin, end))
+        value += call_kernel(evaluate, (z, target, weight, extra, gradient, begin, end))
         total_and_size(gradient, own_sums, begin, end)
     sums[0] += value
 
@@ -72,7 +72,7 @@ def curvature_at(curve, base, total, intercept, target, weight, extra, bend, roo
         for k in range(end - begin):  # a function for this would cost both kernels compile time
             own_z[k] = (own_base[k] + own_total[k]) + intercept
         own = bend[begin:end]
-        call_kernel(curve, (own_z, target[begin:end], weight[begin:end], *extra, own, 0, end - begin))
+        call_kernel(curve, (own_z, target[begin:end], weight[begin:end], extra, own, 0, end - begin))
         if len(root) != 0:
             own_root = root[begin:end]
             for k in range(end - begin):

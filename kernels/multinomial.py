@@ -13,9 +13,11 @@ import math
 
 import numpy as np
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_nonpositive, log_positive
+from fastadmm.kernels.loss_loops import Kernels
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = [
+    "multinomial",
     "multinomial_action",
     "multinomial_advance",
     "multinomial_conjugate",
@@ -424,3 +426,6 @@ def multinomial_conjugate(u, target, weight, start, stop):
             else:
                 total += part[k]
     return total
+
+
+multinomial = Kernels(multinomial_evaluate, multinomial_curvature, multinomial_prox, multinomial_conjugate)

@@ -13,16 +13,10 @@ import math
 import numpy as np
 from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.logistic import logistic_prox
+from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_advance
 
-__all__ = [
-    "negative_binomial_advance",
-    "negative_binomial_conjugate",
-    "negative_binomial_curvature",
-    "negative_binomial_evaluate",
-    "negative_binomial_prox",
-]
+__all__ = ["negative_binomial", "negative_binomial_prox"]
 
 
 @inline
@@ -57,67 +51,32 @@ def _at_count(z, y, alpha):
     return value, y * low * slope
 
 
-@kernel
-def negative_binomial_evaluate(z, target, weight, alpha, gradient, start, stop):
-    """Summed weighted loss over a row range; writes ``weight * (exp(z) - y) / (1 + alpha exp(z))``.
+def _value(z, y, s, extra):
+    alpha = extra[0]
+    if s == 0.0:
+        return 0.0, 0.0
+    value, slope = _at_count(z, y, alpha) if y > 0.0 else _at_zero(z, alpha)
+    return s * value, min(max(s * slope, -s * y), s / alpha)
 
-    Parameters
-    ----------
-    z, target, weight : ndarray of shape (N,)
-        Logarithm of the mean, counts (not negative), sample weights.
-    alpha : float
-        Dispersion: a mean m has the variance m + alpha m^2.
-    gradient : ndarray of shape (N,)
-        Output, in the domain of the conjugate.
-    start, stop : int
-        Row range.
 
-    Returns
-    -------
-    float
-    """
-    total = 0.0
-    for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            s, y = weight[i], target[i]
-            if s == 0.0:
-                gradient[i] = 0.0
-                continue
-            value, slope = _at_count(z[i], y, alpha) if y > 0.0 else _at_zero(z[i], alpha)
-            gradient[i] = min(max(s * slope, -s * y), s / alpha)
-            part += s * value
-        total += part
-    return total
+def _bend(z, y, s, extra):
+    """At most ``s (y + 1/alpha) / 4``."""
+    alpha = extra[0]
+    e = np.exp(-abs(z + np.log(alpha)))
+    d = 1.0 / (1.0 + e)
+    return s * (y + 1.0 / alpha) * (e * d * d)
 
 
 @kernel
-def negative_binomial_advance(
-    messages, step, origin, base, intercept, target, weight, alpha, total, z, gradient, slopes, start, stop
-):
-    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    move = messages, step, origin, base, intercept, total, z
-    span_advance(negative_binomial_evaluate, move, (target, weight, alpha, gradient), slopes, start, stop)
-
-
-@kernel
-def negative_binomial_curvature(z, target, weight, alpha, curvature, start, stop):
-    """Write the weighted second derivative over a row range; it is at most ``weight (y + 1/alpha) / 4``."""
-    for i in range(start, stop):
-        e = np.exp(-abs(z[i] + np.log(alpha)))
-        d = 1.0 / (1.0 + e)
-        curvature[i] = weight[i] * (target[i] + 1.0 / alpha) * (e * d * d)
-
-
-@kernel
-def negative_binomial_prox(v, shift, target, weight, alpha, penalty, z, gradient, start, stop):
+def negative_binomial_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
     r"""Proximal operator: that of the logistic loss with the soft target and its weight.
 
     A soft target above 1/2 is mirrored, :math:`\pi \to 1 - \pi` and :math:`z \to -z`: one close to 1 would
     not have the digits of :math:`1 - \pi`.
 
-    Arguments and results as :func:`fastadmm.kernels.logistic.logistic_prox`, and ``alpha``.
+    Arguments and results as of the other losses' ``prox``; ``extra`` is the dispersion alpha.
     """
+    alpha = extra[0]
     centre, move, start_at = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     share, own, sign = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     sum_gradient = 0.0
@@ -136,7 +95,7 @@ def negative_binomial_prox(v, shift, target, weight, alpha, penalty, z, gradient
             start_at[k] = sign[k] * z[begin + k]
             share[k] = min(high, low)
             own[k] = weight[begin + k] * (y + 1.0 / alpha)
-        sums = logistic_prox(centre, move, share, own, penalty, start_at, own_gradient, 0, size)
+        sums = logistic_prox(centre, move, share, own, (), penalty, start_at, own_gradient, 0, size)
         for k in range(size):
             s = weight[begin + k]
             z[begin + k] = sign[k] * start_at[k]
@@ -155,35 +114,18 @@ def _entropy(whole, part):
     return total * (np.log1p(part / whole) if part > -0.5 * whole else np.log(total / whole))
 
 
-@kernel
-def negative_binomial_conjugate(u, target, weight, alpha, start, stop):
-    """Summed conjugate of the weighted losses at u; infinite outside ``-s y <= u <= s / alpha``.
+def _conjugate(part, u, y, s, extra):
+    """Infinite outside ``-s y <= u <= s / alpha``."""
+    alpha = extra[0]
+    if not -s * y <= u <= s / alpha:
+        return part + math.inf
+    if s > 0.0:
+        part += _entropy(s / alpha, -u)
+        if y > 0.0:
+            part += u * np.log(y) + _entropy(s * y, u)
+        elif u > 0.0:
+            part += u * np.log(u / s)
+    return part
 
-    Parameters
-    ----------
-    u, target, weight : ndarray of shape (N,)
-        Dual vector, counts, sample weights s.
-    alpha : float
-        Dispersion.
-    start, stop : int
-        Row range.
 
-    Returns
-    -------
-    float
-    """
-    total = 0.0
-    for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            s, y = weight[i], target[i]
-            if not -s * y <= u[i] <= s / alpha:
-                part += math.inf
-            elif s > 0.0:
-                part += _entropy(s / alpha, -u[i])
-                if y > 0.0:
-                    part += u[i] * np.log(y) + _entropy(s * y, u[i])
-                elif u[i] > 0.0:
-                    part += u[i] * np.log(u[i] / s)
-        total += part
-    return total
+negative_binomial = loss_kernels("negative_binomial", _value, _bend, _conjugate, prox=negative_binomial_prox)

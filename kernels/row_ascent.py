@@ -96,7 +96,7 @@ def _ascend(product, add, about, scale, lead, seed, order, u, x, intercept):
         for i in order[group * _GROUP : (group + 1) * _GROUP]:
             here = product(rows, i, x, room) + (base[i] + intercept)
             penalty = scale / squares[i]
-            call_kernel(prox, (here + u[i] / penalty, here, target[i], weight[i], *extra, penalty, found))
+            call_kernel(prox, (here + u[i] / penalty, here, target[i], weight[i], extra, penalty, found))
             change = found[0] - u[i]
             if change != 0.0:
                 u[i] = found[0]

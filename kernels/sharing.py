@@ -218,11 +218,11 @@ def prox_in_metric(calls, extra, given, intercept, penalty, metric, z, u, out, s
         for k in range(n):
             shift[k] = own_base[k] + intercept
         at = centre[begin:end], shift[:n], own_target, scaled[begin:end]
-        call_kernel(prox, (*at, *extra, penalty, own_z, own_u, 0, n))
+        call_kernel(prox, (*at, extra, penalty, own_z, own_u, 0, n))
         for k in range(n):
             there[k] = own_z[k] + shift[k]
-        call_kernel(evaluate, (there[:n], own_target, own_weight, *extra, own_u, 0, n))
-        call_kernel(curve, (there[:n], own_target, own_weight, *extra, bent[:n], 0, n))
+        call_kernel(evaluate, (there[:n], own_target, own_weight, extra, own_u, 0, n))
+        call_kernel(curve, (there[:n], own_target, own_weight, extra, bent[:n], 0, n))
         for k in range(n):
             r = penalty * omega[k]
             sums[0, k] += own_u[k]

@@ -274,5 +274,5 @@ def newton_over_span(calls, messages, given, extra, vectors, told, state, memory
             found[trial] = 0.0
             move = messages, step[lead:], totals[here], base, points[trial, 0], target, weight
             to = totals[trial], z, gradients[trial], found[trial]
-            call_kernel(advance, (*move, *extra, *to, 0, n_rows))
+            call_kernel(advance, (*move, extra, *to, 0, n_rows))
         call_kernel(decide, (*told, state, memory))

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.exponential import SMALLEST_NORMAL, exp_bounded, expm1_and_exp, log_positive
-from fastadmm.kernels.poisson import log_omega
+from fastadmm.kernels.log_link import log_omega
+from fastadmm.kernels.loss_loops import loss_kernels
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_advance
 
-__all__ = ["tweedie_advance", "tweedie_conjugate", "tweedie_curvature", "tweedie_evaluate", "tweedie_prox"]
+__all__ = ["tweedie", "tweedie_prox"]
 
 #: Safety net of the root finders; a step is Newton's, or halves a bracket.
 _MAX_STEPS = 200
@@ -38,76 +38,29 @@ def _slope(t, a, b):
     return np.exp(-a * t) * np.expm1(t) if t < 1.0 else np.exp(b * t) - np.exp(-a * t)
 
 
-@kernel
-def tweedie_evaluate(z, target, weight, power, gradient, start, stop):
-    """Summed weighted loss over a row range; writes ``weight * (exp(b z) - y exp(-a z))``.
-
-    Parameters
-    ----------
-    z, target, weight : ndarray of shape (N,)
-        Logarithm of the mean, targets (not negative), sample weights.
-    power : float
-        p: a mean m has a variance in proportion to m^p.
-    gradient : ndarray of shape (N,)
-        Output.
-    start, stop : int
-        Row range.
-
-    Returns
-    -------
-    float
-        Infinite where an exponential overflows.
-    """
-    a, b = power - 1.0, 2.0 - power
-    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
-    work = np.empty((1, BLOCK))
-    total = 0.0
-    for begin in range(start, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
-        own_gradient = gradient[begin:end]
-        for k in range(end - begin):
-            s, y = own_weight[k], own_target[k]
-            positive = y > 0.0
-            log = log_positive(max(y, SMALLEST_NORMAL) if positive else 1.0)
-            t, size = own_z[k] - log, s * exp_bounded(b * log)
-            up, mean = expm1_and_exp(b * t)
-            down, _ = expm1_and_exp(-a * t)
-            # Of opposite signs: their difference loses nothing.
-            slope = up - down if positive else mean
-            value = up / b + down / a if positive else mean / b
-            own_gradient[k] = size * slope if s > 0.0 else 0.0
-            work[0, k] = size * value if s > 0.0 else 0.0
-        total += block_sum(work, 0, end - begin)
-    return total
+def _value(z, y, s, extra):
+    """Infinite where an exponential overflows."""
+    a, b = extra[0] - 1.0, 2.0 - extra[0]
+    positive = y > 0.0
+    log = log_positive(max(y, SMALLEST_NORMAL) if positive else 1.0)
+    t, size = z - log, s * exp_bounded(b * log)
+    up, mean = expm1_and_exp(b * t)
+    down, _ = expm1_and_exp(-a * t)
+    # Of opposite signs: their difference loses nothing.
+    slope = up - down if positive else mean
+    value = up / b + down / a if positive else mean / b
+    return (size * value if s > 0.0 else 0.0), (size * slope if s > 0.0 else 0.0)
 
 
-@kernel
-def tweedie_advance(
-    messages, step, origin, base, intercept, target, weight, power, total, z, gradient, slopes, start, stop
-):
-    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    move = messages, step, origin, base, intercept, total, z
-    span_advance(tweedie_evaluate, move, (target, weight, power, gradient), slopes, start, stop)
-
-
-@kernel
-def tweedie_curvature(z, target, weight, power, curvature, start, stop):
-    """Write the weighted second derivative ``weight * (b exp(b z) + a y exp(-a z))`` over a row range."""
-    a, b = power - 1.0, 2.0 - power
-    for begin in range(start, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
-        own_curvature = curvature[begin:end]
-        for k in range(end - begin):
-            s, y = own_weight[k], own_target[k]
-            positive = y > 0.0
-            log = log_positive(max(y, SMALLEST_NORMAL) if positive else 1.0)
-            t = own_z[k] - log
-            _, up = expm1_and_exp(b * t)
-            _, down = expm1_and_exp(-a * t)
-            bent = s * exp_bounded(b * log) * (b * up + (a * down if positive else 0.0))
-            own_curvature[k] = bent if s > 0.0 else 0.0
+def _bend(z, y, s, extra):
+    a, b = extra[0] - 1.0, 2.0 - extra[0]
+    positive = y > 0.0
+    log = log_positive(max(y, SMALLEST_NORMAL) if positive else 1.0)
+    t = z - log
+    _, up = expm1_and_exp(b * t)
+    _, down = expm1_and_exp(-a * t)
+    bent = s * exp_bounded(b * log) * (b * up + (a * down if positive else 0.0))
+    return bent if s > 0.0 else 0.0
 
 
 @inline
@@ -160,12 +113,12 @@ def _prox_above_zero(centre, near, y, s, penalty, a, b):
 
 
 @kernel
-def tweedie_prox(v, shift, target, weight, power, penalty, z, gradient, start, stop):
+def tweedie_prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
     """Proximal operator, sample by sample.
 
-    Arguments and results as :func:`fastadmm.kernels.logistic.logistic_prox`, and ``power``.
+    Arguments and results as of the other losses' ``prox``; ``extra`` is the power.
     """
-    a, b = power - 1.0, 2.0 - power
+    a, b = extra[0] - 1.0, 2.0 - extra[0]
     sum_gradient = 0.0
     sum_slope = 0.0
     for begin in range(start, stop, BLOCK):
@@ -212,40 +165,21 @@ def _supremum(c, a, b):
     return c * t - up - down + 0.5 * rest * rest / least + _ROUNDING * (c * t + up - down)
 
 
-@kernel
-def tweedie_conjugate(u, target, weight, power, start, stop):
-    """Summed conjugate of the weighted losses at u; for a target of 0 infinite where u is negative.
+def _conjugate(part, u, y, s, extra):
+    """Not below the conjugate, however far the root finder came."""
+    a, b = extra[0] - 1.0, 2.0 - extra[0]
+    if s == 0.0:
+        part += 0.0 if u == 0.0 else math.inf
+    elif y > 0.0:
+        size = s * y**b
+        c = u / size
+        own_a, own_b = (a, b) if c >= 0.0 else (b, a)
+        part += u * np.log(y) + size * _supremum(abs(c), own_a, own_b)
+    elif u < 0.0:
+        part += math.inf
+    elif u > 0.0:
+        part += u / b * (np.log(u / s) - 1.0)
+    return part
 
-    Parameters
-    ----------
-    u, target, weight : ndarray of shape (N,)
-        Dual vector, targets, sample weights.
-    power : float
-        p.
-    start, stop : int
-        Row range.
 
-    Returns
-    -------
-    float
-        Not below the conjugate, however far the root finder came.
-    """
-    a, b = power - 1.0, 2.0 - power
-    total = 0.0
-    for begin in range(start, stop, BLOCK):
-        part = 0.0
-        for i in range(begin, min(begin + BLOCK, stop)):
-            s, y = weight[i], target[i]
-            if s == 0.0:
-                part += 0.0 if u[i] == 0.0 else math.inf
-            elif y > 0.0:
-                size = s * y**b
-                c = u[i] / size
-                own_a, own_b = (a, b) if c >= 0.0 else (b, a)
-                part += u[i] * np.log(y) + size * _supremum(abs(c), own_a, own_b)
-            elif u[i] < 0.0:
-                part += math.inf
-            elif u[i] > 0.0:
-                part += u[i] / b * (np.log(u[i] / s) - 1.0)
-        total += part
-    return total
+tweedie = loss_kernels("tweedie", _value, _bend, _conjugate, by_halves=True, prox=tweedie_prox)

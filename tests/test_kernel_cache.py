@@ -29,11 +29,11 @@ from fastadmm.kernels.cache import cache_base
 from fastadmm.kernels.compilation import watching
 compiled = []
 with watching(lambda name, seconds: seconds is not None and compiled.append(name)):
-    from fastadmm.kernels.squared import squared_evaluate
-    from fastadmm.kernels.residual import residual_curvature
+    from fastadmm.kernels.bounded import bounded
+    from fastadmm.kernels.piecewise import squared
     z = np.ones(2)
-    squared_evaluate(z, np.zeros(2), z, np.empty(2), 0, 2)
-    residual_curvature(z, z, z, 1.0, -1.0, 1.0, np.empty(2), 0, 2)
+    squared.evaluate(z, np.zeros(2), z, (), np.empty(2), 0, 2)
+    bounded.curvature(z, z, z, (0.0, 1.0), np.empty(2), 0, 2)
 print(cache_base(), len(compiled), sep="|")
 """
 

@@ -41,8 +41,8 @@ from fastadmm.kernels.file_rows import (
     dense_transposed_from_file,
     read_range,
 )
-from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
-from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
+from fastadmm.kernels.logistic import logistic
+from fastadmm.kernels.piecewise import squared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,8 +122,8 @@ def test_exponential_of_any_number():
 def check_logistic(z, q, s):
     n = len(z)
     gradient, curvature = np.full(n, np.nan), np.full(n, np.nan)
-    total = logistic_evaluate(z, q, s, gradient, 0, n)
-    logistic_curvature(z, q, s, curvature, 0, n)
+    total = logistic.evaluate(z, q, s, (), gradient, 0, n)
+    logistic.curvature(z, q, s, (), curvature, 0, n)
     exact = [naive.exact_logistic(float(a), float(b)) for a, b in zip(z, q)]
     value = math.fsum(w * e[0] for w, e in zip(s, exact))
     assert total == pytest.approx(value, rel=4 * EPS * (1 + math.log2(n + 1)), abs=1e-300)
@@ -159,7 +159,7 @@ def test_logistic_gradient_of_well_classified_samples_keeps_its_digits():
     z = np.array([40.0, -40.0, 300.0, -300.0])
     q = np.array([1.0, 0.0, 1.0, 0.0])
     gradient = np.empty(4)
-    value = logistic_evaluate(z, q, np.ones(4), gradient, 0, 4)
+    value = logistic.evaluate(z, q, np.ones(4), (), gradient, 0, 4)
     tail = np.exp(-np.abs(z))
     np.testing.assert_allclose(gradient, [-tail[0], tail[1], -tail[2], tail[3]], rtol=4 * EPS)
     assert value == pytest.approx(tail.sum(), rel=4 * EPS)
@@ -172,7 +172,7 @@ def check_prox(v, shift, q, s, r, start):
     """Solve and compare with bisection in 50 digits: rounding of the inputs' size is all that is allowed."""
     n = len(v)
     z, gradient = start.copy(), np.full(n, np.nan)
-    sum_gradient, sum_slope = logistic_prox(v, shift, q, s, r, z, gradient, 0, n)
+    sum_gradient, sum_slope = logistic.prox(v, shift, q, s, (), r, z, gradient, 0, n)
     slopes = []
     for i in range(n):
         root, g = naive.exact_logistic_prox(*(float(a[i]) for a in (v, shift, q, s)), r)
@@ -223,9 +223,9 @@ def test_logistic_prox_again_from_its_answer_stays():
     v, shift, q, s = rng.normal(size=N) * 5, rng.normal(size=N), targets(rng, N), weights(rng, N)
     z = np.zeros(N)
     first, second = np.empty(N), np.empty(N)
-    logistic_prox(v, shift, q, s, 0.3, z, first, 0, N)
+    logistic.prox(v, shift, q, s, (), 0.3, z, first, 0, N)
     again = z.copy()
-    logistic_prox(v, shift, q, s, 0.3, again, second, 0, N)
+    logistic.prox(v, shift, q, s, (), 0.3, again, second, 0, N)
     np.testing.assert_allclose(again, z, rtol=4 * EPS, atol=8 * EPS * (1 + np.abs(shift).max()))
 
 
@@ -233,7 +233,7 @@ def test_logistic_gradient_from_the_prox_lies_in_the_conjugate_domain():
     rng = np.random.default_rng(6)
     v, q, s = spread(rng, N), targets(rng, N), weights(rng, N)
     z, gradient = np.zeros(N), np.empty(N)
-    logistic_prox(v, np.zeros(N), q, s, 1e-3, z, gradient, 0, N)
+    logistic.prox(v, np.zeros(N), q, s, (), 1e-3, z, gradient, 0, N)
     assert (gradient >= -s * q).all()
     assert (gradient <= s * (1 - q)).all()
 
@@ -255,49 +255,17 @@ def test_squared_loss_and_prox(rows, r):
     s = np.where(s < 1e-9, 0.0, s)
     n = len(v)
     gradient, curvature, z = np.empty(n), np.empty(n), np.zeros(n)
-    value = squared_evaluate(v, y, s, gradient, 0, n)
-    squared_curvature(v, y, s, curvature, 0, n)
+    value = squared.evaluate(v, y, s, (), gradient, 0, n)
+    squared.curvature(v, y, s, (), curvature, 0, n)
     assert value == pytest.approx(naive.loss_value("squared", v, y, s), rel=1e-14, abs=1e-300)
     np.testing.assert_array_equal(gradient, naive.loss_gradient("squared", v, y, s))
     np.testing.assert_array_equal(curvature, s)
-    sums = squared_prox(v, shift, y, s, r, z, gradient, 0, n)
+    sums = squared.prox(v, shift, y, s, (), r, z, gradient, 0, n)
     size = np.abs(v) + np.abs(y) + np.abs(shift) + 1.0
     np.testing.assert_array_less(np.abs(z - (r * v + s * (y - shift)) / (r + s)), 8 * EPS * size)
     np.testing.assert_array_less(np.abs(r * (z - v) + gradient), 8 * EPS * (r + s) * size)
     assert sums[0] == pytest.approx(math.fsum(gradient), rel=1e-12, abs=1e-12 * float(s @ size))
     assert sums[1] == pytest.approx(math.fsum(r * s / (r + s)), rel=1e-13)
-
-
-# --- row ranges
-
-
-@pytest.mark.parametrize("name", ["logistic", "squared"])
-def test_a_range_of_rows_touches_only_its_rows(name):
-    evaluate, curvature, prox = {
-        "logistic": (logistic_evaluate, logistic_curvature, logistic_prox),
-        "squared": (squared_evaluate, squared_curvature, squared_prox),
-    }[name]
-    rng = np.random.default_rng(3)
-    n = 1300 if COMPILED else 40
-    v, shift, q, s = rng.normal(size=n), rng.normal(size=n), rng.random(n), rng.random(n) + 0.1
-    whole = [np.empty(n) for _ in range(4)]
-    whole[2][:] = 0.0
-    evaluate(v, q, s, whole[0], 0, n)
-    curvature(v, q, s, whole[1], 0, n)
-    prox(v, shift, q, s, 0.5, whole[2], whole[3], 0, n)
-    start, stop = n // 3, n - 7
-    part = [np.full(n, -99.0) for _ in range(4)]
-    part[2][start:stop] = 0.0
-    evaluate(v, q, s, part[0], start, stop)
-    curvature(v, q, s, part[1], start, stop)
-    prox(v, shift, q, s, 0.5, part[2], part[3], start, stop)
-    for a, b in zip(whole, part):
-        np.testing.assert_allclose(b[start:stop], a[start:stop], rtol=8 * EPS, atol=8 * EPS)
-        assert (b[:start] == -99.0).all()
-        assert (b[stop:] == -99.0).all()
-    empty = np.full(n, -99.0)
-    assert evaluate(v, q, s, empty, 5, 5) == 0.0
-    assert (empty == -99.0).all()
 
 
 # --- sparse rows

@@ -501,14 +501,16 @@ def test_a_range_of_rows_touches_only_its_rows(loss):
     whole, part = np.zeros((4, n)), np.full((4, n), -99.0)
     part[3, start:stop] = 0.0
     for out, rows in ((whole, (0, n)), (part, (start, stop))):
-        kernels.evaluate(z, y, s, *extra, out[0], *rows)
-        kernels.curvature(z, y, s, *extra, out[1], *rows)
-        kernels.prox(z, np.zeros(n), y, s, *extra, 0.5, out[3], out[2], *rows)
+        kernels.evaluate(z, y, s, extra, out[0], *rows)
+        kernels.curvature(z, y, s, extra, out[1], *rows)
+        kernels.prox(z, np.zeros(n), y, s, extra, 0.5, out[3], out[2], *rows)
     np.testing.assert_array_equal(part[:, start:stop], whole[:, start:stop])
     assert (part[:, :start] == -99.0).all()
     assert (part[:, stop:] == -99.0).all()
-    both = [kernels.conjugate(whole[2], y, s, *extra, *rows) for rows in ((0, 700), (700, n))]
-    assert kernels.conjugate(whole[2], y, s, *extra, 0, n) == pytest.approx(sum(both), rel=1e-12)
+    assert kernels.evaluate(z, y, s, extra, part[0], 5, 5) == 0.0
+    assert (part[:, :start] == -99.0).all()
+    both = [kernels.conjugate(whole[2], y, s, extra, *rows) for rows in ((0, 700), (700, n))]
+    assert kernels.conjugate(whole[2], y, s, extra, 0, n) == pytest.approx(sum(both), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["hinge", "quantile", "poisson", "gamma", "tweedie"])

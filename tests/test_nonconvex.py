@@ -206,9 +206,9 @@ def test_a_range_of_rows_touches_only_its_rows(loss):
     kernels, extra = loss.kernels(), loss.kernel_arguments()
     whole, part = np.zeros((4, n)), np.full((4, n), -99.0)
     for out, rows in ((whole, (0, n)), (part, (400, 1290))):
-        kernels.evaluate(z, y, s, *extra, out[0], *rows)
-        kernels.curvature(z, y, s, *extra, out[1], *rows)
-        kernels.prox(z, np.zeros(n), y, s, *extra, 0.5, out[3], out[2], *rows)
+        kernels.evaluate(z, y, s, extra, out[0], *rows)
+        kernels.curvature(z, y, s, extra, out[1], *rows)
+        kernels.prox(z, np.zeros(n), y, s, extra, 0.5, out[3], out[2], *rows)
     np.testing.assert_array_equal(part[:, 400:1290], whole[:, 400:1290])
     assert (part[:, :400] == -99.0).all()
     assert (part[:, 1290:] == -99.0).all()

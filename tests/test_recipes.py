@@ -12,7 +12,7 @@ from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.data_tools.synthetic import make_vertical_regression
 from fastadmm.method.scheme import Needs, Scheme
-from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import LOSSES
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer
@@ -30,20 +30,10 @@ class Lopsided(Loss):
     """Squared residuals that count less below zero, by their linear growth beyond ``low``."""
 
     name: ClassVar[str] = "lopsided"
+    compiled: ClassVar[str] = "piecewise.residual"
     task: ClassVar[str] = "regression"
     limits: ClassVar[dict[str, tuple[float, float]]] = {"low": (0.0, np.inf)}
     low: float = 0.5
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import residual as k
-
-        return Kernels(
-            k.residual_evaluate,
-            k.residual_curvature,
-            k.residual_prox,
-            k.residual_conjugate,
-            k.residual_advance,
-        )
 
     def kernel_arguments(self):
         return 1.0, -self.low, 2.0

@@ -101,7 +101,7 @@ def test_a_pass_is_that_of_single_rows() -> None:
         (ascend_dense_rows, square_dense_rows, (dense[:, :10].copy(), dense[:, 10:].copy()), dense),
     )
     y, s, base = rng.integers(0, 2, 40) * 1.0, rng.uniform(0.5, 2.0, 40), rng.normal(size=40)
-    prox = address_of(logistic_prox_of_row, (0.0, 0.0, 1.0, 1.0, 1.0, np.empty(1)))
+    prox = address_of(logistic_prox_of_row, (0.0, 0.0, 1.0, 1.0, (), 1.0, np.empty(1)))
     for ascend, square, rows, matrix in cases:
         squares = np.empty(40)
         square(*(rows[::2] if ascend is ascend_rows else (rows,)), squares, 0, 40)
@@ -134,9 +134,9 @@ def test_the_prox_of_a_row_is_that_of_all(loss: str) -> None:
     weight, v, extra = rng.uniform(0.0, 3.0, n), 5.0 * rng.normal(size=n), own.kernel_arguments()
     kernels, found, gradient, z = own.kernels(), np.empty(1), np.empty(n), v.copy()
     for penalty in (1e-4, 0.1, 1.0, 1e3):
-        kernels.prox(v, np.zeros(n), y, weight, *extra, penalty, z, gradient, 0, n)
+        kernels.prox(v, np.zeros(n), y, weight, extra, penalty, z, gradient, 0, n)
         for i in range(n):  # from where it is: a second time it stays
-            kernels.prox_of_row(v[i], z[i], y[i], weight[i], *extra, penalty, found)
+            kernels.prox_of_row(v[i], z[i], y[i], weight[i], extra, penalty, found)
             assert found[0] == pytest.approx(gradient[i], rel=1e-9, abs=1e-13)
 
 

@@ -145,7 +145,7 @@ from numba.np.ufunc import parallel
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.tree import even_ranges
 from fastadmm.engine.free_cores import FREE_CORES
-from fastadmm.kernels.logistic import logistic_evaluate
+from fastadmm.kernels.logistic import logistic
 FREE_CORES._running = lambda: 0
 rng = np.random.default_rng(0)
 z, y, weight = rng.normal(size=70_000), np.ones(70_000), np.ones(70_000)
@@ -154,7 +154,7 @@ def work(n_threads):
     out = np.empty(70_000)
     with Engine(n_threads) as engine:
         for rows in (1_000, 70_000):
-            engine.over_rows(logistic_evaluate, even_ranges(rows, 16), z, y, weight, out)
+            engine.over_rows(logistic.evaluate, even_ranges(rows, 16), z, y, weight, (), out)
     found.append(out.tobytes())
 
 found = []

@@ -163,9 +163,9 @@ def test_prox_where_every_sample_has_a_penalty(loss):
     kernels, extra, scaled = loss.kernels(), loss.kernel_arguments(), weight / metric
     z, u, sums = np.zeros(N), np.full(N, np.nan), np.array([1.0, 2.0])
     calls = (
-        address_of(kernels.prox, (centre, base, target, scaled, *extra, penalty, z, u, 0, 0)),
-        address_of(kernels.evaluate, (z, target, weight, *extra, u, 0, 0)),
-        address_of(kernels.curvature, (z, target, weight, *extra, u, 0, 0)),
+        address_of(kernels.prox, (centre, base, target, scaled, extra, penalty, z, u, 0, 0)),
+        address_of(kernels.evaluate, (z, target, weight, extra, u, 0, 0)),
+        address_of(kernels.curvature, (z, target, weight, extra, u, 0, 0)),
     )
     given = centre, scaled, base, target, weight
     prox_in_metric(calls, extra, given, b, penalty, metric, z, u, sums, START, STOP)
@@ -174,6 +174,6 @@ def test_prox_where_every_sample_has_a_penalty(loss):
     assert np.isnan(u[STOP:]).all()
     assert not z[:START].any()
     bent = np.empty(N)
-    kernels.curvature(z + base + b, target, weight, *extra, bent, START, STOP)
+    kernels.curvature(z + base + b, target, weight, extra, bent, START, STOP)
     rises = bent * penalty * metric / (penalty * metric + bent)
     np.testing.assert_allclose(sums, [1.0 + u[ROWS].sum(), 2.0 + rises[ROWS].sum()], rtol=1e-11)

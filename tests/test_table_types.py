@@ -300,8 +300,8 @@ def test_adult_as_two_parties(shared_data: Path, tmp_path: Path) -> None:
 
     tables = shared_data / "tables"
     train = tables / "adult-train.csv"
-    convert(train, tmp_path / "p", label="c15", columns="7,7", header=False, na_values=["?"],
-            missing="most-frequent", standardize=True)  # fmt: skip
+    convert(train, tmp_path / "p", label="c15", positive=">50K", columns="7,7", header=False,
+            na_values=["?"], missing="most-frequent", standardize=True)  # fmt: skip
     start_run(make_config({"data": str(tmp_path / "p"), "lambda": 1e-4}), tmp_path / "run")
     assert not run(
         "predict", tmp_path / "run", tables / "adult-test.csv", "--no-header", "-o", tmp_path / "out.csv"

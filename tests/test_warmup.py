@@ -29,11 +29,11 @@ from fastadmm.kernels.cache import cache_base
 from fastadmm.kernels.compilation import watching
 compiled = []
 with watching(lambda name, seconds: seconds is not None and compiled.append(name)):
-    from fastadmm.kernels.squared import squared_evaluate
-    from fastadmm.kernels.residual import residual_curvature
+    from fastadmm.kernels.bounded import bounded
+    from fastadmm.kernels.piecewise import squared
     z = np.ones(2)
-    value = squared_evaluate(z, np.zeros(2), z, np.empty(2), 0, 2)
-    residual_curvature(z, z, z, 1.0, -1.0, 1.0, np.empty(2), 0, 2)
+    value = squared.evaluate(z, np.zeros(2), z, (), np.empty(2), 0, 2)
+    bounded.curvature(z, z, z, (0.0, 1.0), np.empty(2), 0, 2)
 print(cache_base(), *compiled, value, sep="|")
 """
 
@@ -72,7 +72,7 @@ def one_kernel(site: Path, **changes: str | None) -> tuple[str, list[str], float
     return place, compiled, float(value)
 
 
-BOTH = ["squared.squared_evaluate", "residual.residual_curvature"]
+BOTH = ["piecewise.squared_evaluate", "bounded.bounded_curvature"]
 
 
 @pytest.mark.repeats
@@ -104,13 +104,13 @@ def test_without_any_place_to_write_to_they_are_compiled_all_the_same(
 @pytest.mark.repeats
 def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation: Path) -> None:
     kernels = installation / "fastadmm" / "kernels"
-    (kernels / "squared.py").write_text(
+    (kernels / "piecewise.py").write_text(
         "from fastadmm.kernels.factor import half\n"
-        + (kernels / "squared.py").read_text().replace("from __future__ import annotations", "")
+        + (kernels / "piecewise.py").read_text().replace("from __future__ import annotations", "")
     )
-    text = (kernels / "squared.py").read_text()
+    text = (kernels / "piecewise.py").read_text()
     assert "0.5" in text
-    (kernels / "squared.py").write_text(text.replace("0.5", "half()"))
+    (kernels / "piecewise.py").write_text(text.replace("0.5", "half()"))
     factor = "from fastadmm.kernels.policy import inline\n\n@inline\ndef half():\n    return {}\n"
     (kernels / "factor.py").write_text(factor.format(0.5))
     place, compiled, value = one_kernel(installation)
@@ -129,7 +129,7 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
 def test_a_damaged_file_is_compiled_again(installation: Path, ending: str, damage: str) -> None:
     """What is damaged would otherwise be run as machine code."""
     place = Path(one_kernel(installation)[0])
-    (file,) = place.rglob(f"squared.squared_evaluate-*.{ending}")
+    (file,) = place.rglob(f"*.squared_evaluate-*.{ending}")
     whole = file.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 4
@@ -238,7 +238,7 @@ if base is not None and pathlib.Path(base).is_dir():
         return err
 
     train()
-    found = list(cache.rglob("squared.squared_prox*.nbi"))
+    found = list(cache.rglob("*.squared_prox*.nbi"))
     assert found
     for path in found:
         path.unlink()
@@ -246,10 +246,10 @@ if base is not None and pathlib.Path(base).is_dir():
     assert err.count(MESSAGE) == 1
     assert f"fastadmm: {MESSAGE}" in err
     assert MESSAGE not in train()
-    for path in cache.rglob("squared.squared_prox*.nbi"):
+    for path in cache.rglob("*.squared_prox*.nbi"):
         path.unlink()
     assert MESSAGE not in train("--json")  # not to machines
-    assert list(cache.rglob("squared.squared_prox*.nbi"))
+    assert list(cache.rglob("*.squared_prox*.nbi"))
 
 
 @pytest.mark.slow

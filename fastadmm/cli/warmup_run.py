@@ -264,7 +264,7 @@ def _rest() -> None:
     from fastadmm.blocks.block import CSRBlock
     from fastadmm.engine.engine import Engine
     from fastadmm.engine.pages import free
-    from fastadmm.kernels.bounded import bounded_conjugate
+    from fastadmm.kernels.bounded import bounded
     from fastadmm.kernels.chacha import chacha_blocks
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
 
@@ -275,7 +275,7 @@ def _rest() -> None:
     indicators, one = CSRBlock(np.ones((3, 2))), Engine(1)
     indicators.gram(one)
     three = np.ones(3)
-    bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
+    bounded.conjugate(three, three, three, (0.0, 1.0), 0, 3)
     classes = np.ones((2, 3))
     Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span
     free([np.empty(1 << 23)], Engine(_THREADS))  # as at the end of a large fit

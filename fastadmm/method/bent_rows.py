@@ -131,7 +131,7 @@ def best_length_of_lines(
     Returns: 0 where the derivative at 0 is not negative.
     Shapes: z, along (n,).
     """
-    from fastadmm.kernels.clamped import clamped_slopes
+    from fastadmm.kernels.piecewise import clamped_slopes
 
     leaves = engine.leaves(len(z))
 

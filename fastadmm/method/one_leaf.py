@@ -49,9 +49,9 @@ def newton_on_one_leaf(
     told = told_of_steps(span, limits)
     state = np.empty((SLOTS, k + 3)), points, slopes, numbers, matrix
     memory = memory_of_steps(lead + k, fresh, not fresh, tolerance, limits[0])
-    curve = address_of(kernels.curvature, (bend, *given[1:], *extra, bend, 0, 0))
+    curve = address_of(kernels.curvature, (bend, *given[1:], extra, bend, 0, 0))
     at = curve, given[0], bend, 0.0, *given[1:], extra, bend, bend, nothing
-    move = messages, bend, bend, given[0], 0.0, *given[1:], *extra
+    move = messages, bend, bend, given[0], 0.0, *given[1:], extra
     calls = (
         address_of_next_step(limits),
         address_of(kernels.advance, (*move, bend, bend, bend, nothing, 0, 0)),

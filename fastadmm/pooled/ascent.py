@@ -83,7 +83,7 @@ def ascend(
     (u, x, least), intercept = _beginning(problem, rows, squares, point, engine), point.intercept
     labels = problem.y, problem.weight, problem.offset
     extra, found = loss.kernel_arguments(), np.empty(1)
-    row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), *extra, 1.0, found
+    row = 0.0, 0.0, float(problem.y[0]), float(problem.weight[0]), extra, 1.0, found
     prox = address_of(loss.kernels().prox_of_row, row)
     arrays: tuple[Any, ...]
     if isinstance(rows, Beside):

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.problem.convex_losses import Huber, Logistic
-from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_labels, weighted_quantile
 
 __all__ = ["Sigmoid", "Tukey", "Welsch"]
@@ -24,13 +24,9 @@ Array = np.ndarray
 class _Bounded(Loss):
     """A loss of :mod:`fastadmm.kernels.bounded`."""
 
+    compiled: ClassVar[str] = "bounded.bounded"
     convex: ClassVar[bool] = False
     family: ClassVar[float]
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import bounded as k
-
-        return Kernels(k.bounded_evaluate, k.bounded_curvature, k.bounded_prox, k.bounded_conjugate)
 
     def kernel_arguments(self) -> tuple[float, ...]:
         return self.family, self.parameters.get("c", 1.0)

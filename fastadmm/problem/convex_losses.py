@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_labels, check_shares, check_soft_labels, weighted_quantile
 
 __all__ = [
@@ -34,21 +34,10 @@ Array = np.ndarray
 class Logistic(Loss):
     r""":math:`\log(1 + e^z) - y z`, targets in [0, 1], or any for ``make_problem(soft_targets=True)``."""
 
+    compiled: ClassVar[str] = "logistic.logistic"
     name: ClassVar[str] = "logistic"
     task: ClassVar[str] = "classification"
     probabilistic: ClassVar[bool] = True
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import logistic as k
-
-        return Kernels(
-            k.logistic_evaluate,
-            k.logistic_curvature,
-            k.logistic_prox,
-            k.logistic_conjugate,
-            k.logistic_advance,
-            k.logistic_prox_of_row,
-        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_soft_labels(y, weight)
@@ -106,21 +95,10 @@ class Binomial(Logistic):
 class Squared(Loss):
     r""":math:`\tfrac12 (z - y)^2`."""
 
+    compiled: ClassVar[str] = "piecewise.squared"
     name: ClassVar[str] = "squared"
     task: ClassVar[str] = "regression"
     of_residual: ClassVar[bool] = True
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import squared as k
-
-        return Kernels(
-            k.squared_evaluate,
-            k.squared_curvature,
-            k.squared_prox,
-            k.squared_conjugate,
-            k.squared_advance,
-            k.squared_prox_of_row,
-        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
@@ -145,8 +123,9 @@ class Squared(Loss):
 
 
 class _Residual(Loss):
-    """A clamped loss of the residual; see :mod:`fastadmm.kernels.residual`."""
+    """A clamped loss of the residual; see :mod:`fastadmm.kernels.piecewise`."""
 
+    compiled: ClassVar[str] = "piecewise.residual"
     task: ClassVar[str] = "regression"
     of_residual: ClassVar[bool] = True
 
@@ -154,18 +133,6 @@ class _Residual(Loss):
         self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
     ) -> float:
         return 0.0  # a difference of two numbers is exact to its own size
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import residual as k
-
-        return Kernels(
-            k.residual_evaluate,
-            k.residual_curvature,
-            k.residual_prox,
-            k.residual_conjugate,
-            k.residual_advance,
-            k.residual_prox_of_row,
-        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
@@ -184,26 +151,15 @@ class _Residual(Loss):
 
 
 class _Margin(Loss):
-    """A clamped loss of the margin; see :mod:`fastadmm.kernels.margin`."""
+    """A clamped loss of the margin; see :mod:`fastadmm.kernels.piecewise`."""
 
+    compiled: ClassVar[str] = "piecewise.margin"
     task: ClassVar[str] = "classification"
 
     def rounding_norm(
         self, u: Array, y: Array, weight: Array, norms: tuple[float, float], engine: Engine
     ) -> float:
         return norms[0]
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import margin as k
-
-        return Kernels(
-            k.margin_evaluate,
-            k.margin_curvature,
-            k.margin_prox,
-            k.margin_conjugate,
-            k.margin_advance,
-            k.margin_prox_of_row,
-        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_labels(y, weight)

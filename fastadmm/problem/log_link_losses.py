@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_positive, check_rates, check_whole
 
 __all__ = ["Gamma", "NegativeBinomial", "Poisson", "Tweedie"]
@@ -51,14 +51,8 @@ class _LogLink(Loss):
 class Poisson(_LogLink):
     r"""Half the Poisson deviance with log link: :math:`e^z - y z - y + y \log y`."""
 
+    compiled: ClassVar[str] = "log_link.poisson"
     name: ClassVar[str] = "poisson"
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import poisson as k
-
-        return Kernels(
-            k.poisson_evaluate, k.poisson_curvature, k.poisson_prox, k.poisson_conjugate, k.poisson_advance
-        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_rates(y, weight, fit_intercept, self.name, "counts or rates")
@@ -78,12 +72,8 @@ class Poisson(_LogLink):
 class Gamma(_LogLink):
     r"""Half the gamma deviance with log link: :math:`y e^{-z} + z - \log y - 1`."""
 
+    compiled: ClassVar[str] = "log_link.gamma"
     name: ClassVar[str] = "gamma"
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import gamma as k
-
-        return Kernels(k.gamma_evaluate, k.gamma_curvature, k.gamma_prox, k.gamma_conjugate, k.gamma_advance)
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_positive(y, self.name)
@@ -106,17 +96,11 @@ class Tweedie(_LogLink):
     .. math:: \frac{y e^{(1 - p) z}}{p - 1} + \frac{e^{(2 - p) z}}{2 - p} - \frac{y^{2 - p}}{(p - 1)(2 - p)}
     """
 
+    compiled: ClassVar[str] = "tweedie.tweedie"
     name: ClassVar[str] = "tweedie"
     limits: ClassVar[dict[str, tuple[float, float]]] = {"power": (1.0, 2.0)}
     in_model: ClassVar[bool] = True
     power: float = 1.5
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import tweedie as k
-
-        return Kernels(
-            k.tweedie_evaluate, k.tweedie_curvature, k.tweedie_prox, k.tweedie_conjugate, k.tweedie_advance
-        )
 
     def kernel_arguments(self) -> tuple[float, ...]:
         return (self.power,)
@@ -145,21 +129,11 @@ class NegativeBinomial(_LogLink):
     .. math:: (y + \tfrac1\alpha) \log\frac{1 + \alpha e^z}{1 + \alpha y} - y (z - \log y)
     """
 
+    compiled: ClassVar[str] = "negative_binomial.negative_binomial"
     name: ClassVar[str] = "negative_binomial"
     limits: ClassVar[dict[str, tuple[float, float]]] = {"alpha": (0.0, np.inf)}
     in_model: ClassVar[bool] = True
     alpha: float = 1.0
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import negative_binomial as k
-
-        return Kernels(
-            k.negative_binomial_evaluate,
-            k.negative_binomial_curvature,
-            k.negative_binomial_prox,
-            k.negative_binomial_conjugate,
-            k.negative_binomial_advance,
-        )
 
     def kernel_arguments(self) -> tuple[float, ...]:
         return (self.alpha,)

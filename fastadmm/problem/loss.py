@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,26 +19,15 @@ from fastadmm.blocks.block import pass_leaves
 from fastadmm.engine.engine import Engine
 from fastadmm.engine.rows import address_of
 
-__all__ = ["Kernels", "Loss"]
+if TYPE_CHECKING:
+    from fastadmm.kernels.loss_loops import Kernels
+
+__all__ = ["Loss"]
 
 Array = np.ndarray
 
 #: Of kernels over arrays of one kind, by types of their loss's parameters.
 _ADDRESSES: dict[Any, Any] = {}
-
-
-class Kernels(NamedTuple):
-    """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
-
-    A non-convex loss needs no ``advance``; without ``prox_of_row`` there is no coordinate ascent on rows.
-    """
-
-    evaluate: Any
-    curvature: Any
-    prox: Any
-    conjugate: Any
-    advance: Any = None
-    prox_of_row: Any = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +39,7 @@ class Loss(ABC):
     """
 
     name: ClassVar[str]  # name in configurations
+    compiled: ClassVar[str]  # module of fastadmm.kernels and name of its kernels there
     task: ClassVar[str]  # what the targets are: 0 and 1, or real numbers
     smooth: ClassVar[bool] = True
     convex: ClassVar[bool] = True  # whether it is convex in z
@@ -59,9 +50,11 @@ class Loss(ABC):
     in_model: ClassVar[bool] = False
     of_residual: ClassVar[bool] = False  # whether value and conjugate are those of the target zero at z - y
 
-    @abstractmethod
     def kernels(self) -> Kernels:
         """The kernels, imported here, so that importing a loss compiles nothing."""
+        module, name = self.compiled.split(".")
+        found: Kernels = getattr(import_module(f"fastadmm.kernels.{module}"), name)
+        return found
 
     @abstractmethod
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
@@ -214,7 +207,7 @@ class Loss(ABC):
     def value_parts(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> list[Any]:
         """What :meth:`evaluate` adds up, for :meth:`Engine.together`; writes the gradient at once."""
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-        return engine.returned_parts(kernel, engine.leaves(len(z)), 1, z, y, weight, *extra, gradient)
+        return engine.returned_parts(kernel, engine.leaves(len(z)), 1, z, y, weight, extra, gradient)
 
     def _address(self, kernel: Any) -> Any:
         """Of a kernel that takes predictors, targets, weights, parameters, an output and a range of rows."""
@@ -222,7 +215,7 @@ class Loss(ABC):
         key = kernel, *map(type, extra)
         if key not in _ADDRESSES:
             some = np.empty(0)
-            _ADDRESSES[key] = address_of(kernel, (some, some, some, *extra, some, 0, 0))
+            _ADDRESSES[key] = address_of(kernel, (some, some, some, extra, some, 0, 0))
         return _ADDRESSES[key]
 
     def measure_parts(
@@ -278,7 +271,7 @@ class Loss(ABC):
             (N,).
         """
         extra, size = self.kernel_arguments(), len(step)
-        arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
+        arguments = (messages, step, origin, base, intercept, y, weight, extra, total, z, gradient)
         leaves = pass_leaves(len(y), size, engine)
         found = engine.sum_over_rows(self.kernels().advance, leaves, (size + 3,), *arguments)
         loss, *sums = found[size:].tolist()
@@ -287,7 +280,7 @@ class Loss(ABC):
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
-        engine.over_rows(kernel, engine.leaves(len(z)), z, y, weight, *extra, out)
+        engine.over_rows(kernel, engine.leaves(len(z)), z, y, weight, extra, out)
         return out
 
     def curvature_parts(
@@ -329,7 +322,7 @@ class Loss(ABC):
         Scaling: penalty summed scaling.
         """
         kernel, extra = self.kernels().prox, self.kernel_arguments()
-        given = v, shift, y, weight, *extra, float(penalty), z, gradient
+        given = v, shift, y, weight, extra, float(penalty), z, gradient
         ((first, second),) = engine.together(engine.returned_parts(kernel, engine.leaves(len(z)), 2, *given))
         return float(first), float(second)
 
@@ -344,4 +337,4 @@ class Loss(ABC):
     def conjugate_parts(self, u: Array, y: Array, weight: Array, engine: Engine) -> list[Any]:
         """What :meth:`conjugate` adds up, for :meth:`Engine.together`."""
         kernel, extra = self.kernels().conjugate, self.kernel_arguments()
-        return engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, *extra)
+        return engine.returned_parts(kernel, engine.leaves(len(u)), 1, u, y, weight, extra)

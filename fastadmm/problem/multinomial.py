@@ -17,7 +17,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
-from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.targets import check_class_numbers
 
 __all__ = ["Multinomial"]
@@ -38,17 +38,11 @@ class Multinomial(Loss):
     module. The methods are those of :class:`fastadmm.problem.loss.Loss` otherwise.
     """
 
+    compiled: ClassVar[str] = "multinomial.multinomial"
     name: ClassVar[str] = "multinomial"
     task: ClassVar[str] = "classification"
     probabilistic: ClassVar[bool] = True
     vector: ClassVar[bool] = True
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import multinomial as k
-
-        return Kernels(
-            k.multinomial_evaluate, k.multinomial_curvature, k.multinomial_prox, k.multinomial_conjugate
-        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_class_numbers(y, weight, fit_intercept)

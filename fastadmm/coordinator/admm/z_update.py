@@ -84,9 +84,9 @@ def _prox(
     engine.over_rows(centres_in_metric, leaves, total, u_before, weight, r, metric, centre, scaled)
     kernels, extra = loss.kernels(), loss.kernel_arguments()
     calls = (
-        address_of(kernels.prox, (centre, scaled, y, scaled, *extra, r, z, u, 0, 0)),
-        address_of(kernels.evaluate, (z, y, weight, *extra, u, 0, 0)),
-        address_of(kernels.curvature, (z, y, weight, *extra, u, 0, 0)),
+        address_of(kernels.prox, (centre, scaled, y, scaled, extra, r, z, u, 0, 0)),
+        address_of(kernels.evaluate, (z, y, weight, extra, u, 0, 0)),
+        address_of(kernels.curvature, (z, y, weight, extra, u, 0, 0)),
     )
     given = centre, scaled, problem.offset, y, weight
 

@@ -1,0 +1,232 @@
+"""The kernels of a loss, made of functions of one row: the loops over rows are the same for all.
+
+A loss gives the functions ``value``, ``bend``, ``closed_prox`` and ``dual`` below, or a kernel of its
+own. Their last argument, ``extra``, is the tuple of the loss's parameters. Sums are over blocks: in the order
+of the rows, or by halves, which leaves the loop to vector instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.span import span_advance
+
+__all__ = ["Kernels", "loss_kernels"]
+
+
+class Kernels(NamedTuple):
+    """The compiled functions of a loss; each works on a row range, but for ``prox_of_row``.
+
+    A non-convex loss needs no ``advance``; without ``prox_of_row`` there is no coordinate ascent on rows.
+    """
+
+    evaluate: Any
+    curvature: Any
+    prox: Any
+    conjugate: Any
+    advance: Any = None
+    prox_of_row: Any = None
+
+
+def value(z, y, s, extra):
+    """Loss of a row and its derivative (at a kink a subgradient), both times the weight s."""
+
+
+def bend(z, y, s, extra):
+    """Second derivative of a row's loss, times the weight."""
+
+
+def closed_prox(centre, y, s, penalty, extra):
+    """Gradient at the proximal point, in the domain of the conjugate to the bit, and its derivative."""
+
+
+def dual(part, u, y, s, extra):
+    """A partial sum with the conjugate of the row's weighted loss at u added; infinite outside its domain."""
+
+
+@inline
+def in_order(work, row, size):
+    """Sum the first ``size`` numbers of a row one after the other."""
+    total = 0.0
+    for k in range(size):
+        total += work[row, k]
+    return total
+
+
+#: How a block's numbers are added up.
+add_up: Any = None
+
+#: The kernel that ``advance`` calls.
+evaluate: Any = None
+
+
+def _evaluate(z, target, weight, extra, gradient, start, stop):
+    """Summed weighted loss over a row range; writes the gradient.
+
+    Parameters
+    ----------
+    z, target, weight : ndarray of shape (N,)
+        Linear predictor, targets, sample weights s.
+    extra : tuple of float
+        The loss's parameters.
+    gradient : ndarray of shape (N,)
+        Output: ``weight * loss'(z)``, in the domain of the conjugate.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+    """
+    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
+    work = np.empty((1, BLOCK))
+    total = 0.0
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_gradient = gradient[begin:end]
+        for k in range(end - begin):
+            work[0, k], own_gradient[k] = value(own_z[k], own_target[k], own_weight[k], extra)
+        total += add_up(work, 0, end - begin)
+    return total
+
+
+def _advance(
+    messages, step, origin, base, intercept, target, weight, extra, total, z, gradient, slopes, start, stop
+):
+    """A step in the span of the messages and the loss there; arguments as in :mod:`fastadmm.kernels.span`."""
+    move = messages, step, origin, base, intercept, total, z
+    span_advance(evaluate, move, (target, weight, extra, gradient), slopes, start, stop)
+
+
+def _curvature(z, target, weight, extra, curvature, start, stop):
+    """Write the weighted second derivative over a row range; arguments as in ``evaluate``."""
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own = curvature[begin:end]
+        for k in range(end - begin):
+            own[k] = bend(own_z[k], own_target[k], own_weight[k], extra)
+
+
+def _prox(v, shift, target, weight, extra, penalty, z, gradient, start, stop):
+    r"""Proximal operator: :math:`\min_z\; s\,\ell(z + o) + \tfrac{r}{2} (z - v)^2` for each sample.
+
+    It is the z-update of ADMM sharing (Hu et al., equation 7).
+
+    Parameters
+    ----------
+    v, shift : ndarray of shape (N,)
+        Proximal centre ``sum_m D_m x_m + u / r``; offset plus intercept o.
+    target, weight : ndarray of shape (N,)
+        Targets and sample weights s.
+    extra : tuple of float
+        The loss's parameters.
+    penalty : float
+        r, in the summed scaling.
+    z : ndarray of shape (N,)
+        In: warm start, where one is needed. Out: the minimiser.
+    gradient : ndarray of shape (N,)
+        Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding, and always in the domain of the
+        conjugate loss.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    tuple of float
+        Sum of the gradients, and of their derivatives ``r h / (r + h)`` in the shift: what a Newton step on
+        the intercept needs.
+    """
+    sum_gradient = 0.0
+    sum_slope = 0.0
+    for begin in range(start, stop, BLOCK):
+        part_gradient = 0.0
+        part_slope = 0.0
+        for i in range(begin, min(begin + BLOCK, stop)):
+            g, slope = closed_prox(v[i] + shift[i], target[i], weight[i], penalty, extra)
+            z[i] = v[i] - g / penalty
+            gradient[i] = g
+            part_gradient += g
+            part_slope += slope
+        sum_gradient += part_gradient
+        sum_slope += part_slope
+    return sum_gradient, sum_slope
+
+
+def _prox_of_row(centre, start, target, weight, extra, penalty, found):
+    """The gradient of ``prox`` for one sample, written to ``found[0]``.
+
+    Parameters
+    ----------
+    centre, start : float
+        Of the linear predictor: proximal centre, and where to begin.
+    target, weight : float
+    extra : tuple of float
+    penalty : float
+    found : ndarray of shape (1,)
+    """
+    found[0], _ = closed_prox(centre, target, weight, penalty, extra)
+
+
+def _conjugate(u, target, weight, extra, start, stop):
+    """Summed conjugate of the weighted losses at u of shape (N,); infinite outside its domain."""
+    total = 0.0
+    for begin in range(start, stop, BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + BLOCK, stop)):
+            part = dual(part, u[i], target[i], weight[i], extra)
+        total += part
+    return total
+
+
+def loss_kernels(
+    name: str,
+    value: Callable[..., Any],
+    bend: Callable[..., Any],
+    dual: Callable[..., Any] | None = None,
+    closed_prox: Callable[..., Any] | None = None,
+    by_halves: bool = False,
+    convex: bool = True,
+    **own: Any,
+) -> Kernels:
+    """The kernels of a loss, of its functions of one row.
+
+    Parameters
+    ----------
+    name : str
+        Of the loss; the kernels' names begin with it.
+    value, bend, dual, closed_prox : function
+        Of one row.
+    by_halves : bool
+        Whether the values are added up by halves.
+    convex : bool
+        Whether there is a step in the span.
+    **own
+        Kernels of the loss's own, by their fields.
+    """
+
+    def made(template: Any, **functions: Any) -> Any:
+        # By globals: Numba would not find a kernel with a closure in its cache again in another process.
+        function = FunctionType(template.__code__, {**globals(), **functions}, f"{name}{template.__name__}")
+        function.__module__, function.__qualname__ = value.__module__, function.__name__
+        function.__doc__ = template.__doc__
+        return kernel(function)
+
+    add_up = block_sum if by_halves else in_order
+    own["evaluate"] = made(_evaluate, value=inline(value), add_up=add_up)
+    own["curvature"] = made(_curvature, bend=inline(bend))
+    if convex:
+        own["advance"] = made(_advance, evaluate=own["evaluate"])
+    if dual is not None:
+        own["conjugate"] = made(_conjugate, dual=inline(dual))
+    if closed_prox is not None:
+        closed = inline(closed_prox)
+        own["prox"] = made(_prox, closed_prox=closed)
+        own["prox_of_row"] = made(_prox_of_row, closed_prox=closed)
+    return Kernels(**own)
