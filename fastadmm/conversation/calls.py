@@ -207,9 +207,7 @@ CALLS: dict[str, CallRule] = {
         {"message": "rows", "penalty": "nonnegative", "norm": "nonnegative"},
     ),
     "certify": CallRule(
-        ("admm",),
-        {"gradient": "rows", "pull": "rows"},
-        {"gap": "nonnegative", "stationarity": "nonnegative"},
+        ("admm",), {"gradient": "rows", "pull": "rows"}, {"gap": "nonnegative", "stationarity": "nonnegative"}
     ),
     "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
     "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),

@@ -206,11 +206,7 @@ class DirectionParty(OwnDirections, Answering):
         return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
 
     def respond(
-        self,
-        gradient: np.ndarray,
-        coefficients: np.ndarray,
-        newton: bool,
-        also: np.ndarray | None = None,
+        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, also: np.ndarray | None = None
     ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of one new direction, or of two.
 

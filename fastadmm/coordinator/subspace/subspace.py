@@ -39,13 +39,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.engine.engine import Engine
-from fastadmm.method.certificate import (
-    PrimalValue,
-    dual_bound,
-    make_feasible,
-    penalty_unit,
-    primal_value,
-)
+from fastadmm.method.certificate import PrimalValue, dual_bound, make_feasible, penalty_unit, primal_value
 from fastadmm.method.method import Measured, Method
 from fastadmm.method.span import Span, SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
@@ -411,8 +405,7 @@ class SubspaceCoordinator:
         Scaling: gradient summed scaling.
         """
         return self._exchange(
-            name,
-            [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()],
+            name, [{"gradient": gradient, "coefficients": own} for own in self.each_coefficients()]
         )
 
     def minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
