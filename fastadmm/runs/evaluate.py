@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition
 from fastadmm.store.label_file import LabelData
 
@@ -30,10 +31,12 @@ def evaluate_partition(
     labels = partition.labels if partition is not None else None
     if labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
+    assert partition is not None
     drift = None if reference is None else lambda: _drift(model, reference, predictions)
     return evaluate_predictions(
-        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift
-    )
+        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift,
+        looks=seen_in_training(Path(model), partition),
+    )  # fmt: skip
 
 
 def evaluate_predictions(
@@ -46,6 +49,7 @@ def evaluate_predictions(
     curves: Path | None = None,
     force: bool = False,
     drift: Callable[[], dict[str, Any]] | None = None,
+    looks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows."""
     from fastadmm.judging.judgement import add_rate_intervals, judgement
@@ -73,6 +77,7 @@ def evaluate_predictions(
     }
     if notes := notes_of(trained):
         document["notes"] = [*document.get("notes", ()), *notes]
+    document["looks"] = [*looks, *document.get("looks", ())]
     if drift is not None:
         document["drift"] = drift()
     if curves is not None:
