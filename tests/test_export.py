@@ -107,23 +107,8 @@ def test_skops(folder: Path, tmp_path: Path) -> None:
     assert loaded.predict(X).tolist() == got.label
 
 
-def test_onnx(folder: Path, tmp_path: Path) -> None:
-    try:
-        import skl2onnx  # noqa: F401
-    except Exception as error:  # not installed, or protobuf is older than onnx wants
-        pytest.skip(f"skl2onnx: {error}")
-    runtime = pytest.importorskip("onnxruntime")
-    assert run("export", folder / "run", "-o", tmp_path / "m.onnx") == 0
-    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
-    X = np.hstack([party.load() for party in open_partition(folder / "raw.parts").parties])
-    label, probability = session.run(None, {"X": X})
-    got = predict_partition(folder / "run", folder / "raw.parts")
-    assert np.abs(probability[:, 1] - got.mean).max() <= 1e-6
-    assert label.tolist() == got.label
-
-
 def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    for name, suffix in (("skops.io", "skops"), ("skl2onnx", "onnx")):
+    for name, suffix in (("skops.io", "skops"), ("onnx", "onnx")):
         monkeypatch.setitem(sys.modules, name, None)
         assert run("export", folder / "run", "-o", tmp_path / f"m.{suffix}") == 5
         assert "fastadmm[export]" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
 
-__all__ = ["party_pipeline", "pooled_pipeline", "write_onnx", "write_skops"]
+__all__ = ["party_pipeline", "pooled_pipeline", "write_skops"]
 
 
 def party_pipeline(party: PartyModel) -> Any:
@@ -137,22 +137,3 @@ def write_skops(out: Path, pipeline: Any, *, force: bool = False) -> None:
     content = dumps(pipeline)
     with atomic_file(out, force=force, shared=True) as temporary:
         temporary.write_bytes(content)
-
-
-def write_onnx(out: Path, pipeline: Any, *, force: bool = False) -> None:
-    """Write a pooled model as ONNX, with a float64 input ``X`` of shape (N, d)."""
-    try:
-        from skl2onnx import to_onnx
-        from skl2onnx.common.data_types import DoubleTensorType
-    except ImportError:
-        raise ConfigError(
-            "export: skl2onnx is missing: pip install 'fastadmm[export]', or choose .json"
-        ) from None
-    except Exception as error:  # protobuf refuses a runtime older than the one onnx was made with
-        raise ConfigError(f"export: skl2onnx cannot be used: {error}; or choose .json") from None
-    d = int(pipeline.steps[0][1].n_features_in_)
-    final = pipeline.steps[-1][1]
-    options = {id(final): {"zipmap": False}} if hasattr(final, "classes_") else None
-    converted = to_onnx(pipeline, initial_types=[("X", DoubleTensorType([None, d]))], options=options)
-    with atomic_file(out, force=force, shared=True) as temporary:
-        temporary.write_bytes(converted.SerializeToString())
