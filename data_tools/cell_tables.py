@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import cache
 
 from fastadmm.data_tools.building import missing_numbers
 from fastadmm.data_tools.columns import TRUTH, truth_levels
 from fastadmm.data_tools.csv_table import MISSING
 from fastadmm.data_tools.dates import to_number
+from fastadmm.data_tools.predict_tables import PartyColumns, encoder_of
 from fastadmm.errors import ConfigError
-from fastadmm.store.cell_reading import DATE_KINDS, CellReading
+from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import ColumnEncoding
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "codes_of",
     "dates_of",
     "evidence_of",
+    "input_names",
     "is_text",
     "na_numbers",
 ]
@@ -36,6 +40,16 @@ _YEARS = (1900, 2101)
 
 _WHOLE = re.compile(r"-?\d+")
 _TIMES = re.compile(r"%[HIMSXZcfpsz]")
+
+
+def input_names(parties: Sequence[PartyColumns]) -> list[list[str]]:
+    """Names of each party's columns; behind the party's where several have one of that name."""
+    own = [[column.name for column in encoder_of(party).columns] for party in parties]
+    counts = Counter(name for names in own for name in names)
+    return [
+        [name if counts[name] == 1 else f"{party.name}:{name}" for name in names]
+        for party, names in zip(parties, own, strict=True)
+    ]
 
 
 def is_text(column: ColumnEncoding) -> bool:
@@ -98,15 +112,18 @@ def evidence_of(column: ColumnEncoding, missing: str) -> list[float]:
 def dates_of(column: ColumnEncoding) -> dict[str, float]:
     """Number of each date of two centuries as it may be written, NaN for cells without a value."""
     reading = CellReading.parse(column.reading)
-    assert reading.kind in DATE_KINDS
+    absent = [*_cased(MISSING), *column.na]
+    return _dates(reading.kind, reading.dates) | dict.fromkeys(absent, math.nan)
+
+
+@cache
+def _dates(kind: str, style: str) -> dict[str, float]:
     first, last = (date(year, 1, 1).toordinal() for year in _YEARS)
     # Days and months may be written without their zeros.
-    short = [reading.dates.replace("%d", d).replace("%m", m) for d in ("%d", "%-d") for m in ("%m", "%-m")]
+    short = [style.replace("%d", d).replace("%m", m) for d in ("%d", "%-d") for m in ("%m", "%-m")]
     found: dict[str, float] = {}
     for day in map(date.fromordinal, range(first, last)):
-        text = day.strftime(reading.dates)
-        number = found.get(text, to_number(text, reading.kind, reading.dates))
+        number = to_number(day.strftime(style), kind, style)
         if number is not None:
-            found |= {day.strftime(style): number for style in short}
-    found |= dict.fromkeys([*_cased(MISSING), *column.na], math.nan)
+            found.update((day.strftime(own), number) for own in short)
     return found

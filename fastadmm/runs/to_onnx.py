@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fastadmm.data_tools.cell_tables import (
     codes_of,
     dates_of,
     evidence_of,
+    input_names,
     is_text,
     na_numbers,
 )
@@ -68,14 +68,8 @@ class _Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
-        self._encoders = [(party, encoder_of(party)) for party in model.parties]
-        every = [(party, column) for party, encoder in self._encoders for column in encoder.columns]
-        self._counts = Counter(column.name for _, column in every)
-        self._taken = {self._called(party, column) for party, column in every}
-
-    def _called(self, party: PartyModel, column: ColumnEncoding) -> str:
-        """Name of an input: the column's, behind its party's where several parties have one of that name."""
-        return column.name if self._counts[column.name] == 1 else f"{party.name}:{column.name}"
+        self._names = input_names(model.parties)
+        self._taken = {name for names in self._names for name in names}
 
     def _new(self, name: str) -> str:
         while name in self._taken:
@@ -107,8 +101,10 @@ class _Graph:
         """The whole graph."""
         model, helper = self._model, self._onnx.helper
         z: Any = np.atleast_2d(np.asarray(model.intercept, dtype=np.float64))
-        for party, encoder in self._encoders:
-            features = [self._column(party, column, encoder.missing) for column in encoder.columns]
+        for party, names in zip(model.parties, self._names, strict=True):
+            encoder = encoder_of(party)
+            columns = zip(names, encoder.columns, strict=True)
+            features = [self._column(party.name, *own, encoder.missing) for own in columns]
             X = self._transformed(party, self._add("Concat", *features, axis=1))
             own = self._add("MatMul", X, party.weights.reshape(len(party.weights), -1))
             z = self._add("Add", z, self._add("Mul", own, party.scale))
@@ -121,16 +117,16 @@ class _Graph:
         opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="fastadmm")
 
-    def _column(self, party: PartyModel, column: ColumnEncoding, missing: str) -> str:
+    def _column(self, party: str, name: str, column: ColumnEncoding, missing: str) -> str:
         """Features of one column, and its input."""
-        check_readable(column, party.name)
-        name, text = self._called(party, column), is_text(column)
+        check_readable(column, party)
+        text = is_text(column)
         kind = "STRING" if text else "DOUBLE"
         reading = CellReading.parse(column.reading)
         words = (
             "category" if column.levels is not None else reading.words() if reading.kind != "number" else ""
         )
-        told = f"{party.name}, {column.name}: {words or 'number'}; missing: {'empty text' if text else 'NaN'}"
+        told = f"{party}, {column.name}: {words or 'number'}; missing: {'empty text' if text else 'NaN'}"
         info = self._onnx.helper.make_tensor_value_info
         kind = getattr(self._onnx.TensorProto, kind)
         self._inputs.append(info(name, kind, ["N", 1], doc_string=told))
