@@ -21,7 +21,7 @@ from fastadmm.store.cell_reading import CellReading
 if TYPE_CHECKING:
     from fastadmm.store.encoder import Encoder
 
-__all__ = ["PartyColumns", "TableFeatures", "TableRows", "read_features", "row_features"]
+__all__ = ["PartyColumns", "TableFeatures", "TableRows", "encoder_of", "read_features", "row_features"]
 
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
@@ -82,7 +82,7 @@ def read_features(
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
         raise ConfigError("--id: which column joins the tables?")
-    encoders = [_encoder(party) for party in parties]
+    encoders = [encoder_of(party) for party in parties]
     if len(paths) == 1:
         _refuse_shared_columns(parties, encoders)
     called = [party.name for party in parties] if len(parties) == len(paths) else []
@@ -112,7 +112,7 @@ def row_features(
     parties: Sequence[PartyColumns], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
 ) -> TableFeatures:
     """Read rows in memory, such as those of a request, as the features that a model was trained on."""
-    encoders = [_encoder(party) for party in parties]
+    encoders = [encoder_of(party) for party in parties]
     if len(parties) > 1:
         _refuse_shared_columns(parties, encoders)
     columns = {column.name: CellReading.parse(column.reading) for e in encoders for column in e.columns}
@@ -163,7 +163,7 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     return text.replace(".", reading.decimal or ".") + reading.unit
 
 
-def _encoder(party: PartyColumns) -> Encoder:
+def encoder_of(party: PartyColumns) -> Encoder:
     """The party's encoder; without one its features were columns of numbers."""
     from fastadmm.store.encoder import ColumnEncoding, Encoder
 
