@@ -63,6 +63,7 @@ __all__ = [
     "describe_tables",
     "kept_cells",
     "labels_of",
+    "numbers_of",
     "plan_one_table",
     "plan_tables",
     "write_plan",
@@ -785,3 +786,21 @@ def labels_of(
             words = [column.words[k] for k in used[order].tolist()]
             collector.append_words(np.argsort(order)[codes], words)
     return replace(collector.finish(task, classes, positive), reading=str(found or ""))
+
+
+def numbers_of(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing = AS_FOUND) -> np.ndarray:
+    """A number for each of some rows of a table, such as a weight; none may be missing.
+
+    Shapes: rows, the result (k,).
+    """
+    column = table.require(name, f"{what} column")
+    if column.kind in ("text", "raw") or _written_numbers(column):
+        found = recognise(table, name, column, typing)
+        if found is not None:
+            column = read_column(table, name, column, found, "as other cells are")
+    if column.kind != "number":
+        raise InputError(f"{table.path}: {what} column {name!r}: not all cells are numbers")
+    absent, at = column.first_missing(rows)
+    if absent:
+        raise InputError(f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value")
+    return column.values[rows]

@@ -13,6 +13,7 @@ from fastadmm.cli.options import InfiniteEpsilon, check_csv, given_options, with
 from fastadmm.cli.terminal import data_output, say
 
 if TYPE_CHECKING:
+    from fastadmm.data_tools.predict_tables import TableRows
     from fastadmm.runs.predict import Predictions
 
 
@@ -21,8 +22,8 @@ TABLES = "Tables (docs/predicting.md)"
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Options for tables."""
+class RowOptions:
+    """Options for tables whose rows are scored."""
 
     id_: Annotated[
         list[str] | None,
@@ -81,6 +82,34 @@ class _Rows:
             rich_help_panel=TABLES,
         ),
     ] = None
+
+    def of(self, data: list[Path], command: str) -> TableRows | None:
+        """How tables are read; None for a partition, to which none of the options belongs."""
+        from fastadmm.data_tools.predict_tables import TableRows
+        from fastadmm.errors import ConfigError
+
+        if are_tables(data):
+            return TableRows(
+                id=self.id_ or None,
+                alignment=self.alignment,
+                unseen=self.unseen or "zeros",
+                offset=self.offset,
+                separator=self.separator,
+                encoding=self.encoding,
+                header=not self.no_header,
+                duplicates=self.duplicates or "refuse",
+            )
+        if wrong := given_options(self):
+            raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
+        if len(data) > 1:
+            raise ConfigError(f"{command}: one partition at a time, not {len(data)}")
+        return None
+
+
+@dataclass(frozen=True)
+class _Rows(RowOptions):
+    """Those of ``predict``."""
+
     party: Annotated[
         str | None,
         typer.Option(
@@ -129,11 +158,8 @@ def predict(
     if not partial:
         check_csv(out)
     choices = {"force": force, "allow_infinite_epsilon": allow_infinite_epsilon}
-    if not are_tables(data):
-        if wrong := given_options(rows):
-            raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
-        if len(data) > 1:
-            raise ConfigError(f"predict: one partition at a time, not {len(data)}")
+    options = rows.of(data, "predict")
+    if options is None:
         if partial and out is not None:
             name, n_samples = partial_predict(model, data[0], out, **choices)
             say(f"contribution of {name} to {n_samples} rows in {out}")
@@ -142,18 +168,6 @@ def predict(
             write_csv(predictions, out, force)
             _say_all(notes_of(predictions.model))
         return
-    from fastadmm.data_tools.predict_tables import TableRows
-
-    options = TableRows(
-        id=rows.id_ or None,
-        alignment=rows.alignment,
-        unseen=rows.unseen or "zeros",
-        offset=rows.offset,
-        separator=rows.separator,
-        encoding=rows.encoding,
-        header=not rows.no_header,
-        duplicates=rows.duplicates or "refuse",
-    )
     if partial and out is not None:
         name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, **choices)
         say(f"contribution of {name} to {n_samples} rows in {out}")
