@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,9 +63,11 @@ __all__ = [
     "describe_tables",
     "kept_cells",
     "labels_of",
-    "numbers_of",
+    "offset_of",
     "plan_one_table",
     "plan_tables",
+    "weight_of",
+    "with_columns",
     "write_plan",
 ]
 
@@ -76,6 +78,9 @@ class TableOptions:
 
     id: str | Sequence[str]
     label: str | None = None  # label column of the guest's table; None: no labels (for prediction)
+    weight: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    offset: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    exposure: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
     alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
@@ -106,6 +111,16 @@ class TableOptions:
         """Kinds of columns that the user states."""
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
 
+    @property
+    def beside(self) -> dict[str, str | None]:
+        """Columns that are kept beside the labels, by what they are."""
+        return {what: getattr(self, what) for what in ("weight", "offset", "exposure")}
+
+    @property
+    def of_guest(self) -> dict[str, str]:
+        """Columns of the guest's table that are no features, by what they are."""
+        return {what: name for what, name in {"label": self.label, **self.beside}.items() if name is not None}
+
 
 @dataclass(frozen=True)
 class _Given:
@@ -116,8 +131,8 @@ class _Given:
     typing: Typing
 
     def features(self, options: TableOptions) -> list[str]:
-        """Its columns besides the id and the label."""
-        return [name for name in self.table.names if name not in {self.id, options.label}]
+        """Its columns besides the id, the label and what is kept beside it."""
+        return [name for name in self.table.names if name not in {self.id, *options.of_guest.values()}]
 
 
 @dataclass(frozen=True)
@@ -223,12 +238,12 @@ def plan_tables(
     described = _described(options)
     given = _read(guest, hosts, options, like, described, scratch, progress)
     tables = [own.table for own in given]
-    if options.label is not None:
-        tables[0].require(options.label, "label column")
+    for what, name in options.of_guest.items():
+        tables[0].require(name, f"{what} column")
         for table in tables[1:]:
-            if options.label in table.names:
+            if name in table.names:
                 raise InputError(
-                    f"{table.path}: holds the label column {options.label!r}, but labels belong to the guest "
+                    f"{table.path}: holds the {what} column {name!r}, but {what}s belong to the guest "
                     "alone: remove or rename it there"
                 )
     ids = [table_ids(own.table, _id_of(own), options.duplicates) for own in given]
@@ -274,7 +289,7 @@ def plan_one_table(
     table = given.table
     if options.label is None and like is not None:
         used = {column.name for encoder in like.encoders for column in encoder.columns}
-        rest = [name for name in table.names if name not in used]
+        rest = [name for name in given.features(options) if name not in used]
         options = replace(options, label=rest[0] if len(rest) == 1 else None)
     if options.label is None:
         raise ConfigError("--label: which column is the label?")
@@ -386,7 +401,11 @@ def write_plan(
         if plan.labels is not None:
             target = partition.labels(classes=plan.labels.classes, reading=plan.labels.reading)
             for start in range(0, len(ids), 1 << 18):
-                target.append(plan.labels.y[start : start + (1 << 18)], ids=ids[start : start + (1 << 18)])
+                part = slice(start, start + (1 << 18))
+                weight, offset = (
+                    v if v is None else v[part] for v in (plan.labels.weight, plan.labels.offset)
+                )
+                target.append(plan.labels.y[part], sample_weight=weight, offset=offset, ids=ids[part])
     return open_partition(out, require_labels=False)
 
 
@@ -413,6 +432,11 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         if values[0] is not None and values[0] not in values[1:]:
             raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
     _check_described(options)
+    if given := [f"--{what}" for what, name in options.beside.items() if name is not None]:
+        if options.label is None and options.like is None:
+            raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
+        if len(set(options.of_guest.values())) < len(options.of_guest):
+            raise ConfigError(f"{given[0]}: names a column that another option names, too")
     if options.label in options.drop:
         raise ConfigError("--drop: the id and the label column cannot be dropped")
     if both := [name for name in options.kinds if name in options.drop]:
@@ -734,10 +758,11 @@ def _labels(
     task = like.task if like is not None else options.task or "auto"
     classes = like.classes if like is not None else None
     reading = like.label_reading if like is not None else CellReading()
-    return labels_of(
+    labels = labels_of(
         given.table, name, rows, task, classes, positive=options.positive, typing=given.typing,
         reading=reading, report=report,
     )  # fmt: skip
+    return with_columns(labels, given.table, rows, **options.beside, typing=given.typing)
 
 
 def _written_numbers(column: Column) -> bool:
@@ -788,8 +813,63 @@ def labels_of(
     return replace(collector.finish(task, classes, positive), reading=str(found or ""))
 
 
-def numbers_of(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing = AS_FOUND) -> np.ndarray:
-    """A number for each of some rows of a table, such as a weight; none may be missing.
+def with_columns(
+    labels: Labels,
+    table: Table,
+    rows: np.ndarray,
+    *,
+    weight: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
+    typing: Typing = AS_FOUND,
+) -> Labels:
+    """The labels with weights and offsets from other columns of their table."""
+    if exposure is not None and (labels.classes is not None or (labels.y < 0).any()):
+        what = "classes" if labels.classes is not None else "negative numbers"
+        raise ConfigError(
+            f"--exposure: belongs to counts, but the labels are {what}; for these pass --offset"
+        )
+    return replace(
+        labels,
+        weight=weight_of(table, rows, weight, typing),
+        offset=offset_of(table, rows, offset, exposure, typing),
+    )
+
+
+def weight_of(
+    table: Table, rows: np.ndarray, name: str | None, typing: Typing = AS_FOUND
+) -> np.ndarray | None:
+    """Sample weights of some rows.
+
+    Shapes: rows, the result (k,).
+    """
+    return None if name is None else _numbers(table, name, rows, "weight", typing)
+
+
+def offset_of(
+    table: Table, rows: np.ndarray, offset: str | None, exposure: str | None, typing: Typing = AS_FOUND
+) -> np.ndarray | None:
+    """Offsets of some rows, or the logarithms of their exposures.
+
+    Shapes: rows, the result (k,).
+    """
+    if offset is not None and exposure is not None:
+        raise ConfigError("--offset and --exposure: the logarithm of an exposure is the offset; give one")
+    if exposure is not None:
+        return np.log(_numbers(table, exposure, rows, "exposure", typing))
+    return None if offset is None else _numbers(table, offset, rows, "offset", typing)
+
+
+#: What is wrong with a number of a column that is kept beside the labels.
+_WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "weight": ("is negative", lambda values: values < 0.0),
+    "exposure": ("is not above 0", lambda values: values <= 0.0),
+    "offset": ("is not finite", lambda values: ~np.isfinite(values)),
+}
+
+
+def _numbers(table: Table, name: str, rows: np.ndarray, what: str, typing: Typing) -> np.ndarray:
+    """A number for each of some rows; none may be missing.
 
     Shapes: rows, the result (k,).
     """
@@ -803,4 +883,11 @@ def numbers_of(table: Table, name: str, rows: np.ndarray, what: str, typing: Typ
     absent, at = column.first_missing(rows)
     if absent:
         raise InputError(f"{table.path}: {table.where(at)}, {what} column {name!r}: missing value")
-    return column.values[rows]
+    values = column.values[rows]
+    fault, wrong = _WRONG[what]
+    if (bad := np.flatnonzero(wrong(values))).size:
+        at = int(rows[bad[0]])
+        raise InputError(
+            f"{table.path}: {table.where(at)}, {what} column {name!r}: {values[bad[0]]:g} {fault}"
+        )
+    return values

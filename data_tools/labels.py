@@ -27,6 +27,8 @@ class Labels:
     task: str
     classes: tuple[str, ...] | None  # original labels of class 0, 1 and so on, as text; None for regression
     reading: str = ""  # how they are read as numbers, a CellReading as text
+    weight: np.ndarray | None = None  # of shape (N,): sample weights
+    offset: np.ndarray | None = None  # of shape (N,): what is added to scores
 
 
 def label_text(value: float | str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.convert_tables import kept_cells, numbers_of
+from fastadmm.data_tools.convert_tables import kept_cells, offset_of
 from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.per_table import layouts, per_table, table_names
 from fastadmm.data_tools.suggest import nearest
@@ -51,6 +51,7 @@ class TableRows:
     alignment: str | Path | None = None  # written by ``fastadmm align``: which rows, and in which order
     unseen: str = "zeros"  # what is done with categories that training did not have
     offset: str | None = None  # column of the first table that is added to the score
+    exposure: str | None = None  # column of the first table whose logarithm is added
     separator: str | Sequence[str] | None = None
     encoding: str | Sequence[str] | None = None
     header: bool = True  # whether CSV files begin with column names
@@ -80,7 +81,8 @@ def read_features(
 ) -> TableFeatures:
     """Read the rows of tables as the features that a model was trained on."""
     # With labels or an offset the first table may be that of a label holder who is no party.
-    labels_alone = (labelled or options.offset is not None) and len(paths) == len(parties) + 1
+    brought = labelled or options.offset is not None or options.exposure is not None
+    labels_alone = brought and len(paths) == len(parties) + 1
     if len(paths) not in (1, len(parties)) and not labels_alone:
         wanted = ", ".join(party.name for party in parties)
         raise ConfigError(
@@ -105,7 +107,7 @@ def read_features(
     ids, rows, notes = _rows(tables, own_ids, options)
     notes = [note for table in tables for note in table.notes] + notes
     first = tables[0], rows[0]
-    offset = None if options.offset is None else numbers_of(tables[0], options.offset, rows[0], "offset")
+    offset = offset_of(tables[0], rows[0], options.offset, options.exposure)
     if labels_alone:
         tables, rows = tables[1:], rows[1:]
     if len(tables) == 1:

@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.data_tools.alignment import canonical_order
+from fastadmm.data_tools.convert import convert as convert_source
 from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.label_table import write_label_table
+from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.runs.evaluate import evaluate_partition, evaluate_tables
 from fastadmm.store import Encoder, open_partition
+from fastadmm.store.label_file import open_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -306,3 +312,62 @@ def test_mutated_tables_never_surprise(tmp_path_factory: pytest.TempPathFactory,
     assert message
     assert "\n" not in message
     assert set(os.listdir(directory)) <= {"bank.csv", "shop.csv", "p"}
+
+
+def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    days, weight = rng.integers(1, 400, 60), rng.integers(0, 4, 60)
+    lines = [f"{i},{rng.poisson(days[i] / 90)},{days[i]},{weight[i]},{i % 7}\n" for i in range(60)]
+    text = "id,claims,days,weight,age\n" + "".join(reversed(lines))
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{i},{i % 5}\n" for i in range(60)))
+    beside = ["--label", "claims", "--task", "regression", "--weight", "weight", "--exposure", "days"]
+    two = ["--guest", tmp_path / "a.csv", "--host", tmp_path / "b.csv", "--id", "id", *beside]
+    assert run("convert", *two, "-o", tmp_path / "p") == 0
+    partition = open_partition(tmp_path / "p")
+    np.testing.assert_array_equal(partition.labels.sample_weight, weight)
+    np.testing.assert_array_equal(partition.labels.offset, np.log(days))
+    assert partition.parties[0].feature_names == ["age"]
+    one = convert_source(tmp_path / "a.csv", tmp_path / "q", parties=1, label="claims", task="regression",
+                         weight="weight", exposure="days", drop=["id"])  # fmt: skip
+    np.testing.assert_array_equal(one.labels.offset, np.log(days)[::-1])
+    write_label_table(tmp_path / "y.h5", tmp_path / "a.csv", "claims", canonical_order(list(map(str, range(60)))),
+                      id="id", task="regression", weight="weight", exposure="days")  # fmt: skip
+    np.testing.assert_array_equal(open_labels(tmp_path / "y.h5").offset, np.log(days))
+    assert run("train", tmp_path / "p", "--loss", "poisson", "-o", tmp_path / "run", "-q") == 0
+    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    rows = TableRows(id="id", exposure="days")
+    told = evaluate_tables(tmp_path / "run" / "model", tables, rows, label="claims", weight="weight")
+    again = evaluate_partition(tmp_path / "run" / "model", tmp_path / "p")
+    assert told["metrics"] == pytest.approx(again["metrics"], rel=1e-12)
+    with pytest.raises(InputError, match="trained with an offset, and these rows have none"):
+        evaluate_tables(tmp_path / "run" / "model", tables, TableRows(id="id"), label="claims")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight": "u"}, "line 3, weight column 'u': -2 is negative"),
+        ({"exposure": "u"}, "line 3, exposure column 'u': -2 is not above 0"),
+        (
+            {"exposure": "v", "label": "u"},
+            "--exposure: belongs to counts, but the labels are negative numbers",
+        ),
+        ({"exposure": "v", "task": None}, "--exposure: belongs to counts, but the labels are classes"),
+        ({"exposure": "v", "offset": "u"}, "--offset and --exposure: the logarithm"),
+        ({"offset": "x"}, "no offset column 'x'"),
+        ({"offset": "word"}, "offset column 'word': not all cells are numbers"),
+        ({"weight": "y"}, "--weight: names a column that another option names, too"),
+        ({"weight": "v", "label": None}, "--weight: is kept beside the labels: name them with --label"),
+        ({"weight": "orders"}, "holds the weight column 'orders', but weights belong to the guest alone"),
+    ],
+)
+def test_columns_beside_the_labels_are_checked(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,y,u,v,word,orders,age\n1,0,1,1,a,1,3\n2,1,-2,2,b,1,4\n3,1,2,3,a,2,5\n"
+    )
+    (tmp_path / "b.csv").write_text("id,orders\n1,1\n2,2\n3,3\n")
+    with pytest.raises(FastadmmError) as caught:
+        convert(tmp_path / "a.csv", tmp_path / "b.csv", **{"task": "regression", **options})
+    assert message in str(caught.value)
+    assert not (tmp_path / "p").exists()

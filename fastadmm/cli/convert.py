@@ -294,6 +294,17 @@ class _Values:
             metavar="VALUE", help="Label that is counted, as class 1 (default: yes, true, bad, 1 ...)."
         ),
     ] = None
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the label holder with sample weights."),
+    ] = None
+    offset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the label holder that is added to scores.")
+    ] = None
+    exposure: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of exposures of counts: the logarithm is the offset."),
+    ] = None
     standardize: Annotated[
         bool,
         typer.Option(
@@ -428,6 +439,7 @@ def convert(
     from fastadmm.errors import ConfigError
 
     own = cells.options | reading.layout | {"label": reading.label, "drop": reading.dropped}
+    own |= {what: getattr(values, what) for what in ("weight", "offset", "exposure")}
     own["public_columns"] = public.public_columns
     if tables.guest is not None or tables.host:
         foreign = ["SOURCE"] if source is not None else []

@@ -53,6 +53,10 @@ class RowOptions:
         str | None,
         typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
     ] = None
+    exposure: Annotated[
+        str | None,
+        typer.Option(help="Column of the first table whose logarithm is added.", rich_help_panel=TABLES),
+    ] = None
     separator: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,6 +98,7 @@ class RowOptions:
                 alignment=self.alignment,
                 unseen=self.unseen or "zeros",
                 offset=self.offset,
+                exposure=self.exposure,
                 separator=self.separator,
                 encoding=self.encoding,
                 header=not self.no_header,

@@ -68,7 +68,7 @@ def _labels(
     trained: Model, found: TableFeatures, options: TableRows, label: str | None, weight: str | None
 ) -> LabelData:
     """Labels and weights of the rows that were scored."""
-    from fastadmm.data_tools.convert_tables import labels_of, numbers_of
+    from fastadmm.data_tools.convert_tables import labels_of, weight_of
 
     table, rows = found.first
     name = label or _label_column(trained, table, options, weight)
@@ -76,7 +76,7 @@ def _labels(
     notes: list[str] = []
     read = labels_of(table, name, rows, trained.task, trained.classes, report=notes)
     found.notes.extend(notes)
-    weights = None if weight is None else numbers_of(table, weight, rows, "weight")
+    weights = weight_of(table, rows, weight)
     return LabelData(
         Path(table.path), len(rows), read.task, read.y, read.classes, weights, found.offset, row_digest=""
     )
@@ -87,7 +87,13 @@ def _label_column(trained: Model, table: Table, options: TableRows, weight: str 
     used = {column.name for party in trained.parties if party.encoder for column in party.encoder.columns}
     used |= {name for party in trained.parties if not party.encoder for name in party.feature_names}
     ids = [options.id] if isinstance(options.id, str) else list(options.id or ())
-    used |= {*ids, *(id.rpartition(":")[2] for id in ids), options.offset or "", weight or ""}
+    used |= {
+        *ids,
+        *(id.rpartition(":")[2] for id in ids),
+        options.offset or "",
+        options.exposure or "",
+        weight or "",
+    }
     rest = [name for name in table.names if name not in used]
     if len(rest) != 1:
         raise ConfigError(f"--label: which column of {table.path} is the label?")
