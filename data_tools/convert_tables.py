@@ -21,6 +21,7 @@ from fastadmm.data_tools.encoding import (
     fit_encoder,
     refuse_grouped,
 )
+from fastadmm.data_tools.holdout import HoldOut
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.parts import part_files
@@ -47,8 +48,9 @@ from fastadmm.data_tools.split import (
 )
 from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Column, Table, read_table
-from fastadmm.errors import ConfigError, InputError
-from fastadmm.files.atomic import shown
+from fastadmm.errors import ConfigError, FastadmmError, InputError
+from fastadmm.files.atomic import atomic_directory, shown
+from fastadmm.files.digest import row_digest
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.compression import compression_options
 from fastadmm.store.encoder import ColumnEncoding
@@ -81,6 +83,7 @@ class TableOptions:
     weight: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
     offset: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
     exposure: str | None = None  # columns of sample weights, of what is added to scores, and of exposures
+    split: str | None = None  # which rows become a test partition, as HoldOut reads it
     alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None  # names of the parties, guest first
@@ -112,6 +115,11 @@ class TableOptions:
         return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
 
     @property
+    def held_out(self) -> HoldOut | None:
+        """Which rows become a test partition."""
+        return None if self.split is None else HoldOut.parse(self.split)
+
+    @property
     def beside(self) -> dict[str, str | None]:
         """Columns that are kept beside the labels, by what they are."""
         return {what: getattr(self, what) for what in ("weight", "offset", "exposure")}
@@ -131,8 +139,11 @@ class _Given:
     typing: Typing
 
     def features(self, options: TableOptions) -> list[str]:
-        """Its columns besides the id, the label and what is kept beside it."""
-        return [name for name in self.table.names if name not in {self.id, *options.of_guest.values()}]
+        """Its columns besides the id, the label, what is kept beside it, and the column of a split."""
+        others = {self.id, *options.of_guest.values()}
+        if options.held_out is not None and options.held_out.column:
+            others.add(options.held_out.column)
+        return [name for name in self.table.names if name not in others]
 
 
 @dataclass(frozen=True)
@@ -157,6 +168,7 @@ class TablePlan:
     report: list[str]  # what a user should know: joined rows, filled and unseen cells, unused columns
     columns: dict[str, list[dict[str, Any]]]  # what each party's columns were taken for
     source: str  # name of the first table
+    test: TablePlan | None = None  # rows that are held out
 
 
 @dataclass(frozen=True)
@@ -250,6 +262,10 @@ def plan_tables(
     alignment, report = _align(ids, known)
     rows = [rows_of(own, alignment) for own in ids]
     report = [note for table in tables for note in table.notes] + report + _unused(given, options, like)
+    whole, every = alignment, rows
+    held = _held_out(given, rows, whole.ids, options)
+    if held is not None:
+        alignment, rows = _part(whole, ~held), [own[~held] for own in rows]
 
     parties = _encode(given, rows, options, like, described, report, guest is not None)
     labels = None
@@ -262,7 +278,7 @@ def plan_tables(
     task = labels.task if labels is not None else like.task if like is not None else options.task
     if task not in {"classification", "regression"}:
         raise ConfigError("--task: without labels, say --task classification or --task regression")
-    return TablePlan(
+    plan = TablePlan(
         alignment=alignment,
         parties=parties,
         labels=labels,
@@ -271,6 +287,10 @@ def plan_tables(
         columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
         source=Path(guest if guest is not None else hosts[0]).name,
     )
+    if held is None:
+        return plan
+    rows = [own[held] for own in every]
+    return _with_test(plan, given[0], tables, rows, _part(whole, held), options, guest is not None)
 
 
 def plan_one_table(
@@ -294,7 +314,9 @@ def plan_one_table(
     if options.label is None:
         raise ConfigError("--label: which column is the label?")
     table.require(options.label, "label column")
-    rows, report = np.arange(table.n_rows), table.notes + _unused([given], options, like)
+    every, report = np.arange(table.n_rows), table.notes + _unused([given], options, like)
+    held = _held_out([given], [every], every, options)
+    rows = every if held is None else every[~held]
     if like is not None:
         m = len(like.names)
         made = _replay([table] * m, [rows] * m, options, like, report, False)
@@ -309,7 +331,7 @@ def plan_one_table(
     labels = _labels(given, options.label, rows, options, like, report)
     if like is None and described is None:
         _refuse_grouped([given], made, labels, options)
-    return TablePlan(
+    plan = TablePlan(
         alignment=Alignment(rows, ""),
         parties=made,
         labels=labels,
@@ -318,6 +340,55 @@ def plan_one_table(
         columns={p.name: describe(p.table, p.encoder, p.rows) for p in made},
         source=Path(source).name,
     )
+    if held is None:
+        return plan
+    m, rest = len(made), every[held]
+    return _with_test(plan, given, [table] * m, [rest] * m, Alignment(rest, ""), options, False)
+
+
+def _held_out(
+    given: Sequence[_Given], rows: Sequence[np.ndarray], ids: np.ndarray, options: TableOptions
+) -> np.ndarray | None:
+    """Which rows become a test partition.
+
+    Shapes: ids, the result (N,).
+    """
+    split = options.held_out
+    if split is None:
+        return None
+    own = next((k for k, one in enumerate(given) if split.column in one.table.names), 0)
+    if split.column:
+        given[own].table.require(split.column, "split column")
+    return split.rows(ids, given[own].table, rows[own], given[own].typing)
+
+
+def _part(alignment: Alignment, which: np.ndarray) -> Alignment:
+    ids = alignment.ids[which]
+    return Alignment(ids, row_digest(ids))
+
+
+def _with_test(
+    plan: TablePlan,
+    first: _Given,
+    tables: list[Table],
+    rows: list[np.ndarray],
+    alignment: Alignment,
+    options: TableOptions,
+    has_guest: bool,
+) -> TablePlan:
+    """The plan with one of held-out rows, which are encoded and scaled as those of training."""
+    report: list[str] = []
+    columns = zip(*((p.name, p.encoder, p.transform, p.kind, p.dtype) for p in plan.parties))
+    names, encoders, transforms, kinds, dtypes = map(list, columns)
+    classes = None if plan.labels is None else plan.labels.classes
+    reading = CellReading.parse("" if plan.labels is None else plan.labels.reading)
+    like = _Like(names, encoders, transforms, kinds, dtypes, plan.task, classes, "--split", reading)
+    parties = _replay(tables, rows, options, like, report, has_guest)
+    labels = None
+    if options.label is not None:
+        labels = _labels(first, options.label, rows[0], replace(options, positive=None), like, report)
+    test = replace(plan, alignment=alignment, parties=parties, labels=labels, report=report, columns={})
+    return replace(plan, test=test, report=[*plan.report, *(f"test rows: {line}" for line in report)])
 
 
 def describe_tables(
@@ -372,10 +443,20 @@ def write_plan(
     progress: Progress | None = None,
     shards: int | None = None,
 ) -> Partition:
-    """Write a planned partition."""
+    """Write a planned partition; with held-out rows a directory of two, and return that of training."""
     from fastadmm.store import open_partition
     from fastadmm.store.cutting import new_partition
 
+    if plan.test is not None:
+        own = {"compression": compression, "progress": progress, "shards": shards}
+        with atomic_directory(out, force=force, only=("train.parts", "test.parts")) as folder:
+            try:
+                write_plan(replace(plan, test=None), folder / "train.parts", **own)
+                write_plan(plan.test, folder / "test.parts", **own)
+            except FastadmmError as error:
+                error.args = (str(error).replace(shown(folder), shown(out)),)
+                raise
+        return open_partition(Path(out) / "train.parts", require_labels=False)
     cells = sum(len(plan.alignment.ids) * len(party.encoder.feature_names) for party in plan.parties)
     step = Steps(progress, "writing", cells) if progress is not None else lambda _: None
     ids = plan.alignment.ids
@@ -432,6 +513,8 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         if values[0] is not None and values[0] not in values[1:]:
             raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
     _check_described(options)
+    if options.split is not None:
+        HoldOut.parse(options.split)
     if given := [f"--{what}" for what, name in options.beside.items() if name is not None]:
         if options.label is None and options.like is None:
             raise ConfigError(f"{given[0]}: is kept beside the labels: name them with --label")
@@ -451,7 +534,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         "--missing": options.missing,
         "--prefix": options.prefix or None, "--standardize": options.standardize or None,
         "--normalize": options.normalize, "--dtype": options.dtype, "--task": options.task,
-        "--positive": options.positive,
+        "--positive": options.positive, "--split": options.split,
         "--storage": options.storage,
     }  # fmt: skip
     if given := [option for option, value in fixed.items() if value is not None]:
@@ -492,7 +575,9 @@ def _cells(
         return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
     text = {name for name, kind in typing.kinds.items() if kind == "category"}
     text |= set(described.categories) if described is not None else set()
-    return Cells(text, typing.dates, typing.stated, missing_words(options.na_values), id)
+    split = options.held_out
+    raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
+    return Cells(text, raw, typing.stated, missing_words(options.na_values), id)
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:

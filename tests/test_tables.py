@@ -331,8 +331,9 @@ def test_weights_and_exposures_are_kept_beside_the_labels(tmp_path: Path) -> Non
     one = convert_source(tmp_path / "a.csv", tmp_path / "q", parties=1, label="claims", task="regression",
                          weight="weight", exposure="days", drop=["id"])  # fmt: skip
     np.testing.assert_array_equal(one.labels.offset, np.log(days)[::-1])
-    write_label_table(tmp_path / "y.h5", tmp_path / "a.csv", "claims", canonical_order(list(map(str, range(60)))),
-                      id="id", task="regression", weight="weight", exposure="days")  # fmt: skip
+    rows = canonical_order(list(map(str, range(60))))
+    write_label_table(tmp_path / "y.h5", tmp_path / "a.csv", "claims", rows, id="id", task="regression",
+                      weight="weight", exposure="days")  # fmt: skip
     np.testing.assert_array_equal(open_labels(tmp_path / "y.h5").offset, np.log(days))
     assert run("train", tmp_path / "p", "--loss", "poisson", "-o", tmp_path / "run", "-q") == 0
     tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
@@ -369,5 +370,79 @@ def test_columns_beside_the_labels_are_checked(tmp_path: Path, options: dict[str
     (tmp_path / "b.csv").write_text("id,orders\n1,1\n2,2\n3,3\n")
     with pytest.raises(FastadmmError) as caught:
         convert(tmp_path / "a.csv", tmp_path / "b.csv", **{"task": "regression", **options})
+    assert message in str(caught.value)
+    assert not (tmp_path / "p").exists()
+
+
+def _visits(tmp_path: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(1)
+    y = np.where(rng.random(100) < 0.4, "yes", "no")
+    lines = [
+        f"{i},{y[i]},{rng.normal():.3f},2024-{1 + i // 10:02d}-11,g{i % 8}\n" for i in rng.permutation(100)
+    ]
+    (tmp_path / "a.csv").write_text("id,y,u,day,clinic\n" + "".join(lines))
+    (tmp_path / "b.csv").write_text("id,v,c\n" + "".join(f"{i},{i},{'abz'[i % 3]}\n" for i in range(100)))
+    return tmp_path / "a.csv", tmp_path / "b.csv"
+
+
+@pytest.mark.parametrize(
+    ("split", "drop", "held"),
+    [
+        ("0.3", ["day", "clinic"], None),
+        ("time:day=0.3", ["clinic"], range(70, 100)),
+        ("time:day=2024-09-01", ["clinic"], range(80, 100)),
+        ("group:clinic=0.25", ["day"], None),
+    ],
+)
+def test_rows_are_held_out(tmp_path: Path, split: str, drop: list[str], held: range | None) -> None:
+    train = convert(*_visits(tmp_path), split=split, drop=drop, standardize=True)
+    test = open_partition(tmp_path / "p" / "test.parts")
+    assert train.path == tmp_path / "p" / "train.parts"
+    seen, new = train.parties[1].ids(), test.parties[1].ids()
+    assert sorted([*seen, *new]) == list(range(100))
+    if held is not None:
+        assert new.tolist() == list(held)
+    if split == "0.3":
+        assert len(new) == 30
+    if split.startswith("group"):
+        assert not {i % 8 for i in seen} & {i % 8 for i in new}
+        assert 20 <= len(new) <= 30
+    # Centre and scale are those of the training rows, and the test rows get the same.
+    center, scale = train.parties[1].transform.center[0], train.parties[1].transform.scale[0]
+    assert center == pytest.approx(seen.mean(), rel=1e-12)
+    np.testing.assert_allclose(test.parties[1].load()[:, 0], (new - center) / scale, rtol=1e-12)
+    assert "day" not in train.parties[0].feature_names
+
+
+def test_a_split_is_the_same_for_one_table_and_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, _ = _visits(tmp_path)
+    common = [a, "--label", "y", "--parties", "1", "--drop", "id,clinic", "--split", "time:day=0.3"]
+    assert run("convert", *common, "-o", tmp_path / "one") == 0
+    assert f"{tmp_path / 'one' / 'test.parts'}: 30 rows held out" in capsys.readouterr().out
+    convert_source(a, tmp_path / "two", parties=1, label="y", drop=["id", "clinic"], split="time:day=0.3")
+    for name in ("train.parts/party-1.h5", "test.parts/party-1.h5", "test.parts/labels.h5"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert run("convert", *common, "-o", tmp_path / "one") == 6
+    assert run("convert", *common, "-o", tmp_path / "one", "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ("30%", "--split '30%': give 0.3, time:COLUMN=0.3"),
+        ("1.5", "--split '1.5': give"),
+        ("clinic=0.3", "--split 'clinic=0.3': give"),
+        ("time:=0.3", "--split 'time:=0.3': give"),
+        ("group:clinics=0.3", "no split column 'clinics'"),
+        ("time:day=soon", "'soon' is no date; write it as 2024-01-31"),
+        ("time:day=2034-01-01", "leaves no row for the test"),
+        ("time:clinic=0.3", "is not a date"),
+    ],
+)
+def test_splits_that_cannot_be(tmp_path: Path, split: str, message: str) -> None:
+    with pytest.raises(FastadmmError) as caught:
+        convert(*_visits(tmp_path), split=split, types=["day=days"])
     assert message in str(caught.value)
     assert not (tmp_path / "p").exists()

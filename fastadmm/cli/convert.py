@@ -305,6 +305,14 @@ class _Values:
         str | None,
         typer.Option(metavar="NAME", help="Column of exposures of counts: the logarithm is the offset."),
     ] = None
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Hold rows out: 0.3, time:COLUMN=0.3 or =DATE, group:COLUMN=0.3; makes OUT/train.parts and "
+            "OUT/test.parts.",
+        ),
+    ] = None
     standardize: Annotated[
         bool,
         typer.Option(
@@ -423,7 +431,7 @@ def convert(
     tables: _Tables,
     cells: _Cells,
     public: _Public,
-    split: _Split,
+    owners: _Split,
     values: _Values,
     reading: _Source,
     shards: Annotated[
@@ -443,17 +451,17 @@ def convert(
     own["public_columns"] = public.public_columns
     if tables.guest is not None or tables.host:
         foreign = ["SOURCE"] if source is not None else []
-        foreign += given_options(split, "like", "names")
+        foreign += given_options(owners, "like", "names")
         foreign += given_options(reading, "label", "drop", "separator", "encoding", "no_header")
         if foreign:
             raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
         if not tables.id:
             raise ConfigError("--id: which column holds the ids, in every table?")
-        own |= {"id": tables.id, "names": split.names, "prefix": tables.prefix}
+        own |= {"id": tables.id, "names": owners.names, "prefix": tables.prefix}
         if public.describe is not None:
             _describe(tables.guest, tables.host or [], public.describe, force, own)
         else:
-            own |= plain_values(values) | {"like": split.like, "alignment": tables.align}
+            own |= plain_values(values) | {"like": owners.like, "alignment": tables.align}
             own |= {"duplicates": tables.duplicates.value}
             _convert_tables(tables, own, out, force, as_json, cells.dry_run, shards)
         return
@@ -463,18 +471,19 @@ def convert(
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     if _is_partition(source):
         foreign = given_options(values, "compression")
-        foreign += [o for more in (split, reading, cells, public) for o in given_options(more)]
+        foreign += [o for more in (owners, reading, cells, public) for o in given_options(more)]
         _cut(source, out, foreign, shards, values.compression.value, force, as_json)
         return
     if public.describe is not None:
         _describe(source, [], public.describe, force, own | {"id": ""})
         return
     if cells.dry_run:
-        _show_columns(source, own | plain_values(values) | {"like": split.like, "names": split.names}, split)
+        own |= plain_values(values) | {"like": owners.like, "names": owners.names}
+        _show_columns(source, own, owners)
         return
     if out is None:
         raise typer.BadParameter("give the partition to make", param_hint="--out")
-    how = plain_values(split) | plain_values(values) | plain_values(reading) | own | {"shards": shards}
+    how = plain_values(owners) | plain_values(values) | plain_values(reading) | own | {"shards": shards}
     del how["no_header"]
     _convert_source(source, out, how, force, as_json)
 
@@ -554,7 +563,7 @@ def _convert_tables(
             partition = write_plan(
                 plan, out, force=force, compression=options.compression, progress=progress, shards=shards
             )
-        described = _summary(partition) | described
+        described = _summary(partition) | described | _held_out(options.split, out)
     else:
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
     if as_json:
@@ -578,18 +587,24 @@ def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, a
             progress=progress,
             told=lambda notes, columns: report.update(report=notes, columns=columns),
         )
-    summary = _summary(partition) | report
-    if as_json:
-        _show_json(summary)
-    else:
-        _show(summary)
+    summary = _summary(partition) | report | _held_out(how["split"], out)
+    (_show_json if as_json else _show)(summary)
 
 
-def _show_columns(source: Path, own: dict[str, Any], split: _Split) -> None:
+def _held_out(split: str | None, out: Path) -> dict[str, Any]:
+    """The partition of held-out rows, as part of a summary."""
+    from fastadmm.store import open_partition
+
+    return (
+        {} if split is None else {"test": _summary(open_partition(out / "test.parts", require_labels=False))}
+    )
+
+
+def _show_columns(source: Path, own: dict[str, Any], owners: _Split) -> None:
     """What the columns of one table are taken for."""
     from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table
 
-    _show_plan(plan_one_table(source, TableOptions(**own, id=""), split.columns, split.parties or 1))
+    _show_plan(plan_one_table(source, TableOptions(**own, id=""), owners.columns, owners.parties or 1))
 
 
 def _show_plan(plan: TablePlan) -> None:
@@ -597,7 +612,8 @@ def _show_plan(plan: TablePlan) -> None:
     for name, columns in plan.columns.items():
         lines.append(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
         lines += [f"  {_column_line(record)}" for record in columns]
-    lines.append(f"nothing written: {len(plan.alignment.ids)} rows, {plan.task}")
+    held = "" if plan.test is None else f" and {len(plan.test.alignment.ids)} held out"
+    lines.append(f"nothing written: {len(plan.alignment.ids)} rows{held}, {plan.task}")
     say("\n".join(lines))
 
 
@@ -701,4 +717,6 @@ def _show(summary: dict[str, Any]) -> None:
     if summary["classes"] is not None:
         named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
         lines.append(f"  labels: {', '.join(named)}")
+    if "test" in summary:
+        lines.append(f"{summary['test']['partition']}: {summary['test']['n_samples']} rows held out")
     say("\n".join(lines))
