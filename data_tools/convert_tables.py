@@ -97,6 +97,7 @@ class TableOptions:
     missing: str | None = None  # what is done with missing values (MISSING_POLICIES); default "refuse"
     unseen: str = "zeros"  # what is done with categories that ``like`` does not know
     duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
+    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
     prefix: bool = False
     standardize: bool = False
     normalize: str | None = None  # "l2": then scale each row of each party to norm 1
@@ -136,6 +137,7 @@ class _Given:
 
     table: Table
     id: str | None
+    pattern: str | None
     typing: Typing
 
     def features(self, options: TableOptions) -> list[str]:
@@ -258,7 +260,7 @@ def plan_tables(
                     f"{table.path}: holds the {what} column {name!r}, but {what}s belong to the guest "
                     "alone: remove or rename it there"
                 )
-    ids = [table_ids(own.table, _id_of(own), options.duplicates) for own in given]
+    ids = [table_ids(own.table, _id_of(own), options.duplicates, own.pattern) for own in given]
     alignment, report = _align(ids, known)
     rows = [rows_of(own, alignment) for own in ids]
     report = [note for table in tables for note in table.notes] + report + _unused(given, options, like)
@@ -615,6 +617,7 @@ def _read(
     names = [own | {role} for own, role in zip(table_names(paths, parties), roles)]
     laid_out = layouts(options.separator, options.encoding, options.header, names)
     ids = per_table("--id", options.id or None, names)
+    patterns = per_table("--id-pattern", options.id_pattern, names)
     marks = zip(*(per_marks(option, getattr(options, option), names) for option in ("decimal", "thousands")))
     typings = [Typing(options.kinds, *own) for own in marks]
     for id in ids:
@@ -639,9 +642,10 @@ def _read(
                 on_read=on_read,
             ),
             id,
+            pattern,
             typing,
         )
-        for path, layout, id, typing in zip(paths, laid_out, ids, typings)
+        for path, layout, id, pattern, typing in zip(paths, laid_out, ids, patterns, typings)
     ]
     everywhere = [name for own in given for name in own.table.names]
     files = ", ".join(own.table.path for own in given)

@@ -56,6 +56,7 @@ class TableRows:
     encoding: str | Sequence[str] | None = None
     header: bool = True  # whether CSV files begin with column names
     duplicates: str = "refuse"  # what is done with ids that occur more than once in a table
+    id_pattern: str | Sequence[str] | None = None  # regular expression of the part of ids that is compared
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def read_features(
             paths, layouts(options.separator, options.encoding, options.header, names), own_ids, each
         )
     ]
-    ids, rows, notes = _rows(tables, own_ids, options)
+    ids, rows, notes = _rows(tables, own_ids, per_table("--id-pattern", options.id_pattern, names), options)
     notes = [note for table in tables for note in table.notes] + notes
     first = tables[0], rows[0]
     offset = offset_of(tables[0], rows[0], options.offset, options.exposure)
@@ -197,7 +198,10 @@ def _refuse_shared_columns(parties: Sequence[PartyColumns], encoders: Sequence[E
 
 
 def _rows(
-    tables: Sequence[Table], names: Sequence[str | None], options: TableRows
+    tables: Sequence[Table],
+    names: Sequence[str | None],
+    patterns: Sequence[str | None],
+    options: TableRows,
 ) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
     """Ids, the rows of every table in their order, and what to say of them."""
     if options.id is None:
@@ -208,7 +212,8 @@ def _rows(
     for table, name in zip(tables, names):
         if name is None:
             raise ConfigError(f"--id: which column of {table.path} holds the ids?")
-    own = [table_ids(table, name or "", options.duplicates) for table, name in zip(tables, names)]
+    own = [table_ids(table, name or "", options.duplicates, pattern)
+           for table, name, pattern in zip(tables, names, patterns)]  # fmt: skip
     if options.alignment is not None:
         known = read_alignment(options.alignment)
         return known.ids, [rows_of(ids, known) for ids in own], []

@@ -177,7 +177,9 @@ MISTAKES: list[tuple[str, str, dict[str, Any], str]] = [
     (BANK.replace("30,", "3O,"), SHOP, {}, r"line 2, column 'age': '3O' is not a number, as other cells"),
     (BANK.replace("30,", ","), SHOP, {}, r"line 2, column 'age': missing value \(1 of 3 rows\): choose"),
     (BANK, SHOP, {"missing": "mode"}, r"--missing 'mode': choose one of refuse, mean, median"),
-    (BANK, SHOP, {"duplicates": "last"}, r"--duplicates 'last'"),
+    (BANK, SHOP, {"duplicates": "lst"}, r"--duplicates 'lst'"),
+    (BANK, SHOP, {"id_pattern": "C-(.*)"}, r"line 2, id column 'id': '7' does not fit --id-pattern"),
+    (BANK, SHOP, {"id_pattern": "C-("}, r"--id-pattern 'C-\(': no regular expression"),
     (BANK, SHOP, {"categorical": ["ag"]}, r"--categorical: no table has a column 'ag'; did you mean 'age'"),
     (BANK, SHOP, {"label": "id"}, r"--id and --label: both are 'id'"),
     (BANK, SHOP, {"label": None}, r"--label: which of the guest's columns"),
@@ -221,6 +223,20 @@ def test_duplicates_by_choice(pair: tuple[Path, Path]) -> None:
     pair[0].write_text(BANK + "3,no,99,Oslo\n")
     np.testing.assert_array_equal(convert(*pair, duplicates="first").parties[0].load()[:, 0], [40, 30, 20])
     np.testing.assert_array_equal(convert(*pair, duplicates="drop", out="q").parties[0].ids(), [7, 9])
+    last = convert(*pair, duplicates="last", out="r").parties[0].load()[:, 0]
+    np.testing.assert_array_equal(last, [99, 30, 20])
+
+
+def test_ids_that_differ_by_prefix_and_zeros(pair: tuple[Path, Path]) -> None:
+    pair[1].write_text("id,orders\nC-0009,1\nC-0007,2\nC-0004,9\nC-0003,4\n")
+    joined = convert(*pair, id_pattern="shop:C-0*([0-9]+)")
+    np.testing.assert_array_equal(joined.parties[1].ids(), [3, 7, 9])
+    np.testing.assert_array_equal(joined.parties[1].load(), [[4], [2], [1]])
+    rows = pair[0].parent / "rows.json"
+    tables = ("--guest", pair[0], "--host", pair[1], "--id", "id", "--id-pattern", "shop:C-0*([0-9]+)")
+    assert run("align", *tables, "-o", rows) == 0
+    again = convert(*pair, out="q", alignment=rows, id_pattern="shop:C-0*([0-9]+)")
+    assert again.row_digest == joined.row_digest
 
 
 def test_options_that_do_not_go_together(

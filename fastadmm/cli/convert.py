@@ -83,6 +83,7 @@ class Duplicates(StrEnum):
 
     refuse = "refuse"
     first = "first"
+    last = "last"
     drop = "drop"
 
 
@@ -135,6 +136,14 @@ class _Tables:
             "--id", metavar="NAME", help="Id column; TABLE:NAME for one table.", rich_help_panel=_TABLES
         ),
     ] = None
+    id_pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="What of ids is compared, as 'C-0*([0-9]+)'; TABLE:REGEX for one table.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None
     align: Annotated[
         Path | None,
         typer.Option(
@@ -147,7 +156,7 @@ class _Tables:
     duplicates: Annotated[
         Duplicates,
         typer.Option(
-            help="Repeated ids in a table: refuse, keep the first row, or drop all their rows.",
+            help="Repeated ids in a table: refuse, keep the first or last row, or drop all their rows.",
             rich_help_panel=_TABLES,
         ),
     ] = Duplicates.refuse
@@ -462,7 +471,7 @@ def convert(
             _describe(tables.guest, tables.host or [], public.describe, force, own)
         else:
             own |= plain_values(values) | {"like": owners.like, "alignment": tables.align}
-            own |= {"duplicates": tables.duplicates.value}
+            own |= {"duplicates": tables.duplicates.value, "id_pattern": tables.id_pattern or None}
             _convert_tables(tables, own, out, force, as_json, cells.dry_run, shards)
         return
     if given := given_options(tables):

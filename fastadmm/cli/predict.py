@@ -34,6 +34,13 @@ class RowOptions:
             rich_help_panel=TABLES,
         ),
     ] = None
+    id_pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Regular expression of ids; what its group finds is compared. TABLE:PATTERN for one table.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
     alignment: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +89,7 @@ class RowOptions:
     duplicates: Annotated[
         str | None,
         typer.Option(
-            help="refuse, first or drop: ids that occur more than once. (default: refuse)",
+            help="refuse, first, last or drop: ids that occur more than once. (default: refuse)",
             rich_help_panel=TABLES,
         ),
     ] = None
@@ -103,6 +110,7 @@ class RowOptions:
                 encoding=self.encoding,
                 header=not self.no_header,
                 duplicates=self.duplicates or "refuse",
+                id_pattern=self.id_pattern or None,
             )
         if wrong := given_options(self):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
