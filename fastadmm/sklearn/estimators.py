@@ -23,12 +23,12 @@ from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.sklearn.sharing_model import Callback, _SharingModel
 
-__all__ = ["ADMMSharingClassifier", "ADMMSharingRegressor"]
+__all__ = ["JointClassifier", "JointRegressor"]
 
 Array = np.ndarray
 
 
-class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
+class JointClassifier(ClassifierMixin, _SharingModel):
     r"""Logistic regression, of two or more classes, over vertically split features by ADMM sharing.
 
     Minimises, over the parties' weights :math:`x_m` and the intercept b,
@@ -165,15 +165,15 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
     See Also
     --------
-    ADMMSharingRegressor : The same with the squared loss.
+    JointRegressor : The same with the squared loss.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingClassifier
+    >>> from fastadmm import JointClassifier
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = ADMMSharingClassifier(parties=[10, 10, 10], alpha=1e-2).fit(scale(X), y)
+    >>> model = JointClassifier(parties=[10, 10, 10], alpha=1e-2).fit(scale(X), y)
     >>> [len(weights) for weights in model.party_coefs_]
     [10, 10, 10]
     >>> bool(model.duality_gap_ <= 1e-6)
@@ -230,30 +230,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         ledger: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            parties=parties,
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            tol=tol,
-            max_rounds=max_rounds,
-            scheme=scheme,
-            penalty=penalty,
-            random_state=random_state,
-            n_threads=n_threads,
-            callbacks=callbacks,
-            regularizer=regularizer,
-            l1_ratio=l1_ratio,
-            constraint=constraint,
-            loss=loss,
-            privacy=privacy,
-            warm_start=warm_start,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            ledger=ledger,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        self._keep(locals())
 
     def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
         return weigh_classes(self.class_weight, encoded, self.classes_.tolist(), sample_weight)
@@ -324,7 +301,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         return tags
 
 
-class ADMMSharingRegressor(RegressorMixin, _SharingModel):
+class JointRegressor(RegressorMixin, _SharingModel):
     r"""Ridge regression over vertically split features by ADMM sharing.
 
     Minimises, over the parties' weights :math:`x_m` and the intercept b,
@@ -338,9 +315,9 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     Parameters
     ----------
     parties, alpha, fit_intercept, tol, max_rounds, scheme, penalty, random_state, n_threads, callbacks
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
     regularizer, l1_ratio, constraint
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
     loss : str, default="auto"
         "squared" (auto), "huber", "quantile", "poisson", "gamma", "tweedie", "negative_binomial", "binomial"
         (shares of successes, with the trials as ``sample_weight``), or the
@@ -349,7 +326,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger, verbose
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
 
     Attributes
     ----------
@@ -358,21 +335,21 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     intercept_ : float
         Intercept; zero where none is fitted.
     party_coefs_, party_columns_, n_features_in_, feature_names_in_, duality_gap_
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
     n_rounds_, n_iter_, history_, status_, stationarity_, certified_, converged_
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
 
     See Also
     --------
-    ADMMSharingClassifier : The same with the logistic loss.
+    JointClassifier : The same with the logistic loss.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingRegressor
+    >>> from fastadmm import JointRegressor
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
     >>> parties = [["age", "sex", "bmi", "bp"], ["s1", "s2", "s3", "s4", "s5", "s6"]]
-    >>> model = ADMMSharingRegressor(parties=parties, alpha=1e-3).fit(X, y)
+    >>> model = JointRegressor(parties=parties, alpha=1e-3).fit(X, y)
     >>> round(model.score(X, y), 2)
     0.49
     """
@@ -405,3 +382,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Coefficient of determination R²; X and offset as in :meth:`predict`."""
         return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
+
+
+#: Their names until version 0.2, which pickles have.
+ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor

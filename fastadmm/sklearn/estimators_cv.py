@@ -14,14 +14,14 @@ from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.sklearn.callbacks import with_callbacks
 from fastadmm.sklearn.columns import is_block_list
-from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
 from fastadmm.sklearn.sharing_model import _check_number, _SharingModel
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, lambda_grid, path
 
-__all__ = ["ADMMSharingClassifierCV", "ADMMSharingRegressorCV"]
+__all__ = ["JointClassifierCV", "JointRegressorCV"]
 
 Array = np.ndarray
 
@@ -36,6 +36,7 @@ class _PathModel(_SharingModel):
     ledger = None
     warm_start = False
     early_stopping = False
+    random_state = None
 
     alphas: Any
     eps: Any
@@ -62,24 +63,7 @@ class _PathModel(_SharingModel):
         constraint: Any = None,
         loss: str = "auto",
     ) -> None:
-        self.parties = parties
-        self.alphas = alphas
-        self.eps = eps
-        self.cv = cv
-        self.selection = selection
-        self.gap_share = gap_share
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.scheme = scheme
-        self.penalty = penalty
-        self.n_threads = n_threads
-        self.regularizer = regularizer
-        self.l1_ratio = l1_ratio
-        self.constraint = constraint
-        self.loss = loss
-
-    random_state = None
+        self._keep(locals())
 
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
@@ -88,7 +72,7 @@ class _PathModel(_SharingModel):
         Parameters
         ----------
         X, y, sample_weight, offset
-            As in :meth:`fastadmm.ADMMSharingClassifier.fit`.
+            As in :meth:`fastadmm.JointClassifier.fit`.
 
         Returns
         -------
@@ -103,7 +87,7 @@ class _PathModel(_SharingModel):
         Warns
         -----
         ConvergenceWarning
-            If the chosen model is not certified, as in :meth:`fastadmm.ADMMSharingClassifier.fit`.
+            If the chosen model is not certified, as in :meth:`fastadmm.JointClassifier.fit`.
         """
         options = self._options()
         _check_number("gap_share", self.gap_share, Real, at_least=0)
@@ -201,7 +185,7 @@ class _PathModel(_SharingModel):
         return fold
 
 
-class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
+class JointClassifierCV(_PathModel, JointClassifier):
     r"""Classification over vertically split features, with alpha chosen by cross-validation.
 
     Every fold is fitted along a decreasing grid of alpha, each fit starting at the one before. Fits stop
@@ -212,7 +196,7 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     Parameters
     ----------
     parties : None, int, list of int, list of lists, or dict, default=None
-        Who holds which columns, as in :class:`fastadmm.ADMMSharingClassifier`.
+        Who holds which columns, as in :class:`fastadmm.JointClassifier`.
     alphas : int or array-like, default=20
         The values, or the number of values of a grid computed from the data.
     eps : float or None, default=None
@@ -226,7 +210,7 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     gap_share : float, default=0.01
         Gaps of the folds' fits as a share of the differences that decide; 0 fits all of them to ``tol``.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
-        As in :class:`fastadmm.ADMMSharingClassifier`; problems must be convex.
+        As in :class:`fastadmm.JointClassifier`; problems must be convex.
     class_weight : "balanced", dict of class to number, or None, default=None
         Factors of the sample weights in training. Held-out losses count samples without them.
 
@@ -247,15 +231,15 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     n_fold_rounds_ : int
         Rounds of all folds' fits together.
     coef_, intercept_, party_coefs_, party_columns_, classes_, duality_gap_, certified_, status_
-        As in :class:`fastadmm.ADMMSharingClassifier`, for the chosen alpha.
+        As in :class:`fastadmm.JointClassifier`, for the chosen alpha.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingClassifierCV
+    >>> from fastadmm import JointClassifierCV
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = ADMMSharingClassifierCV(parties=[10, 10, 10], alphas=[1e-1, 1e-2, 1e-3]).fit(scale(X), y)
+    >>> model = JointClassifierCV(parties=[10, 10, 10], alphas=[1e-1, 1e-2, 1e-3]).fit(scale(X), y)
     >>> model.alpha_
     0.01
     >>> bool((model.duality_gap_path_ <= 1e-6).all())
@@ -282,56 +266,42 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
         loss: str = "auto",
         class_weight: Any = None,
     ) -> None:
-        super().__init__(
-            parties=parties,
-            alphas=alphas,
-            eps=eps,
-            cv=cv,
-            selection=selection,
-            gap_share=gap_share,
-            fit_intercept=fit_intercept,
-            tol=tol,
-            max_rounds=max_rounds,
-            scheme=scheme,
-            penalty=penalty,
-            n_threads=n_threads,
-            regularizer=regularizer,
-            l1_ratio=l1_ratio,
-            constraint=constraint,
-            loss=loss,
-        )
-        self.class_weight = class_weight
+        self._keep(locals())
 
 
-class ADMMSharingRegressorCV(_PathModel, ADMMSharingRegressor):
+class JointRegressorCV(_PathModel, JointRegressor):
     r"""Regression over vertically split features, with alpha chosen by cross-validation.
 
-    See :class:`ADMMSharingClassifierCV`. With the squared loss the held-out loss is half the mean
+    See :class:`JointClassifierCV`. With the squared loss the held-out loss is half the mean
     squared error, and the model with ``regularizer="l1"`` is that of scikit-learn's ``LassoCV`` on
     the same folds and grid.
 
     Parameters
     ----------
     parties, alphas, eps, cv, selection, gap_share
-        As in :class:`ADMMSharingClassifierCV`.
+        As in :class:`JointClassifierCV`.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
-        As in :class:`fastadmm.ADMMSharingRegressor`; problems must be convex.
+        As in :class:`fastadmm.JointRegressor`; problems must be convex.
 
     Attributes
     ----------
     alpha_, alphas_, loss_path_, gap_path_, loss_se_, coef_path_, intercept_path_
-        As in :class:`ADMMSharingClassifierCV`.
+        As in :class:`JointClassifierCV`.
     duality_gap_path_, n_rounds_path_, n_fold_rounds_
-        As in :class:`ADMMSharingClassifierCV`.
+        As in :class:`JointClassifierCV`.
     coef_, intercept_, party_coefs_, party_columns_, duality_gap_, certified_, status_
-        As in :class:`fastadmm.ADMMSharingRegressor`, for the chosen alpha.
+        As in :class:`fastadmm.JointRegressor`, for the chosen alpha.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingRegressorCV
+    >>> from fastadmm import JointRegressorCV
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = ADMMSharingRegressorCV(parties=2, regularizer="l1", alphas=10).fit(X, y)
+    >>> model = JointRegressorCV(parties=2, regularizer="l1", alphas=10).fit(X, y)
     >>> model.coef_path_.shape, model.loss_path_.shape
     ((10, 10), (10, 5))
     """
+
+
+#: Their names until version 0.2, which pickles have.
+ADMMSharingClassifierCV, ADMMSharingRegressorCV = JointClassifierCV, JointRegressorCV

@@ -115,6 +115,10 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.ledger = ledger
         self.verbose = verbose
 
+    def _keep(self, given: dict[str, Any]) -> None:
+        """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
+        vars(self).update({name: value for name, value in given.items() if name != "self"})
+
     @with_callbacks
     def fit(
         self,
