@@ -508,7 +508,7 @@ def test_mistakes_in_the_data() -> None:
         classifier.fit(bad, y)
     with pytest.raises(ValueError, match=r"Input X\[1\] contains NaN"):
         classifier.fit([X, bad], y)
-    with pytest.raises(ConfigError, match="must be None where X is a list of blocks"):
+    with pytest.raises(ConfigError, match="must be None where X is a list or dict of blocks"):
         JointClassifier(parties=2).fit([X, X], y)
     with pytest.raises(InputError, match="party-2: 5 rows, but y has 6; align the rows first"):
         classifier.fit([X, X[:5]], y)

@@ -49,7 +49,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         ``[66, 57]``: widths of consecutive blocks. Lists of column names or numbers: the columns of each
         party. Instead of a list, a slice (of numbers, or of names with both ends included) or scikit-learn's
         ``make_column_selector``. A dict has them by the name of the party: ``{"bank": ["age", "income"],
-        "shop": slice("orders", "late")}``. Must be None if X is given as a list of blocks.
+        "shop": slice("orders", "late")}``. Must be None if X is a list or dict of blocks.
     alpha : float, or list of float, default=1e-4
         Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm). A list has
         one :math:`\alpha_m` for each party, in place of :math:`\alpha` before its :math:`\|x_m\|^2`; with
@@ -123,8 +123,12 @@ class JointClassifier(ClassifierMixin, _SharingModel):
         Each party's weights, in the order of its columns.
     party_columns_ : list of ndarray of shape (d_m,)
         Each party's columns, as numbers of columns of X.
+    party_names_ : list of str
+        Each party's name: the keys of ``parties`` or X, otherwise "party-1" and so on.
     n_features_in_ : int
         Number of columns d over all parties.
+    n_samples_fit_ : int
+        Number of rows.
     feature_names_in_ : ndarray of shape (d,)
         Names of the columns; only where all are strings.
     duality_gap_ : float
@@ -248,8 +252,8 @@ class JointClassifier(ClassifierMixin, _SharingModel):
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features), or list of matrices
-            As in :meth:`fit`; a list follows the parties' order and columns.
+        X : matrix of shape (n_samples, n_features), or list or dict of matrices
+            As in :meth:`fit`; a list follows the parties' order and columns, a dict their names.
         offset : array-like, optional
             Added to the linear predictor, as in :meth:`fit`.
 
@@ -334,7 +338,7 @@ class JointRegressor(RegressorMixin, _SharingModel):
         Weights in the order of the columns of X.
     intercept_ : float
         Intercept; zero where none is fitted.
-    party_coefs_, party_columns_, n_features_in_, feature_names_in_, duality_gap_
+    party_coefs_, party_columns_, party_names_, n_features_in_, feature_names_in_, duality_gap_
         As in :class:`JointClassifier`.
     n_rounds_, n_iter_, history_, status_, stationarity_, certified_, converged_
         As in :class:`JointClassifier`.
@@ -368,8 +372,8 @@ class JointRegressor(RegressorMixin, _SharingModel):
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features), or list of matrices
-            As in :meth:`fit`; a list follows the parties' order and columns.
+        X : matrix of shape (n_samples, n_features), or list or dict of matrices
+            As in :meth:`fit`; a list follows the parties' order and columns, a dict their names.
         offset : array-like, optional
             Added to the linear predictor, as in :meth:`fit`.
 

@@ -13,7 +13,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.sklearn.callbacks import with_callbacks
-from fastadmm.sklearn.columns import is_block_list
+from fastadmm.sklearn.columns import tables_of
 from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
 from fastadmm.sklearn.sharing_model import _check_number, _SharingModel
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
@@ -126,7 +126,7 @@ class _PathModel(_SharingModel):
                 task.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=fitted)
 
         points = path(problem, alphas, options, monitor=monitor)
-        self._take(chosen, points, columns)
+        self._take(chosen, points, columns, problem.n_samples)
         self.privacy_ = no_privacy(problem.names)
         self.clips_rows_ = False
         if context is not None:
@@ -138,7 +138,9 @@ class _PathModel(_SharingModel):
     def _watched(self) -> bool:
         return bool(getattr(self, "_skl_callbacks", None))
 
-    def _take(self, chosen: CrossValidation, points: list[PathPoint], columns: list[Array]) -> None:
+    def _take(
+        self, chosen: CrossValidation, points: list[PathPoint], columns: list[Array], n_samples: int
+    ) -> None:
         """Set the fitted attributes."""
         point = points[chosen.chosen]
         if any(p.status is Status.DIVERGED for p in points):
@@ -163,7 +165,8 @@ class _PathModel(_SharingModel):
                 f"at alpha = {point.lam:g}: {point.message}",
                 [replace(point.record)],
                 proof=point.proof,
-            )
+            ),
+            n_samples,
         )
         self.n_rounds_ = self.n_iter_ = point.n_rounds
 
@@ -172,7 +175,7 @@ class _PathModel(_SharingModel):
         classifier = self._task == "classification"
         splitter = check_cv(self.cv, np.asarray(encoded), classifier=classifier)
         n = len(encoded)
-        rows = np.zeros((n, 1)) if is_block_list(X) else X
+        rows = X if tables_of(X) is None else np.zeros((n, 1))
         fold = np.full(n, -1, dtype=np.int64)
         for k, (train, test) in enumerate(splitter.split(rows, encoded)):
             if (fold[test] >= 0).any() or len(train) + len(test) != n:
