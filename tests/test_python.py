@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
+import fastadmm
 import numpy as np
 import pytest
 from fastadmm import JointRegressor, JointRegressorCV
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.settings.privacy import MessagePrivacy
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 
@@ -90,3 +97,41 @@ def test_inference_is_printed_and_drawn(tmp_path: Path) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == [*X.columns]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["bank", "shop"]
     assert (tmp_path / "weights.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_signatures_are_plain() -> None:
+    said = {name: str(inspect.signature(getattr(fastadmm, name))) for name in fastadmm.__all__}
+    assert not [name for name, text in said.items() if "Annotated" in text or "**" in text]
+    assert "epsilon: float = inf" in said["Privacy"]
+    assert "total_epsilon: float | None = None" in str(inspect.signature(MessagePrivacy))
+    assert not inspect.signature(MessagePrivacy).parameters.keys() & {"row_norm", "model_share"}
+    stub = ast.parse(textwrap.dedent(inspect.getsource(fastadmm.Privacy))).body[0].body  # type: ignore[attr-defined]
+    (typed,) = (node.body[0] for node in stub if isinstance(node, ast.If))
+    names = [arg.arg for arg in (*typed.args.args[1:], *typed.args.kwonlyargs)]  # type: ignore[attr-defined]
+    assert sorted(names) == sorted(inspect.signature(fastadmm.Privacy).parameters)
+
+
+@pytest.mark.repeats
+def test_a_script_under_strict_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    script = """
+        from fastadmm import ADMMSharingRegressor, JointClassifier, JointClassifierCV, JointRegressor, Privacy
+        parties = {"bank": ["age"], "shop": slice("orders", "late")}
+        model = JointClassifier(parties, alpha=[1e-2, 1e-3], class_weight="balanced").fit([[1.0]], [1])
+        reveal_type(model)
+        reveal_type(model.duality_gap_)
+        reveal_type(model.status_)
+        reveal_type(model.inference([[1.0]], [1]))
+        reveal_type(model.party_names_)
+        reveal_type(JointClassifierCV(alphas=[0.1]).fit([[1.0]], [1]).alpha_)
+        reveal_type(Privacy(mode="fusion", epsilon=1.0))
+        JointRegressor(parties=2.5, alpha="x"); Privacy(epsilom=1)
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(script), encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "mypy", "--strict", "--ignore-missing-imports", "script.py"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    revealed = re.findall(r'Revealed type is "(?:[\w.]*\.)?(\w+(?:\[str\])?)"', told)
+    expected = ["JointClassifier", "float", "Status", "Inference", "list[str]", "float", "Privacy"]
+    assert revealed == expected, told
+    errors = re.findall(r"script.py:(\d+): error: .*\[([\w-]+)\]", told)
+    assert errors == [("12", "arg-type"), ("12", "arg-type"), ("12", "call-arg")], told

@@ -16,6 +16,9 @@ __all__ = ["block_names", "check_index", "consecutive", "resolve_parties", "tabl
 
 Array = np.ndarray
 
+#: What ``parties`` may be.
+Parties = int | Sequence[Any] | Mapping[str, Any] | None
+
 #: Error messages list at most this many columns.
 _SHOWN = 5
 

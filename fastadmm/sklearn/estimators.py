@@ -6,8 +6,8 @@ Nothing is computed here. The input is checked and cut into blocks and passed to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -21,7 +21,15 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_weights import weigh_classes
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
-from fastadmm.sklearn.sharing_model import Callback, _SharingModel
+from fastadmm.problem.regularizers import Regularizer
+from fastadmm.sklearn.columns import Parties
+from fastadmm.sklearn.sharing_model import Callback, Constraints, _SharingModel
+
+if TYPE_CHECKING:
+    import os
+
+    from fastadmm.privacy.ledger import Ledger
+    from fastadmm.settings.privacy import Privacy
 
 __all__ = ["JointClassifier", "JointRegressor"]
 
@@ -184,6 +192,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
     True
     """
 
+    classes_: Array
     _task = "classification"
     _default_loss = "logistic"
 
@@ -211,27 +220,27 @@ class JointClassifier(ClassifierMixin, _SharingModel):
 
     def __init__(
         self,
-        parties: Any = None,
-        alpha: Any = 1e-4,
+        parties: Parties = None,
+        alpha: float | Sequence[float] | Array = 1e-4,
         fit_intercept: bool = True,
         tol: float = 1e-6,
         max_rounds: int = 10000,
         scheme: str = "auto",
         penalty: float | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         n_threads: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
-        privacy: Any = None,
+        privacy: Privacy | None = None,
         warm_start: bool = False,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
-        class_weight: Any = None,
-        ledger: Any = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
     ) -> None:
         self._keep(locals())

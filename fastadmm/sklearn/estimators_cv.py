@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Self
@@ -12,10 +13,11 @@ from sklearn.model_selection import check_cv
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
+from fastadmm.problem.regularizers import Regularizer
 from fastadmm.sklearn.callbacks import with_callbacks
-from fastadmm.sklearn.columns import tables_of
+from fastadmm.sklearn.columns import Parties, tables_of
 from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
-from fastadmm.sklearn.sharing_model import _check_number, _SharingModel
+from fastadmm.sklearn.sharing_model import Constraints, _check_number, _SharingModel
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
@@ -46,8 +48,8 @@ class _PathModel(_SharingModel):
 
     def __init__(
         self,
-        parties: Any = None,
-        alphas: Any = 20,
+        parties: Parties = None,
+        alphas: int | Sequence[float] | Array = 20,
         eps: float | None = None,
         cv: Any = 5,
         selection: str = "best",
@@ -58,15 +60,17 @@ class _PathModel(_SharingModel):
         scheme: str = "auto",
         penalty: float | None = None,
         n_threads: int | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
     ) -> None:
         self._keep(locals())
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
+    def fit(  # type: ignore[override]  # the path has starts of its own
+        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+    ) -> Self:
         """Choose alpha by cross-validation, and train the joint model with it on all rows.
 
         Parameters
@@ -251,8 +255,8 @@ class JointClassifierCV(_PathModel, JointClassifier):
 
     def __init__(
         self,
-        parties: Any = None,
-        alphas: Any = 20,
+        parties: Parties = None,
+        alphas: int | Sequence[float] | Array = 20,
         eps: float | None = None,
         cv: Any = 5,
         selection: str = "best",
@@ -263,11 +267,11 @@ class JointClassifierCV(_PathModel, JointClassifier):
         scheme: str = "auto",
         penalty: float | None = None,
         n_threads: int | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
-        class_weight: Any = None,
+        class_weight: str | Mapping[Any, float] | None = None,
     ) -> None:
         self._keep(locals())
 

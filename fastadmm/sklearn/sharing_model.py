@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -19,15 +19,16 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
-from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
-from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.problem.regularizers import Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import (
+    Parties,
     block_names,
     check_index,
     consecutive,
@@ -41,6 +42,14 @@ from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
+
+if TYPE_CHECKING:
+    import os
+
+    from fastadmm.inference.table import Inference
+    from fastadmm.privacy.ledger import Ledger
+    from fastadmm.settings.privacy import Privacy
+    from fastadmm.store.coefficients import Coefficients
 
 __all__: list[str] = []
 
@@ -58,6 +67,7 @@ _ADVICE = {
 }
 
 Callback = Callable[[RoundRecord], Any]
+Constraints = str | Constraint | Sequence[str | Constraint | None] | None
 
 
 class _SharingModel(CallbackSupportMixin, BaseEstimator):
@@ -67,30 +77,32 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     _default_loss: ClassVar[str]
     coef_: Array
     intercept_: Any
+    party_coefs_: list[Array]
+    party_columns_: list[Array]
     _factors: list[float] | None = None
 
     def __init__(
         self,
-        parties: Any = None,
-        alpha: Any = 1e-4,
+        parties: Parties = None,
+        alpha: float | Sequence[float] | Array = 1e-4,
         fit_intercept: bool = True,
         tol: float = 1e-6,
         max_rounds: int = 10000,
         scheme: str = "auto",
         penalty: float | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         n_threads: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
-        privacy: Any = None,
+        privacy: Privacy | None = None,
         warm_start: bool = False,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
-        ledger: Any = None,
+        ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
     ) -> None:
         self.parties = parties
@@ -117,7 +129,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
     def _keep(self, given: dict[str, Any]) -> None:
         """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
-        vars(self).update({name: value for name, value in given.items() if name != "self"})
+        self.__dict__.update({name: value for name, value in given.items() if name != "self"})
 
     @with_callbacks
     def fit(
@@ -230,7 +242,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         offset: Any = None,
         covariance: str = "model",
         level: float = 0.95,
-    ) -> Any:
+    ) -> Inference:
         """Standard errors, tests, confidence intervals and fit statistics of the fitted model.
 
         Parameters
@@ -260,7 +272,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         return infer_estimator(self, X, y, sample_weight, offset, covariance, level)
 
-    def coefficients(self, X: Any = None) -> Any:
+    def coefficients(self, X: Any = None) -> Coefficients:
         """The table of coefficients: party, feature, weight, and odds or rate ratios.
 
         Parameters
@@ -318,7 +330,9 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
         regularizer = get_regularizer(self.regularizer)
-        each = self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
+        each: Sequence[Any] = (
+            self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
+        )
         if not all(scales_with_lambda(regularizer, get_constraint(one)) for one in each):
             raise ConfigError(
                 "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
