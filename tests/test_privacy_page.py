@@ -49,9 +49,9 @@ def documented() -> dict[str, str]:
     package = [info.name for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy.")]
     for place in [*package, *OTHERS]:
         module = importlib.import_module(place)
-        for name in getattr(module, "__all__", ()):
-            member = inspect.unwrap(getattr(module, name))
-            if getattr(member, "__module__", None) != place or not callable(member):
+        for name, value in vars(module).items():
+            member = inspect.unwrap(value) if callable(value) else None
+            if name.startswith("_") or getattr(member, "__module__", None) != place:
                 continue
             found[f"{place}.{name}"] = inspect.getdoc(member) or ""
             if inspect.isclass(member):
