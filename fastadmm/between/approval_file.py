@@ -14,7 +14,7 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["approval_text", "check_kinds", "open_approval", "read_approved", "write_approval"]
+__all__ = ["approval_text", "check_kinds", "lines_of", "open_approval", "read_approved", "write_approval"]
 
 _FORMAT, _VERSION = "fastadmm-approval", "1.1"
 
@@ -30,8 +30,6 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
 
 def approval_text(approval: Approval) -> str:
     """The file's content."""
-    import tomli_w
-
     notes = {
         "run": 'this run; "first": whichever run begins with it',
         "data": "content digest of the features",
@@ -58,17 +56,21 @@ def approval_text(approval: Approval) -> str:
     document = _document(approval)
     table = document.pop("privacy", {})
 
-    def add(values: Mapping[str, Any]) -> None:
-        for key, value in values.items():
-            # One line each, also of a list.
-            text = tomli_w.dumps({key: value}).rstrip("\n").replace(",\n]", "]").replace("\n   ", "")
-            lines.append(f"{text}  # {notes[key]}" if key in notes else text)
-
-    add(document)
+    lines += lines_of(document, notes)
     if table:
-        lines += ["", "[privacy]"]
-        add(table)
+        lines += ["", "[privacy]", *lines_of(table, notes)]
     return "\n".join(lines) + "\n"
+
+
+def lines_of(values: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
+    """A line of TOML for each value, also of a list, with what is noted of it."""
+    import tomli_w
+
+    lines = []
+    for key, value in values.items():
+        text = tomli_w.dumps({key: value}).rstrip("\n").replace(",\n]", "]").replace("\n   ", "")
+        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+    return lines
 
 
 def _document(approval: Approval) -> dict[str, Any]:
