@@ -278,8 +278,10 @@ class Coordinator:
     ) -> Hub:
         parties = []
         for name in self.names:
-            own = {key: str(said.get(name, {}).get(key, "")) for key in ("kind", "reason", "answered")}
-            known = Correspondent(name, **own)
+            kind, reason, answered = (
+                str(said.get(name, {}).get(key, "")) for key in ("kind", "reason", "answered")
+            )
+            known = Correspondent(name, kind, reason, answered=answered)
             if state is not None:
                 known.queue, known.last = state["queues"][name], state["previous"][name]
                 known.answered = state["answered"].get(name, known.answered)

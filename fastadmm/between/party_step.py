@@ -106,7 +106,8 @@ def party_step(
                 shutil.rmtree(state, ignore_errors=True)  # nothing was answered
             raise
     _give(raw, out, force)
-    model, statement, keys = state / f"{party.name}.h5", "", ()
+    model, statement = state / f"{party.name}.h5", ""
+    keys: tuple[str, ...] = ()
     if not repeated:
         if session.host is not None and (found := session.host.statement) is not None:
             statement = found.one_line()
