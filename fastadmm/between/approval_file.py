@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from fastadmm.between.approval import Approval
 from fastadmm.between.private_terms import PROTECTION, Protection
@@ -14,7 +16,15 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["approval_text", "check_kinds", "lines_of", "open_approval", "read_approved", "write_approval"]
+__all__ = [
+    "approval_text",
+    "check_kinds",
+    "kinds_of",
+    "lines_of",
+    "open_approval",
+    "read_approved",
+    "write_approval",
+]
 
 _FORMAT, _VERSION = "fastadmm-approval", "1.1"
 
@@ -84,29 +94,24 @@ def _document(approval: Approval) -> dict[str, Any]:
     }
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "run": (str,),
-    "party": (str,),
-    "data": (str,),
-    "family": (str,),
-    "regularizer": (str,),
-    "least_lambda": (float, int),
-    "constraint": (str,),
-    "exchanges": (int,),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "loss": (str,),
-    "l1_ratio": (float, int),
-    "n_classes": (int,),
-    "last_day": (datetime.date,),
-    "callers": (list,),
-    "protocol": (int,),
-    "fastadmm": (str,),
-    "fingerprints": (list,),
-    "parties": (list,),
-    "terms": (str,),
-    "other_members": (bool,),
-}
+def kinds_of(
+    record: type, own: tuple[str, ...] = ("path",)
+) -> tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...]]]:
+    """Types of the keys that a file of such an approval needs, and of those that it may have."""
+    needed: dict[str, tuple[type, ...]] = {}
+    optional: dict[str, tuple[type, ...]] = {}
+    for one in fields(record):
+        hint = get_type_hints(record)[one.name]
+        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kind = get_origin(parts[0]) or parts[0]
+        if one.name not in own:
+            to = optional if len(parts) > 1 or one.default is not MISSING else needed
+            to[one.name] = (float, int) if kind is float else (kind,)
+    return needed, optional
+
+
+#: Keys of a run's approval; ``numbers`` is ``directions`` in an old one.
+_NEEDED, _OPTIONAL = kinds_of(Approval, ("path", "numbers", "protection"))
 
 
 def check_kinds(
@@ -153,7 +158,7 @@ def open_approval(path: Path) -> Approval:
     place = shown(path)
     table = values.pop("privacy", None)
     unit = "numbers" if version == _VERSION else "directions"
-    check_kinds(values, {**_KINDS, unit: (int,)}, _OPTIONAL, place)
+    check_kinds(values, {**_NEEDED, unit: (int,)}, _OPTIONAL, place)
     protection = None
     if table is not None:
         if not isinstance(table, dict):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.between.approval_file import check_kinds, lines_of, read_approved
+from fastadmm.between.approval_file import check_kinds, kinds_of, lines_of, read_approved
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.store.party_file import check_party_name
@@ -46,21 +46,7 @@ class TaskApproval:
     allow_infinite_epsilon: bool = False
 
 
-_NEEDED: dict[str, tuple[type, ...]] = {
-    "party": (str,),
-    "callers": (list,),
-    "file": (str,),
-    "requests": (int,),
-    "rows": (int,),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "last_day": (datetime.date,),
-    "id": (str,),
-    "duplicates": (str,),
-    "separator": (str,),
-    "unmasked": (bool,),
-    "allow_infinite_epsilon": (bool,),
-}
+_NEEDED, _OPTIONAL = kinds_of(TaskApproval)
 
 _NOTES = {
     "callers": "who may ask",
