@@ -15,7 +15,7 @@ from fastadmm.files.reading import json_of
 __all__ = ["Traffic", "bytes_of"]
 
 #: Exchanges that do not count as those of a round.
-_BESIDE = ("scores", "prove", "prove_classes", "prove_masked")
+_BESIDE = ("scores", "keep_best", "prove", "prove_classes", "prove_masked")
 
 #: Bytes of a number that is no part of an array.
 _NUMBER = 8
@@ -41,8 +41,8 @@ class Traffic:
     def take(self, exchange: Exchange, answers: Answers) -> None:
         """Count an exchange of a round; what parties are only told travels with the next question.
 
-        Scores of held-out rows do not count: of several workers one computes them without asking. Nor does a
-        proof by parties elsewhere, which stands for the one that :attr:`exchanges` counts.
+        Scores of held-out rows do not count, nor that weights are kept for them: of several workers one computes
+        them without asking. Nor does a proof elsewhere: it is the one that :attr:`exchanges` adds.
         """
         if exchange.calls and exchange.calls[0].name in _BESIDE:
             return
