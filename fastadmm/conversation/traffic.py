@@ -41,8 +41,8 @@ class Traffic:
     def take(self, exchange: Exchange, answers: Answers) -> None:
         """Count an exchange of a round; what parties are only told travels with the next question.
 
-        Scores of held-out rows do not count, nor that weights are kept for them: of several workers one computes
-        them without asking. Nor does a proof elsewhere: it is the one that :attr:`exchanges` adds.
+        Scores of held-out rows do not count, nor that weights are kept for them: of several workers one
+        computes them without asking. Nor does a proof elsewhere: it is the one that :attr:`exchanges` adds.
         """
         if exchange.calls and exchange.calls[0].name in _BESIDE:
             return
