@@ -134,7 +134,7 @@ class Case:
         names = " ".join(f"--party {name}" for name in parties)
         self.run(f"coordinator start ../data/two.parts/labels.h5 {names} --config {config} -o run")
         for number in itertools.count():
-            requests = sorted((self.directory / "run" / "requests").glob("*.h5"))
+            requests = sorted((self.directory / "run" / "requests").glob("*"))
             if (self.directory / "run" / "result.json").exists() or not requests or number > 400:
                 break
             for request in requests:

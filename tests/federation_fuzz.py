@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from fastadmm.between.exchange import Message, Request
 from fastadmm.between.schema import (
+    Message,
     ProtocolError,
     Refusal,
+    Request,
     answer_of,
     digest_of,
     encode_message,

@@ -21,11 +21,13 @@ from fastadmm.between import session as sessions
 from fastadmm.between.agent import Agent
 from fastadmm.between.approve import agent_approve, approve_fingerprints
 from fastadmm.between.consent import asked_file
-from fastadmm.between.exchange import Message, Request, open_message, write_request
+from fastadmm.between.letters import open_letter, sealed
 from fastadmm.between.party_step import party_approve, party_step
 from fastadmm.between.private_terms import privacy_text
 from fastadmm.between.schema import (
+    Message,
     ProtocolError,
+    Request,
     answer_of,
     digest_of,
     encode_request,
@@ -124,7 +126,7 @@ class Coordinator:
         self.files += 1
         request = self.asked(calls, number)
         try:
-            write_request(self.request, request)
+            self.request.write_bytes(sealed(encode_request(request)))
         except (ValueError, TypeError, OverflowError):
             return None
         return request
@@ -178,7 +180,8 @@ class Coordinator:
             return {}
         self.seen.append(("answer", out.stat().st_size))
         self.previous = request.number
-        message = open_message(out, self.data.n_samples, lambda _: calls[-1])
+        message = answer_of(open_letter(out, 1 << 30), calls[-1], self.data.n_samples, "answer")
+        assert isinstance(message, Message)
         self.answered = message.digest
         return message.answer
 

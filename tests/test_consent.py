@@ -18,10 +18,9 @@ from fastadmm.between.approval_file import open_approval, write_approval
 from fastadmm.between.approval_words import LINES, WIDTH
 from fastadmm.between.approve import agent_approve, consent_to_run, run_description
 from fastadmm.between.consent import asked_file, asked_lines, keep_asked, shown_digest
-from fastadmm.between.exchange import Request
 from fastadmm.between.memory import join_sum
 from fastadmm.between.private_terms import privacy_text
-from fastadmm.between.schema import answer_of, digest_of, encode_request, open_envelope, table_digest
+from fastadmm.between.schema import Request, answer_of, digest_of, encode_request, open_envelope, table_digest
 from fastadmm.between.status import agent_status
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.parties.families import FAMILIES

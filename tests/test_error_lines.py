@@ -51,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train d.parts --lambda 1e-2 -q --privacy message --epsilon 1 --delta 1e-3 -o private",
         "owners train d.owners --epsilon 2 --bound clip:1 --step 0.1 --rounds 2 -q -o owners-run",
         "coordinator start d.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-2 -o exchange",
-        "party approve exchange/requests/party-1-000000.h5 --data d.parts/party-1.h5 -o approval.toml",
+        "party approve exchange/requests/party-1-000000.msg --data d.parts/party-1.h5 -o approval.toml",
         "predict run/model/party-1.h5 d.parts/party-1.h5 --partial -o part.h5",
         "export run --party party-1 -o party-1.h5",
     )

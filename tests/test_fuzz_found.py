@@ -14,6 +14,7 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
+from rounds_tools import change
 from run_tools import run, write_blocks, write_problem
 
 TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
@@ -109,24 +110,23 @@ def test_messages_that_cannot_be_used_are_not_kept(
             answers.append(tmp_path / f"{party}-{number}.h5")
             assert not run(
                 "party", "step", "--data", data / f"{party}.h5", "--state", tmp_path / party, "--in",
-                tmp_path / "run" / "requests" / f"{party}-{number:06d}.h5", "-o", answers[-1],
+                tmp_path / "run" / "requests" / f"{party}-{number:06d}.msg", "-o", answers[-1],
             )  # fmt: skip
         if number == 0:
             assert not run("coordinator", "step", tmp_path / "run", *answers)
     good = answers[0].read_bytes()
-    with h5py.File(answers[0], "r+") as file:
-        file["answer"].attrs["squared_residual"] = "much"
+    change(answers[0], lambda values: values.update(squared_residual="much"))
     err = refused(capsys, ExitCode.FORMAT, "coordinator", "step", tmp_path / "run", *answers)
     assert "message of party-1" in err
     answers[0].write_bytes(good)  # the party sends a better one
     assert not run("coordinator", "step", tmp_path / "run", *answers)
-    assert (tmp_path / "run" / "requests" / "party-1-000002.h5").exists()
+    assert (tmp_path / "run" / "requests" / "party-1-000002.msg").exists()
 
 
 def test_what_a_party_remembers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_problem(tmp_path / "d.parts", 40, (2, 3))
     assert not run("coordinator", "start", data / "labels.h5", "--party", "party-1", "-o", tmp_path / "run")
-    request, state = tmp_path / "run" / "requests" / "party-1-000000.h5", tmp_path / "state"
+    request, state = tmp_path / "run" / "requests" / "party-1-000000.msg", tmp_path / "state"
     step = ("party", "step", "--data", data / "party-1.h5", "--state", state, "--in")
     assert not run(*step, request, "-o", tmp_path / "a.h5")
     assert not run("coordinator", "step", tmp_path / "run", tmp_path / "a.h5")
@@ -134,7 +134,7 @@ def test_what_a_party_remembers_must_fit(tmp_path: Path, capsys: pytest.CaptureF
         attributes = dict(file["party/directions"].attrs)
         del file["party/directions"]
         file["party"].create_dataset("directions", data=np.zeros((0, 7))).attrs.update(attributes)
-    request = tmp_path / "run" / "requests" / "party-1-000001.h5"
+    request = tmp_path / "run" / "requests" / "party-1-000001.msg"
     err = refused(capsys, ExitCode.FORMAT, *step, request, "-o", tmp_path / "b.h5")
     assert "key 'party/directions'" in err
     assert not (tmp_path / "b.h5").exists()

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 from fastadmm.between.approve_task import approve_task
 from fastadmm.between.infer import ask_inference, coordinator_infer
-from fastadmm.between.inferring import inference_words, party_infer
-from fastadmm.between.schema import open_envelope
+from fastadmm.between.inferring import inference_words
+from fastadmm.between.letters import open_letter, sealed
+from fastadmm.between.party_step import party_infer
 from fastadmm.between.status import agent_status
 from fastadmm.between.task import encode_task, task_of
 from fastadmm.between.task_approval import TaskApproval, open_task_approval, write_task_approval
@@ -296,15 +297,15 @@ def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path)
         party_infer(cut, **own, out=tmp_path / "x")
     state = tmp_path / "state"
     shutil.copytree(own["state"], state)
-    for name in ("infer.toml", "inference-basis.h5"):
+    for name in ("infer.toml", "inference-basis.h5", "audit.jsonl", "tasks.journal"):
         (state / name).unlink(missing_ok=True)
     party_infer(requests[0], own["data"], state, None, approve=True)
     # Another penalty would show more of the rows than one basis does.
-    task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
+    task = task_of(open_letter(requests[0], 1 << 30), "t")
 
     def asked(ridge: float) -> Path:
         path = tmp_path / f"{ridge}.msg"
-        path.write_bytes(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge})))
+        path.write_bytes(sealed(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge}))))
         return path
 
     party_infer(asked(0.5), own["data"], state, tmp_path / "first")
@@ -355,14 +356,14 @@ def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
     own = party_files(by_files, NAMES[0])
     state = tmp_path / "state"
     shutil.copytree(own["state"], state)
-    for path in (*state.glob("infer*"), *state.glob("tasks*")):
+    for path in (*state.glob("infer*"), *state.glob("tasks*"), state / "audit.jsonl"):
         path.unlink()
     own["state"] = state
     party_infer(requests[0], **own, out=None, approve=True)
     agreed = open_task_approval(state / "infer.toml")
     out = tmp_path / "out.msg"
     for changes, words in (
-        ({"callers": ["nobody"]}, "callers 'nobody'"),
+        ({"callers": ["nobody"]}, "callers nobody"),
         ({"rows": 1}, "infer.toml allows 1; nothing was computed"),
         ({"last_day": datetime.date(2020, 1, 1)}, "the last day was 2020-01-01"),
     ):
@@ -379,8 +380,8 @@ def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
     first = out.read_bytes()
     party_infer(requests[0], **own, out=out, force=True)  # the same question again is free
     assert out.read_bytes() == first
-    task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
-    (tmp_path / "again.msg").write_bytes(encode_task(replace(task, task="f" * 16)))
+    task = task_of(open_letter(requests[0], 1 << 30), "t")
+    (tmp_path / "again.msg").write_bytes(sealed(encode_task(replace(task, task="f" * 16))))
     with pytest.raises(InputError, match="2 requests answered, 1 more asked for"):
         party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -406,7 +407,7 @@ def test_between_agents(
     folder = begin_run(tmp_path, **TIGHT)
     parties.approve(folder.path)
     with federated(folder, parties.ask) as training:
-        training.train()
+        training.advance()
     ask = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
     with pytest.raises(WaitingError, match="have not approved"):
         ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)

@@ -198,7 +198,7 @@ def test_a_source_that_changes_while_it_is_read_is_no_partition(tmp_path, monkey
 def test_a_request_that_changed_on_its_way_is_not_answered(home: Path, tmp_path: Path, capsys) -> None:
     labels, parties = home / "d.parts" / "labels.h5", ("--party", "party-1", "--party", "party-2")
     assert run("coordinator", "start", labels, *parties, "-o", tmp_path / "x") == 0
-    (request,) = (tmp_path / "x" / "requests").glob("party-1-*.h5")
+    (request,) = (tmp_path / "x" / "requests").glob("party-1-*.msg")
     with h5py.File(request, "r+") as file:
         asked = file["calls/0000/arguments"].attrs
         name = next(name for name in asked if isinstance(asked[name], float))

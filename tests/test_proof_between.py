@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.between.letters import RemoteBlock
+from fastadmm.between.run_problem import RemoteBlock
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.calls import argument_fields, check_answer, check_values
 from fastadmm.conversation.exchange import Answers, Call, Exchange, converse

@@ -112,7 +112,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = home / "data.parts" / "labels.h5"
     parties = ("--party", "party-1", "--party", "party-2")
     assert run("coordinator", "start", labels, *parties, "--lambda", 1e-2, "-o", home / "exchange") == 0
-    (home / "exchange" / "requests" / "party-1-000000.h5").rename(home / "request.h5")
+    (home / "exchange" / "requests" / "party-1-000000.msg").rename(home / "request.h5")
     for name in ("rounds.jsonl", "model/party-1.h5"):
         (out / name).unlink()
         os.mkfifo(out / name)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem
-from fastadmm.between.exchange import Message, Request
-from fastadmm.between.schema import encode_message, encode_request
+from fastadmm.between.schema import Message, Request, encode_message, encode_request
 from fastadmm.conversation.calls import CALLS
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.conversation.threads import Threads

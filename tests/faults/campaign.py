@@ -241,7 +241,7 @@ def make_template(home: Path) -> None:
             code = run(*arguments)
             assert code in (0, 7), (arguments, code)
         for k in (1, 2):
-            request = next((home / "files" / "requests").glob(f"party-{k}-*.h5"))
+            request = next((home / "files" / "requests").glob(f"party-{k}-*.msg"))
             shutil.copy(request, home / f"request-{k}.h5")
             step = ["party", "step", "--data", f"a.parts/party-{k}.h5", "--state", f"state-{k}"]
             assert run(*step, "--in", f"request-{k}.h5", "--out", f"m{k}.h5") == 0
