@@ -5,8 +5,6 @@ the counts into a page. The exit code is 1 if honest code is flagged or fewer fa
 ``--least``.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -4,8 +4,6 @@ A fault is a function that changes the program through ``patch(place, name, faul
 :class:`pytest.MonkeyPatch` does, in one or both of the modes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import sys

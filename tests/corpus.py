@@ -12,8 +12,6 @@ operating system are replaced by seeded ones, so that noise, and digests of what
 too.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import functools

@@ -1,7 +1,5 @@
 """Ways to spoil a file, each decided by a random generator: bytes, text, JSON and TOML, HDF5, NPZ, Parquet."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What is fuzzed: good files of every kind, and the commands that read them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

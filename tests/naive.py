@@ -4,8 +4,6 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 ``r`` is the penalty of the summed scaling, ``lam`` is per mean loss.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@
 share.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

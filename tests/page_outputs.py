@@ -1,7 +1,5 @@
 """Does a page show what its commands print?"""
 
-from __future__ import annotations
-
 import re
 
 #: Numbers, not digits in names like ``party-1`` or ``a9a``.

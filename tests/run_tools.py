@@ -1,7 +1,5 @@
 """What the tests of runs share: small partitions, runs in this or another process, comparisons."""
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Alignment: the same rows and digest on one machine and by private set intersection; the data of FATE."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

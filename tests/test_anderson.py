@@ -1,7 +1,5 @@
 """Anderson acceleration: against least squares, on linear maps, its memory and its safeguard."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.coordinator.admm.anderson import Anderson

@@ -1,7 +1,5 @@
 """Faults planted in every part of the private modes: the audit finds them, and nothing in honest code."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Feature blocks: every product against dense NumPy, and what they refuse."""
 
-from __future__ import annotations
-
 import threading
 import time
 from itertools import pairwise

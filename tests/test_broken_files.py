@@ -1,7 +1,5 @@
 """Every way we know to break a partition: the right error class, one line, file and place named."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

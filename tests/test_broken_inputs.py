@@ -1,7 +1,5 @@
 """Broken sources through the command line: one line naming file and place, an exit code, nothing left."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

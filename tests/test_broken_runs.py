@@ -1,7 +1,5 @@
 """Broken models and runs: one line that names the file, a documented exit code, nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """The model card says what the files say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small tables whose runs take long: the interior point method over all columns, and what runs make of it."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The certificate never lies: reported gaps against an independent high-accuracy optimum."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """docs/certificate.md: no more lines have to be trusted than it says, and neither proof reaches a scheme."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

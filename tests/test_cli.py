@@ -1,7 +1,5 @@
 """The main job through the command line, as a user does it; help, displays and usage errors."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

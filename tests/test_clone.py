@@ -1,7 +1,5 @@
 """A clone works as it lies there; an installation takes nothing from beside it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

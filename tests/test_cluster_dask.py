@@ -1,7 +1,5 @@
 """`fastadmm train --cluster dask://...`: a task on each worker, and a lost worker's run goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The table of coefficients: raw units, references, one party alone, several classes."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

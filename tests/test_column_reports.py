@@ -1,7 +1,5 @@
 """Drift, variance inflation, correlation and information value of columns, from party files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

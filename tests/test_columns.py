@@ -1,7 +1,5 @@
 """parties= becomes one array of column numbers per party."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several runs side by side: every number is the runs' own, and what may not be compared is named."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

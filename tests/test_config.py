@@ -1,7 +1,5 @@
 """Configuration: the same keys in TOML and as options; a mistake is one line that names source and key."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an owner approves: one screen, exactly what was shown, words that exist, limits that count."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

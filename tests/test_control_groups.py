@@ -1,7 +1,5 @@
 """Quotas of processor time, as containers, systemd and Slurm set them for a group of processes."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,9 +1,7 @@
 """Rounds do not know where their parties are: any driver gives the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -132,7 +130,7 @@ class Counter(Answering):
         self.total = 0.0
 
     @classmethod
-    def opened(cls, name: str, block: Any, engine: Engine, terms: Mapping[str, Any]) -> Counter:
+    def opened(cls, name: str, block: Any, engine: Engine, terms: Mapping[str, Any]) -> Self:
         return cls()
 
     def prepare(self) -> None:

@@ -1,7 +1,5 @@
 """Many columns in one process: working sets, extrapolated passes and Gram matrices, with classes, too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

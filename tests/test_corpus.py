@@ -1,7 +1,5 @@
 """The comparison of revisions: what is masked and what is not (the comparison itself: ``make corpus``)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

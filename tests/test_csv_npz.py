@@ -1,7 +1,5 @@
 """CSV and NPZ readers."""
 
-from __future__ import annotations
-
 import gzip
 import zipfile
 from pathlib import Path

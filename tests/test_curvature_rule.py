@@ -1,7 +1,5 @@
 """A penalty per sample, after the loss's curvature: the rule, the rounds with it, and what they save."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The demonstration: the whole job on real data, in seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

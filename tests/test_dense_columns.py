@@ -1,7 +1,5 @@
 """Dense columns are read where they are where parties are in this process, from where samples lead on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Few dependencies, each documented; without an extra its feature says in one line what to install."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The same bits from any number of threads, and from a run that was stopped and resumed."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import asdict
 

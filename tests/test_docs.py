@@ -1,7 +1,5 @@
 """README and docs: examples run, links lead somewhere, numbers are the measured ones, no private paths."""
 
-from __future__ import annotations
-
 import doctest
 import io
 import json

@@ -1,7 +1,5 @@
 """What documentation is asked for: exported names and kernels whole, commands with help, else a sentence."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

@@ -1,7 +1,5 @@
 """Weights that nothing bounds: doubles prove a gap to the best model of a size, not to the best of all."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

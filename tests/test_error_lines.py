@@ -5,8 +5,6 @@ exit code and error line. To add a mistake, write its line; ``make error-lines``
 says. What other libraries say is left out.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """Errors: one line each, the right class and exit code; and the documented table of codes."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of columns, categories and runs are orders to no terminal, spreadsheet, page or database."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

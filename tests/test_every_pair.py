@@ -5,8 +5,6 @@ written as constraints; it must find nothing better near the solution. A selecti
 regulariser and set meet runs always, everything with the slow tests.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

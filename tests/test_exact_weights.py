@@ -1,7 +1,5 @@
 """Weights that no epsilon covers leave a private run through no door in silence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

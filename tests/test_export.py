@@ -1,7 +1,5 @@
 """Parts of a model leave and come back to the same bytes; other programs predict the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Proposals from faces promise what they bring, against the objective of all parties' weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

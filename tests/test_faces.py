@@ -1,7 +1,5 @@
 """A party's directions, faces, best responses and dual shares, against obvious twins."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product

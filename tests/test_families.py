@@ -1,7 +1,5 @@
 """Losses with a logarithmic link: what a model keeps, metrics, exports, refusals."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generated problems for timings: what is drawn, and what the page counts."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys

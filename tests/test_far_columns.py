@@ -1,7 +1,5 @@
 """Columns far from zero, beside an intercept: what is proved is true, and nothing divides by zero."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

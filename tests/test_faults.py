@@ -1,7 +1,5 @@
 """A small share of the campaign of faults, and its page. The whole: ``make faults``."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Wide tables with ridge in ``subspace``: the model with all columns, and how few rounds it takes."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from pathlib import Path

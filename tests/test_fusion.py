@@ -1,7 +1,5 @@
 """Mode "fusion" end to end: fit, statement, ledger, files, resume, estimator and one-line errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

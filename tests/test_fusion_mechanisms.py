@@ -1,7 +1,5 @@
 """Mode "fusion": each mechanism against its theorem: exact arithmetic, brute force, distinguishing games."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

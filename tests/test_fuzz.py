@@ -6,8 +6,6 @@ hang, no crash of a library, nothing half-written, no input changed. ``fuzz_subj
 ``PYTHONPATH=tests python tests/fuzz_worker.py 20 NUMBER NUMBER+1 DIRECTORY``.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

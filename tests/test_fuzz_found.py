@@ -1,7 +1,5 @@
 """What the fuzzing of ``test_fuzz.py`` has found, each as a small case of its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gallery's notebooks: complete and clean as they lie there, and they run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Noise: the keystream to the letter, the transformation to rounding, the law by statistics."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -4,8 +4,6 @@ Losses with and without kinks, every regulariser and set that go together, 1 to 
 copies, collinear, zero or single columns; more rows than columns and fewer; columns scaled by 1e-6 to 1e6.
 """
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from dataclasses import dataclass

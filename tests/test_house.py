@@ -1,7 +1,5 @@
 """The house: no room reaches back, no circle, the order that the plan draws, and limits for functions."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """The coordinator's small problems over hull, faces and segment, against brute force."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise, product
 

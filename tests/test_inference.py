@@ -1,7 +1,5 @@
 """Standard errors, tests and fit statistics, against statsmodels, closed forms and simulation."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Standard errors between parties: as in one process, and nothing leaves that a rotation changes."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil

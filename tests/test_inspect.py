@@ -1,7 +1,5 @@
 """``fastadmm inspect`` on every kind of path, for people and for machines."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Curves, separation, lift, intervals and drift, against scikit-learn, naive twins and simulation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run that ends without its proof returns the best model that it had."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

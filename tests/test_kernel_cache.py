@@ -1,7 +1,5 @@
 """What lies in the cache of compiled kernels is run: nobody else may be able to change it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

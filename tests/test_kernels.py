@@ -1,7 +1,5 @@
 """Every kernel against its twin in naive.py, with and without compilation."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

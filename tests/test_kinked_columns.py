@@ -1,7 +1,5 @@
 """Kinks in the loss beside norms and bounds: an interior point method over all columns, pooled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

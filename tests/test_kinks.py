@@ -1,7 +1,5 @@
 """Losses with kinks on ``proximal``: how wide they are smoothed; steps at a party and along a line."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Large tables and tables in many parts: the same bits as one small table gives, in bounded memory."""
 
-from __future__ import annotations
-
 import random
 import struct
 from pathlib import Path

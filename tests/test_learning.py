@@ -1,7 +1,5 @@
 """Class weights, offsets, warm starts, early stopping and callbacks of the estimators."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Class weights, warm starts and early stopping of runs on disk."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

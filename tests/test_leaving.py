@@ -1,7 +1,5 @@
 """What leaves a run says nothing exact of private data, and nothing that its writer did not prove."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

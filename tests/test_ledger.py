@@ -1,7 +1,5 @@
 """The ledger's rules: data and role make an account, a draw makes a charge, a run sets its budget aside."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

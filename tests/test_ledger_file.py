@@ -1,7 +1,5 @@
 """The ledger's file: whatever happens to it, it never says that less was spent."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A ledger's own limit, totals over runs with their labels, and the cost of a charge."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Attacks on the account of whole runs: names, storage, copies, foreign files, edits, two at once."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """LIBSVM reader: against a naive twin, at block boundaries, and its messages."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -1,7 +1,5 @@
 """Directions of so many columns that threads share them: as short ones, to the bit whoever computes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.engine.engine import Engine

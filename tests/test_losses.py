@@ -1,7 +1,5 @@
 """Losses: kernels against obvious twins, proximal identities, and whole fits against other solvers."""
 
-from __future__ import annotations
-
 import copy
 import io
 import math

@@ -1,7 +1,5 @@
 """Fits of many parties, and of wide ones: the same bits with any number of threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """Measured parts of pages are what scripts make of the measurements; what is said of them is true."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

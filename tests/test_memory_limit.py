@@ -1,7 +1,5 @@
 """Runs under a limit of memory: the same model to the bit, a plan that holds, one line where nothing fits."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Metrics equal scikit-learn's, weights included, and survive the awkward inputs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

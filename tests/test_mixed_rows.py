@@ -1,7 +1,5 @@
 """Parties with dense columns beside others with sparse ones: each is read as it is stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

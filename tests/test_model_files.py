@@ -1,7 +1,5 @@
 """Model directories: what goes in comes out, each party's part in its own file and nothing else in it."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Multinomial loss: kernels against twins, whole fits against scikit-learn, cvxpy and brute force."""
 
-from __future__ import annotations
-
 import copy
 import math
 from itertools import pairwise

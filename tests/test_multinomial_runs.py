@@ -1,7 +1,5 @@
 """More than two classes from a source file to predictions and report, by the command line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Rows near the bends of a loss: the same minimum over the span from few rows as from all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether, how and how often a party of a protected run answers does not depend on its rows."""
 
-from __future__ import annotations
-
 import ast
 import secrets
 from pathlib import Path

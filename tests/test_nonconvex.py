@@ -1,7 +1,5 @@
 """Non-convex losses and the log-sum penalty: global proximal operators, descent, stationary points."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

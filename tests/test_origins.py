@@ -1,7 +1,5 @@
 """Every command that reads rows and writes a file of columns says of it where its constants come from."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields, replace

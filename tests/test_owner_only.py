@@ -1,7 +1,5 @@
 """What holds private data is its owner's alone, whatever the umask; what is made for others follows it."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The measured numbers of owners of rows: what they must hold, and that the pages show them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import ModuleType

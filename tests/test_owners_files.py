@@ -1,7 +1,5 @@
 """Rows of a file become owners: sizes, a column, separate files; overlap; public scaling; faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

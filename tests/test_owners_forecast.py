@@ -1,7 +1,5 @@
 """The forecast: the recursion against simulations and closed forms, bounds, coalitions, private pilots."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Gradient kernels and noise of owners of rows, against slow twins and exact laws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

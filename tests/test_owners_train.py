@@ -1,7 +1,5 @@
 """Training on answers: exact at infinite epsilon, as printed, charged once, resumed bit for bit."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

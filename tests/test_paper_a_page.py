@@ -1,7 +1,5 @@
 """The page on the paper's experiments: made from measurements, true in words, with the paper's equations."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Predictions from the parties' contributions are those of the whole model; misfits are refused."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A constraint for each party: runs against a general minimiser, SciPy and the estimators."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A lambda for each party: runs against closed forms, general minimisers and the estimators."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Regularisation paths and cross-validation by gap: scikit-learn's, on the same grid and folds."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from pathlib import Path

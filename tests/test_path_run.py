@@ -1,7 +1,5 @@
 """``train --path``: the table, the model it chooses, and paths that are interrupted and killed."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

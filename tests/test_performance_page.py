@@ -1,7 +1,5 @@
 """The performance page is made from the measured numbers; comparing two files finds what became slower."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import json

@@ -1,7 +1,5 @@
 """What a release is made with is named by what it is, not by a name that may mean something else tomorrow."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Large CSV tables of numbers: compiled code reads the same rows as the readers of small ones."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pooled program: all columns at once, one minimiser after another, certified like any other run."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Conjugate gradients are preconditioned by what the last system has shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.pooled.preconditioner import Preconditioner

@@ -1,7 +1,5 @@
 """Predictions are what the formula says, on raw and on converted data, and misfits are refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``predict`` straight from tables gives what converting with --like and predicting gives."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Audits from outside: bounds of games, noise on parameters, canaries, the paper's formulas."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``fastadmm privacy`` and ``fastadmm audit``: figures, files, and one clear line for every mistake."""
 
-from __future__ import annotations
-
 import json
 import math
 

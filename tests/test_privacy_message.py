@@ -1,7 +1,5 @@
 """Mode "message": what is sent, charged, stored and said; noise on the grid; killed runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

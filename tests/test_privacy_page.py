@@ -1,7 +1,5 @@
 """The page of theorems and the functions that implement them name each other."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

@@ -1,7 +1,5 @@
 """Sensitivities: never below what an adversary finds, and tight where the record says so."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

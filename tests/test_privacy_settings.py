@@ -1,7 +1,5 @@
 """Settings, statement and ledger."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

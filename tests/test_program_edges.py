@@ -1,7 +1,5 @@
 """Standard streams that are closed, full or left, odd surroundings, places that are not ours to replace."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The prover: its kernels beside slow twins, and what it says where something is wrong."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

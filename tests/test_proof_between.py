@@ -1,7 +1,5 @@
 """What is proved of a model whose columns are elsewhere: one exchange more, and nothing that is not so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proximal Newton sharing: rounds, limits of what a party keeps, and promises that are kept."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`proximal` for several classes: every class of a party is a part of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.conversation.by_class import pack, unpack

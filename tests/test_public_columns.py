@@ -1,7 +1,5 @@
 """A public description of columns: nothing is learned from rows, and a table ends in a finite epsilon."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a private run takes as public: numbers per record that labels or rows made are refused everywhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem

@@ -1,7 +1,5 @@
 """Pipes are not waited for; numbers and brackets without end are one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

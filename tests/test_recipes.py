@@ -1,7 +1,5 @@
 """The recipes of CONTRIBUTING.md: a toy loss, regulariser and scheme, each an entry in a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar

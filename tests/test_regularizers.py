@@ -1,7 +1,5 @@
 """Regularisers, sets, their x-updates and certificates, against other solvers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

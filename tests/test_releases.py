@@ -1,7 +1,5 @@
 """Noisy releases on disk: drawn once, written ahead, charged, used; killed anywhere, damaged anyhow."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Interrupt, kill, damage, extend: `resume` ends in the bit-identical model of an uninterrupted run."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

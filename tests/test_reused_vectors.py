@@ -1,7 +1,5 @@
 """Vectors with a number for every row: written in one pass, used again, and given back by all threads."""
 
-from __future__ import annotations
-
 import mmap
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Coordinate ascent on rows: pooled, where columns are many."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

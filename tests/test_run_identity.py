@@ -1,7 +1,5 @@
 """A run goes on only from what it wrote itself, and writes only into its own directory."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

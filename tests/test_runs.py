@@ -1,7 +1,5 @@
 """What a run leaves on disk, what it shows, and what it says when it diverges."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

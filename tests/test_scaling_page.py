@@ -1,7 +1,5 @@
 """The extrapolated table of docs/scaling.md follows from the numbers that its text names."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

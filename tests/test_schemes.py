@@ -1,7 +1,5 @@
 """The paper's schemes step by step against their equations, and what happens where they diverge."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

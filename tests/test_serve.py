@@ -1,7 +1,5 @@
 """The scoring service, called in this process: no port, no network."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

@@ -1,7 +1,5 @@
 """Who may speak to the scoring service, how much and how slowly; and how it ends."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """Declarations of settings against what they tell of: solver, losses, estimators."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

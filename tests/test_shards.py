@@ -1,7 +1,5 @@
 """Row shards: a partition that is cut for workers, and read together again."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

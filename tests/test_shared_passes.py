@@ -1,7 +1,5 @@
 """Searches with the Hessian over all messages end where those on a face's or a hull's own messages end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.coordinator.proximal.chord_newton import Passes, Place, SharedFace, minimise_on_shared_face

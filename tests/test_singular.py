@@ -1,7 +1,5 @@
 """Singular values where LAPACK's quick method gives up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

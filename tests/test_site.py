@@ -1,7 +1,5 @@
 """The documentation site: its links, its navigation from docs/index.md, and that warnings are errors."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

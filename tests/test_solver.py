@@ -1,7 +1,5 @@
 """The solver loop: when it stops, what it says, and the published optimum of a9a."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Column splits, labels and scaling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.data_tools.labels import LabelCollector, label_text

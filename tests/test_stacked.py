@@ -1,7 +1,5 @@
 """Few columns with mostly zeros are read side by side where parties are in this process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

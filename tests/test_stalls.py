@@ -1,7 +1,5 @@
 """Runs of ``proximal`` whose gap stands still: noticed, counted, mended, and resumed to the same bits."""
 
-from __future__ import annotations
-
 import copy
 import math
 import sys

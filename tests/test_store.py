@@ -1,7 +1,5 @@
 """The store: round trips, streaming, atomic writes, full disks, digests, the format as documented."""
 
-from __future__ import annotations
-
 import doctest
 import os
 import shutil

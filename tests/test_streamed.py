@@ -1,7 +1,5 @@
 """Streamed blocks: to the last bit what the block in memory computes, and one line where the file fails."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Sums only: masks cancel exactly, one message alone says nothing, and certificates stay proofs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path

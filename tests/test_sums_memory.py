@@ -1,7 +1,5 @@
 """Sums only: who remembers what, so that no difference of two sums or two masked answers shows one party."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sums only in ADMM sharing: the iterates of messages that are seen, and certificates that stay proofs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables as people have them: marks, units, dates, ids, encodings; and new tables are read the same way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

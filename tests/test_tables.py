@@ -1,7 +1,5 @@
 """Tables with ids: types, categories, missing values, replay on new tables, and every mistake in one line."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

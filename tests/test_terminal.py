@@ -1,7 +1,5 @@
 """What commands print: sentences break between words, tables fit, and a pipe gets whole lines."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

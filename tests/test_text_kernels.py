@@ -1,7 +1,5 @@
 """Kernels that take text apart, beside their twins."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

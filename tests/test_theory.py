@@ -1,7 +1,5 @@
 """Docs/theory.md on the paper's algorithm: the counter-example to its theorems, and its lemmas corrected."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.problem.problem import make_problem

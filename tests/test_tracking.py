@@ -1,7 +1,5 @@
 """Runs in TensorBoard and MLflow: what was logged is read back; private runs log nothing measured."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

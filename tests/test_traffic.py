@@ -1,7 +1,5 @@
 """What a run in one process says of its exchanges is what parties elsewhere are sent and send."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns of very different sizes, uncentred: rounded predictors, so that objectives cannot order models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fastadmm.problem.problem import Problem, make_problem

@@ -1,7 +1,5 @@
 """Columns prepared by constants of private rows: no epsilon is claimed, and none is asked for in vain."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

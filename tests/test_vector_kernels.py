@@ -1,7 +1,5 @@
 """Sums of vectors row by row and over rows, beside NumPy's."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

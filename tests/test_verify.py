@@ -1,7 +1,5 @@
 """``fastadmm verify`` proves what was written, and refuses what was changed; what prints a claim compares."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

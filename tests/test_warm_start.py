@@ -1,7 +1,5 @@
 """Warm starts: every method begins at given weights and certifies the same optimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

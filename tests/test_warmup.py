@@ -1,7 +1,5 @@
 """Start-up: nothing is compiled at import, kernels are kept wherever one may write, and warmup makes them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """The kernel of the quadratic program over weights, beside a slow and obvious twin."""
 
-from __future__ import annotations
-
 import numpy as np
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """docs/wishes.md: what it names exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Working sets of columns for l1: the same optimum as over all columns, for every kind of block."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """What parties add: the Shapley axioms exactly, every coalition against a model of its own, interruption."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

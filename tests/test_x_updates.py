@@ -1,7 +1,5 @@
 """x-updates: three ways to one solution, and the choice between them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

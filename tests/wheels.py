@@ -6,8 +6,6 @@ source archive with the newest; each in an environment of its own, which goes af
 has a wheel for that Python.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -15,8 +15,6 @@ silent
 and tracebacks, crashes, hangs and leftovers are counted besides. ``inject.c`` makes the faults.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import errno

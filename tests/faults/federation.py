@@ -9,8 +9,6 @@ A fault is survived if the coordinator says within the deadline and two seconds 
 the run ends with the weights and the log of a run in one process, to the bit.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """One problem: fits, references, and every claim against every point that is known."""
 
-from __future__ import annotations
-
 import signal
 import time
 import traceback

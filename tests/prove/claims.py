@@ -1,7 +1,5 @@
 """What a fit claims, in one form whatever it comes from."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Generated problems of every awkward kind; the same seed is always the same problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -5,8 +5,6 @@ which is shortened until F, in many digits, falls. It need not converge: what it
 and F there is an upper bound of the optimum.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any

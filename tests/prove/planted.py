@@ -5,8 +5,6 @@ them is a contradiction, a larger gap, or a refusal. What every pass reads alike
 everywhere, is a proof about another problem: no prover can see it, but the references of the campaign must.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ returned. The best of them is improved by Newton's method in many digits. It doe
 them is: no claimed lower bound may lie above F at any.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
