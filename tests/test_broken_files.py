@@ -18,7 +18,7 @@ N = 60
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good(tmp_path_factory):
     """A partition with a dense party, a sparse party and labels with weights and offsets."""
     path = tmp_path_factory.mktemp("good") / "good.parts"
     rng = np.random.default_rng(0)
@@ -462,13 +462,13 @@ def read_everything(path: Path) -> None:
         assert party.feature_names
 
 
-def test_the_good_partition_is_good(good: Path) -> None:
+def test_the_good_partition_is_good(good):
     read_everything(good)
 
 
 @pytest.mark.representatives(75)
 @pytest.mark.parametrize("broken", CASES)
-def test_broken(good: Path, tmp_path: Path, broken: Case) -> None:
+def test_broken(good, tmp_path, broken):
     bad = tmp_path / "bad.parts"
     shutil.copytree(good, bad)
     broken.mutate(bad)
@@ -483,7 +483,7 @@ def test_broken(good: Path, tmp_path: Path, broken: Case) -> None:
         assert word in message, message
 
 
-def test_party_names_are_unique_without_regard_to_case(tmp_path: Path) -> None:
+def test_party_names_are_unique_without_regard_to_case(tmp_path):
     def build() -> None:
         with create_partition(tmp_path / "p.parts", task="regression") as partition:
             partition.party("bank")
@@ -496,7 +496,7 @@ def test_party_names_are_unique_without_regard_to_case(tmp_path: Path) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("file", [D, C, L])
-def test_random_damage_never_escapes(good: Path, tmp_path: Path, file: str) -> None:
+def test_random_damage_never_escapes(good, tmp_path, file):
     """Random bytes anywhere: either nothing that we read changes, or one of our errors."""
     bad = tmp_path / "bad.parts"
     shutil.copytree(good, bad)

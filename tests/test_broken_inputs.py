@@ -9,7 +9,6 @@ import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -266,9 +265,7 @@ def check(code: int, stderr: str, case_code: int, message: str) -> None:
 
 @pytest.mark.representatives(49)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_broken_source(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_source(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path(case.name).write_bytes(case.content)
     with pytest.raises(SystemExit) as stop:
@@ -279,7 +276,7 @@ def test_broken_source(
     assert os.listdir() == [case.name]
 
 
-def test_the_corpus_is_large() -> None:
+def test_the_corpus_is_large():
     assert len(CASES) >= 40
     assert len({case.id for case in CASES}) == len(CASES)
 
@@ -335,14 +332,7 @@ def like_a_damaged_partition(root: Path) -> list[str]:
         (like_a_damaged_partition, "partition.toml", FORMAT),
     ],
 )
-def test_broken_path(
-    setup: Callable[[Path], list[str]],
-    message: str,
-    code: ExitCode,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_broken_path(setup, message, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.svm").write_bytes(SVM)
     arguments = setup(tmp_path)
@@ -358,7 +348,7 @@ def test_broken_path(
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("limit", [500, 20_000, 150_000])
-def test_disk_full(tmp_path: Path, limit: int) -> None:
+def test_disk_full(tmp_path, limit):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", X=rng.random((3000, 20)), y=np.arange(3000) % 2)
     prelude = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
@@ -367,7 +357,7 @@ def test_disk_full(tmp_path: Path, limit: int) -> None:
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_permissions() -> None:
+def test_permissions():
     # As root, give up the rights of root after the imports; pytest's own directory would be closed to others.
     prelude = (
         "import os, sklearn.datasets, fastadmm.data_tools.convert, fastadmm.cli.app\n"
@@ -390,7 +380,7 @@ def test_permissions() -> None:
         assert sorted(os.listdir(root)) == ["a.svm", "locked", "secret.svm"]
 
 
-def test_too_many_open_files(tmp_path: Path) -> None:
+def test_too_many_open_files(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).random((50, 60)), y=np.arange(50) % 2)
     prelude = (
         "import resource, fastadmm.data_tools.convert\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
@@ -401,7 +391,7 @@ def test_too_many_open_files(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_interrupt_exits_130(tmp_path: Path) -> None:
+def test_interrupt_exits_130(tmp_path):
     (tmp_path / "a.svm").write_bytes(SVM)
     prelude = (
         "import fastadmm.data_tools.convert as c, os, signal\n"
@@ -416,7 +406,7 @@ def test_interrupt_exits_130(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.svm"]
 
 
-def test_unprintable_names_stay_on_one_line(tmp_path: Path) -> None:
+def test_unprintable_names_stay_on_one_line(tmp_path):
     name = "a\n\x1b[31m.svm"
     (tmp_path / name).write_bytes(SVM + b"1 1:x\n")
     code, _, err = run_process("convert", name, "-o", "out.parts", *TWO, cwd=tmp_path)
@@ -424,7 +414,7 @@ def test_unprintable_names_stay_on_one_line(tmp_path: Path) -> None:
     assert "\x1b" not in err
 
 
-def test_good_source_through_a_process(tmp_path: Path) -> None:
+def test_good_source_through_a_process(tmp_path):
     (tmp_path / "a.svm").write_bytes(SVM)
     code, out, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO, "--json", cwd=tmp_path)
     assert (code, err) == (0, "")

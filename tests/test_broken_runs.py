@@ -28,7 +28,7 @@ from run_tools import (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """a.parts and run/, trained on it."""
     folder = tmp_path_factory.mktemp("broken")
     data = write_problem(folder / "a.parts", n=100, widths=(4, 6, 3))
@@ -202,7 +202,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
 
 @pytest.mark.representatives(28)
 @pytest.mark.parametrize("name", MODELS)
-def test_broken_models(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str) -> None:
+def test_broken_models(folder, tmp_path, capsys, name):
     change, code, message = MODELS[name]
     shutil.copytree(folder / "run" / "model", tmp_path / "model")
     change(tmp_path / "model")
@@ -215,7 +215,7 @@ def test_broken_models(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert message in err
 
 
-def test_a_certificate_must_be_a_table(folder: Path, tmp_path: Path, capsys) -> None:
+def test_a_certificate_must_be_a_table(folder, tmp_path, capsys):
     shutil.copytree(folder / "run" / "model", tmp_path / "model")
     text = (tmp_path / "model" / "model.toml").read_text()
     rest = re.sub(CERTIFICATE, "[", text)
@@ -228,7 +228,7 @@ def test_a_certificate_must_be_a_table(folder: Path, tmp_path: Path, capsys) -> 
 # --- runs -------------------------------------------------------------------------------------------------
 
 
-def test_a_run_without_a_model(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_run_without_a_model(folder, tmp_path, capsys):
     config = make_config({"data": str(folder / "a.parts"), "history": 2})
     start_run(config, tmp_path / "run", display=SignalAfter(1))
     for command in ("predict", "evaluate"):
@@ -241,9 +241,7 @@ OWN = ["run.toml", "rounds.jsonl", "result.json", "checkpoints", "environment.js
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("name", OWN)
-def test_something_else_under_a_name_of_ours(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
-) -> None:
+def test_something_else_under_a_name_of_ours(folder, tmp_path, capsys, name):
     """A directory where a file belongs, or the other way round."""
     out = tmp_path / "run"
     config = make_config({"data": str(folder / "a.parts"), "gap": 0.0, "rounds": 9, "scheme": "sharing"})
@@ -260,7 +258,7 @@ def test_something_else_under_a_name_of_ours(
     assert name == "environment.json" or name in err
 
 
-def test_out_is_taken(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_out_is_taken(folder, tmp_path, capsys):
     shutil.copytree(folder / "run", tmp_path / "run")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
@@ -284,12 +282,12 @@ def test_out_is_taken(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "lambda = 0.5" in (tmp_path / "run" / "run.toml").read_text()
 
 
-def test_an_empty_directory_is_taken_over(folder: Path, tmp_path: Path) -> None:
+def test_an_empty_directory_is_taken_over(folder, tmp_path):
     (tmp_path / "run").mkdir()
     assert run("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run") == 0
 
 
-def test_permissions(folder: Path, tmp_path: Path) -> None:
+def test_permissions(folder, tmp_path):
     (tmp_path / "secret").touch(mode=0)
     if os.access(tmp_path / "secret", os.R_OK):
         pytest.skip("permissions do not bind the superuser")
@@ -307,7 +305,7 @@ def test_permissions(folder: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "locked").iterdir())
 
 
-def test_not_enough_memory(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_not_enough_memory(folder, tmp_path, monkeypatch, capsys):
     import fastadmm.runs.check as module
 
     monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
@@ -321,7 +319,7 @@ def test_not_enough_memory(folder: Path, tmp_path: Path, monkeypatch, capsys) ->
 
 
 @pytest.mark.repeats
-def test_full_disk_at_every_stage(tmp_path: Path) -> None:
+def test_full_disk_at_every_stage(tmp_path):
     """File size limits that stop the log, then a checkpoint, then the model; the run stays resumable."""
     # One wide party: its model file (weights and names) is larger than any file of a checkpoint.
     blocks, y, _ = make_vertical_classification(60, (3000, 3))
@@ -353,7 +351,7 @@ def test_full_disk_at_every_stage(tmp_path: Path) -> None:
     assert_same_run(out, tmp_path / "whole")
 
 
-def test_full_disk_at_the_start(folder: Path, tmp_path: Path) -> None:
+def test_full_disk_at_the_start(folder, tmp_path):
     code, _, err = run_process(
         *("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
@@ -363,7 +361,7 @@ def test_full_disk_at_the_start(folder: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_full_disk_at_predictions(folder: Path, tmp_path: Path) -> None:
+def test_full_disk_at_predictions(folder, tmp_path):
     code, _, err = run_process(
         *("predict", folder / "run", folder / "a.parts", "--out", tmp_path / "p.csv"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
@@ -374,7 +372,7 @@ def test_full_disk_at_predictions(folder: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failing_disk_is_one_line(folder: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_failing_disk_is_one_line(folder, tmp_path, monkeypatch):
     """fsync fails at the checkpoint: the error names it, and the run goes on later."""
     config = make_config(
         {

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from pathlib import Path
 
-import pytest
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
@@ -12,7 +10,7 @@ from fastadmm.store.model import open_model
 from run_tools import run, write_problem
 
 
-def test_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_card(tmp_path, capsys):
     write_problem(tmp_path / "d.parts", 80, (3, 2))
     assert run("train", tmp_path / "d.parts", "-o", tmp_path / "run", "-q") == 0
     capsys.readouterr()

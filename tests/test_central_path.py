@@ -79,7 +79,7 @@ def slopes(function: Any, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "loss", ["hinge", "quantile", "huber", "smoothed_hinge", "squared_hinge", "logistic", "poisson"]
 )
-def test_a_loss_with_logarithms(loss: str, mu: float) -> None:
+def test_a_loss_with_logarithms(loss, mu):
     """Against its maximum by bisection, and its derivatives by differences."""
     problem = small(loss)
     z = np.linspace(-3.0, 3.0, problem.n_samples)
@@ -126,7 +126,7 @@ def test_a_loss_with_logarithms(loss: str, mu: float) -> None:
         ("l1", "nonnegative"),
     ],
 )
-def test_penalties_with_logarithms(regularizer: str, constraint: Any) -> None:
+def test_penalties_with_logarithms(regularizer, constraint):
     """Derivatives by differences; and the penalty itself is what is left without logarithms."""
     problem, mu = small(regularizer=regularizer, constraint=constraint), 0.1
     penalties = penalties_of(problem)
@@ -151,7 +151,7 @@ def test_penalties_with_logarithms(regularizer: str, constraint: Any) -> None:
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("classes", [False, True])
-def test_newton_equations_of_the_rows(classes: bool, fit_intercept: bool) -> None:
+def test_newton_equations_of_the_rows(classes, fit_intercept):
     """Derivatives by differences, and the same equations as normal equations and as least squares."""
     problem = (small_classes if classes else small)(fit_intercept=fit_intercept)
     with Engine(1) as engine:
@@ -180,7 +180,7 @@ def test_newton_equations_of_the_rows(classes: bool, fit_intercept: bool) -> Non
         assert not fit_intercept or np.abs(sums).max() <= 1e-13 * np.abs(u).sum()
 
 
-def test_a_class_that_is_nearly_sure_keeps_its_digits() -> None:
+def test_a_class_that_is_nearly_sure_keeps_its_digits():
     problem = small_classes(fit_intercept=False)
     with Engine(1) as engine:
         rows = ClassRows(problem, np.zeros((30, 12)), engine)
@@ -195,9 +195,7 @@ def test_a_class_that_is_nearly_sure_keeps_its_digits() -> None:
     ("regularizer", "constraint"),
     [("l1", "all"), ("elastic_net", "nonnegative"), ("group_lasso", "ball:0.7"), ("none", "box:-0.3,0.5")],
 )
-def test_the_end_of_the_path_of_several_classes(
-    regularizer: str, constraint: str, fit_intercept: bool
-) -> None:
+def test_the_end_of_the_path_of_several_classes(regularizer, constraint, fit_intercept):
     problem = small_classes(regularizer=regularizer, constraint=constraint, fit_intercept=fit_intercept)
     with Engine(1) as engine:
         found = best_of_all_columns(problem, 1e-8, engine)
@@ -228,9 +226,7 @@ def test_the_end_of_the_path_of_several_classes(
         ("squared", "elastic_net", "ball:0.5"),
     ],
 )
-def test_the_end_of_the_path_is_the_optimum(
-    loss: str, regularizer: str, constraint: Any, fit_intercept: bool
-) -> None:
+def test_the_end_of_the_path_is_the_optimum(loss, regularizer, constraint, fit_intercept):
     problem = small(loss, regularizer=regularizer, constraint=constraint, fit_intercept=fit_intercept)
     with Engine(1) as engine:
         found = best_of_all_columns(problem, 1e-8, engine)
@@ -244,7 +240,7 @@ def test_the_end_of_the_path_is_the_optimum(
         np.testing.assert_array_equal(own.project(x), x)
 
 
-def test_weights_are_zero_where_they_are_zero() -> None:
+def test_weights_are_zero_where_they_are_zero():
     problem = small(regularizer="l1")
     with Engine(1) as engine:
         found = best_of_all_columns(problem, 1e-8, engine)
@@ -255,7 +251,7 @@ def test_weights_are_zero_where_they_are_zero() -> None:
     np.testing.assert_array_equal(*zeros)
 
 
-def test_a_set_without_an_inside() -> None:
+def test_a_set_without_an_inside():
     problem = small(regularizer="l1", constraint=["all", "box:0.5,0.5", "all"])
     with Engine(1) as engine:
         values = np.hstack([b.columns(np.arange(b.shape[1]), engine) for b in problem.blocks])
@@ -284,7 +280,7 @@ def test_a_set_without_an_inside() -> None:
         pytest.param(40351, marks=pytest.mark.repeats),
     ],
 )
-def test_runs_that_stalled_are_certified(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_stalled_are_certified(seed, monkeypatch):
     problem = generated(seed, monkeypatch)
     result = solve(problem, SolverOptions(scheme="pooled", gap=1e-6, max_rounds=60, n_threads=1))
     if result.status is not Status.CONVERGED:  # of an optimum of zero no relative gap can be proved

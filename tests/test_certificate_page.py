@@ -38,7 +38,7 @@ def lines(paths: list[Path] | set[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-def test_no_more_lines_are_trusted_than_the_page_says() -> None:
+def test_no_more_lines_are_trusted_than_the_page_says():
     block = PAGE.read_text(encoding="utf-8").split("<!-- lines:begin -->")[1].split("<!-- lines:end -->")[0]
     told = [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) \|$", block, re.MULTILINE)]
     below = reached(ROOM) - {*ROOM, *SUMS}
@@ -46,7 +46,7 @@ def test_no_more_lines_are_trusted_than_the_page_says() -> None:
     assert all(real <= number for real, number in zip(found, told, strict=True)), (found, told)
 
 
-def test_neither_proof_reaches_what_finds_models() -> None:
+def test_neither_proof_reaches_what_finds_models():
     rooms = {path.relative_to(ROOT).parts[:2] for path in reached(ROOM)}
     assert not rooms & {("fastadmm", name) for name in ("coordinator", "parties", "solver", "runs")}
     formulas = {path.relative_to(ROOT).as_posix() for path in reached(PLAIN)}

@@ -28,11 +28,11 @@ def imported_from(directory: Path) -> str:
     return made.stdout.strip()
 
 
-def test_plain_python_in_a_clone() -> None:
+def test_plain_python_in_a_clone():
     assert imported_from(ROOT) == str(ROOT / "kernels" / "__init__.py")
 
 
-def test_a_foreign_package_beside_an_installation_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_package_beside_an_installation_is_left_alone(tmp_path):
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "fastadmm", tmp_path / "fastadmm", ignore=ignore)
     for name in ("kernels", "data_tools"):

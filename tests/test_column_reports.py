@@ -1,7 +1,6 @@
 """Drift, variance inflation, correlation and information value of columns, from party files."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ Array = np.ndarray
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Tables of two parties with a category and a missing cell; later rows; scaled and raw."""
     home = tmp_path_factory.mktemp("columns")
     rng = np.random.default_rng(1)
@@ -48,7 +47,7 @@ def psi(p: Array, q: Array) -> float:
     return float(((p - q) * np.log(p / q)).sum())
 
 
-def test_drift_of_columns(home: Path) -> None:
+def test_drift_of_columns(home):
     found = by_column(column_drift(home / "old.parts", home / "new.parts"))
     old, new = pd.read_csv(home / "old-bank.csv"), pd.read_csv(home / "new-bank.csv")
     assert list(found) == ["age", "job", "pay", "pay:missing", "visits", "one"]
@@ -71,7 +70,7 @@ def test_drift_of_columns(home: Path) -> None:
     assert max(abs(row["psi"]) for row in back.values()) < 1e-12
 
 
-def test_commands(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(home, tmp_path, capsys):
     capsys.readouterr()
     out = tmp_path / "d.csv"
     assert run("drift", home / "old.parts", home / "new.parts", "-o", out, "--top", 2) == 0
@@ -94,7 +93,7 @@ def test_commands(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_information_values(home: Path) -> None:
+def test_information_values(home):
     found = by_column(column_report(home / "raw.parts", home / "raw.parts" / "labels.h5"))
     old = pd.read_csv(home / "old-bank.csv")
     edges = np.sort(old.age)[29:-1:30]
@@ -105,7 +104,7 @@ def test_information_values(home: Path) -> None:
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_variance_inflation_is_that_of_statsmodels(tmp_path: Path, storage: type) -> None:
+def test_variance_inflation_is_that_of_statsmodels(tmp_path, storage):
     influence = pytest.importorskip("statsmodels.stats.outliers_influence")
     X, y = load_breast_cancer(return_X_y=True)
     X = X[:, [0, 1, 4, 5, 9, 20]]
@@ -121,7 +120,7 @@ def test_variance_inflation_is_that_of_statsmodels(tmp_path: Path, storage: type
     np.testing.assert_allclose([r["correlation"] for r in rows[:6]], matrix[range(6), strongest], rtol=1e-10)
 
 
-def test_categories_count_as_one_column_and_copies_are_infinite() -> None:
+def test_categories_count_as_one_column_and_copies_are_infinite():
     rng = np.random.default_rng(2)
     level = rng.integers(0, 3, 400)
     x = rng.normal(size=400) + level

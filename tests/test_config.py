@@ -15,7 +15,7 @@ from run_tools import assert_same_run, run, write_problem
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("config")
     write_problem(folder / "a.parts", n=120)
     write_problem(folder / "t.parts", n=60, seed=1)
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- make_config ------------------------------------------------------------------------------------------
 
 
-def test_defaults() -> None:
+def test_defaults():
     config = make_config({"data": "a.parts"})
     assert config == RunConfig("a.parts")
     assert (config.lambda_, config.gap, config.rounds, config.intercept) == (1e-4, 1e-6, 10_000, True)
@@ -34,7 +34,7 @@ def test_defaults() -> None:
     assert config.test is config.penalty is config.time is config.threads is config.checkpoint_rounds is None
 
 
-def test_every_key_reaches_the_configuration_and_back() -> None:
+def test_every_key_reaches_the_configuration_and_back():
     values = {
         "data": "a.parts",
         "test": "t.parts",
@@ -119,14 +119,14 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         ({"class_weight": 2}, "key 'class_weight': 2 is not 'balanced' or a table of numbers"),
     ],
 )
-def test_keys_of_learning_are_checked(values: dict[str, object], message: str) -> None:
+def test_keys_of_learning_are_checked(values, message):
     with pytest.raises(ConfigError) as caught:
         make_config({"data": "a.parts", **values}, "here")
     assert str(caught.value).startswith(f"here: {message}")
     assert "\n" not in str(caught.value)
 
 
-def test_a_problem_that_is_not_convex_has_its_own_target() -> None:
+def test_a_problem_that_is_not_convex_has_its_own_target():
     values = {"data": "a.parts", "loss": "tukey:2.0", "stationarity": 1e-3}
     config = make_config(values)
     assert "gap" not in config.to_toml()
@@ -152,7 +152,7 @@ def test_a_problem_that_is_not_convex_has_its_own_target() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_whole_numbers_are_numbers_and_unset_is_none() -> None:
+def test_whole_numbers_are_numbers_and_unset_is_none():
     config = make_config({"data": "a", "lambda": 1, "gap": 0, "time": 5, "penalty": None, "test": None})
     assert config.lambda_ == 1.0
     assert isinstance(config.lambda_, float)
@@ -171,12 +171,12 @@ def test_whole_numbers_are_numbers_and_unset_is_none() -> None:
         ("gaps", "gap"),
     ],
 )
-def test_unknown_key_names_the_nearest(written: str, meant: str) -> None:
+def test_unknown_key_names_the_nearest(written, meant):
     with pytest.raises(ConfigError, match=rf"^here: unknown key '{written}'; did you mean '{meant}'\?$"):
         make_config({"data": "a", written: 1}, "here")
 
 
-def test_unknown_key_far_from_all() -> None:
+def test_unknown_key_far_from_all():
     with pytest.raises(ConfigError, match=r"unknown key 'qqq'; known keys: data, test, loss, lambda"):
         make_config({"data": "a", "qqq": 1})
 
@@ -224,7 +224,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("key", "value", "message"), WRONG)
-def test_wrong_values(key: str, value: object, message: str) -> None:
+def test_wrong_values(key, value, message):
     with pytest.raises(ConfigError) as error:
         make_config({"data": "a", key: value}, "run.toml")
     assert str(error.value).startswith(f"run.toml: key {key!r}: ")
@@ -253,7 +253,7 @@ WRONG_TOGETHER = [
 
 
 @pytest.mark.parametrize(("values", "options", "place", "key"), WRONG_TOGETHER)
-def test_who_gave_the_wrong_value(values: dict, options: dict, place: str, key: str) -> None:
+def test_who_gave_the_wrong_value(values, options, place, key):
     with pytest.raises(ConfigError) as error:
         make_config({"data": "a", **values}, "run.toml", options)
     assert str(error.value).startswith(f"{place}: key {key!r}: ")
@@ -262,7 +262,7 @@ def test_who_gave_the_wrong_value(values: dict, options: dict, place: str, key: 
 @pytest.mark.parametrize(
     ("options", "place"), [({"rounds": 0}, "command line"), ({"delta": 0.1}, "run.toml")]
 )
-def test_who_gave_the_wrong_privacy(options: dict, place: str) -> None:
+def test_who_gave_the_wrong_privacy(options, place):
     table = {"mode": "message", "rounds": -1}
     with pytest.raises(ConfigError) as error:
         make_config({"data": "a", "privacy": table}, "run.toml", {"privacy": {"epsilon": 1.0, **options}})
@@ -270,7 +270,7 @@ def test_who_gave_the_wrong_privacy(options: dict, place: str) -> None:
 
 
 @pytest.mark.parametrize("groups", [[1], [[0]], [[[0, "a"]]], [[[True]]], [[[-1]]], "all", [[], 3]])
-def test_groups_are_lists_of_lists_of_columns(groups: object) -> None:
+def test_groups_are_lists_of_lists_of_columns(groups):
     with pytest.raises(ConfigError, match=r"run\.toml: key .groups.: ") as error:
         make_config({"data": "a", "regularizer": "group_lasso", "groups": groups}, "run.toml")
     assert "\n" not in str(error.value)
@@ -278,7 +278,7 @@ def test_groups_are_lists_of_lists_of_columns(groups: object) -> None:
         make_config({"data": "a", "regularizer": "l1", "groups": [[[0]]]}, "run.toml")
 
 
-def test_groups_of_a_file_are_those_of_the_problem(folder: Path, tmp_path: Path) -> None:
+def test_groups_of_a_file_are_those_of_the_problem(folder, tmp_path):
     parts = open_partition(folder / "a.parts")
     widths = [party.n_features for party in parts.parties]
     groups = [[[j] for j in range(widths[0])], *([] for _ in widths[1:])]
@@ -299,17 +299,17 @@ def test_groups_of_a_file_are_those_of_the_problem(folder: Path, tmp_path: Path)
         assert not (tmp_path / message / "model").exists()
 
 
-def test_data_is_needed() -> None:
+def test_data_is_needed():
     with pytest.raises(ConfigError, match="key 'data' is missing"):
         make_config({"lambda": 1.0})
 
 
-def test_options_win() -> None:
+def test_options_win():
     config = make_config({"data": "a", "lambda": 1.0, "rounds": 3}, "x", {"lambda": 2.0, "data": "b"})
     assert (config.data, config.lambda_, config.rounds) == ("b", 2.0, 3)
 
 
-def test_solver_options() -> None:
+def test_solver_options():
     options = solver_options(make_config({"data": "a", "rounds": 3, "time": 2, "threads": 1, "gap": 0.5}))
     assert (options.max_rounds, options.max_seconds, options.n_threads, options.gap) == (3, 2.0, 1, 0.5)
 
@@ -317,7 +317,7 @@ def test_solver_options() -> None:
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def test_relative_paths_count_from_the_file(tmp_path: Path) -> None:
+def test_relative_paths_count_from_the_file(tmp_path):
     (tmp_path / "sub").mkdir()
     file = tmp_path / "sub" / "c.toml"
     file.write_text('data = "../a.parts"\ntest = "/abs/t.parts"\n')
@@ -329,13 +329,13 @@ def test_relative_paths_count_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"data = ", b"\xff\xfe", b"data = 'a'\ndata = 'b'\n", b"{}", b"data: a.parts\n"]
 )
-def test_not_toml(tmp_path: Path, content: bytes) -> None:
+def test_not_toml(tmp_path, content):
     (tmp_path / "c.toml").write_bytes(content)
     with pytest.raises(ConfigError, match=r"c\.toml: not TOML: "):
         read_config(tmp_path / "c.toml")
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file(tmp_path):
     for path in (tmp_path / "absent.toml", tmp_path, tmp_path / "absent" / "c.toml"):
         with pytest.raises(StorageError, match="cannot read"):
             read_config(path)
@@ -344,7 +344,7 @@ def test_no_file(tmp_path: Path) -> None:
 # --- through the command line -----------------------------------------------------------------------------
 
 
-def test_config_file_and_options(folder: Path, tmp_path: Path) -> None:
+def test_config_file_and_options(folder, tmp_path):
     file = folder / "ours.toml"
     file.write_text('data = "a.parts"\ntest = "t.parts"\nlambda = 0.1\nrounds = 3\ngap = 0\n')
     assert run("train", "--config", file, "--rounds", 2, "--quiet", "--out", tmp_path / "run") == 7
@@ -354,7 +354,7 @@ def test_config_file_and_options(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / written["test"]).resolve() == folder / "t.parts"
 
 
-def test_run_toml_is_a_configuration(folder: Path, tmp_path: Path) -> None:
+def test_run_toml_is_a_configuration(folder, tmp_path):
     train = ["train", folder / "a.parts", "--test", folder / "t.parts", "--scheme", "sharing"]
     assert run(*train, "--lambda", 0.01, "--quiet", "--out", tmp_path / "one") == 0
     config = tmp_path / "one" / "run.toml"
@@ -389,14 +389,7 @@ def test_run_toml_is_a_configuration(folder: Path, tmp_path: Path) -> None:
         (["--out", "."], 6),
     ],
 )
-def test_wrong_options(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-    arguments: list[str],
-    code: int,
-) -> None:
+def test_wrong_options(folder, tmp_path, monkeypatch, capsys, arguments, code):
     monkeypatch.chdir(tmp_path)
     out = [] if "--out" in arguments else ["--out", "run"]
     assert run("train", folder / "a.parts", "--quiet", *out, *arguments) == code
@@ -419,9 +412,7 @@ def test_wrong_options(
         ("data = ", "not TOML"),
     ],
 )
-def test_wrong_files(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, text: str, message: str
-) -> None:
+def test_wrong_files(folder, tmp_path, capsys, text, message):
     (folder / "wrong.toml").write_text(text)
     assert run("train", "--config", folder / "wrong.toml", "--out", tmp_path / "run") == 5
     err = capsys.readouterr().err
@@ -431,13 +422,13 @@ def test_wrong_files(
     assert not list(tmp_path.iterdir())
 
 
-def test_neither_data_nor_config(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_neither_data_nor_config(tmp_path, capsys):
     assert run("train", "--out", tmp_path / "run") == 5
     assert "give a partition directory, or --config" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_the_estimators_names_are_the_same_settings(tmp_path: Path) -> None:
+def test_the_estimators_names_are_the_same_settings(tmp_path):
     """λ, the gap and the limit on rounds: their names in Python are taken from files and options, too."""
     file = tmp_path / "c.toml"
     file.write_text('data = "d"\nalpha = 0.5\ntol = 1e-3\nmax_rounds = 7\n')

@@ -91,7 +91,7 @@ class Asker:
 
 
 @pytest.fixture
-def asker(tmp_path: Path) -> Iterator[Asker]:
+def asker(tmp_path):
     made = Asker(tmp_path / "A", np.random.default_rng(6).normal(size=(60, 5)))
     yield made
     made.agent.close()
@@ -100,7 +100,7 @@ def asker(tmp_path: Path) -> Iterator[Asker]:
 # --- pending, shown, confirmed ----------------------------------------------------------------------------
 
 
-def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker: Asker) -> None:
+def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker):
     terms = terms_of(asker.data)
     asker.ask(("start", terms))
     lines = asker.look()
@@ -116,7 +116,7 @@ def test_nothing_is_live_before_exactly_what_was_shown_is_confirmed(asker: Asker
         asker.look()
 
 
-def test_other_terms_are_another_request(asker: Asker) -> None:
+def test_other_terms_are_another_request(asker):
     """Harmless terms are shown and talked about, others come under the same run's identifier."""
     private = privacy_text(Privacy(mode="fusion", epsilon=0.5, delta=1e-6))
     harmless, plain = terms_of(asker.data, family="fusion", privacy=private), terms_of(asker.data)
@@ -149,14 +149,14 @@ def test_other_terms_are_another_request(asker: Asker) -> None:
         {"regularization": 2.0},
     ],
 )
-def test_every_word_of_a_request_is_what_was_confirmed(asker: Asker, changes: dict[str, Any]) -> None:
+def test_every_word_of_a_request_is_what_was_confirmed(asker, changes):
     asker.ask(("start", terms_of(asker.data)))
     asker.look(confirm=shown_digest(asker.look()))
     assert asker.ask(("start", terms_of(asker.data, **changes))) == (None, "terms")
     assert asker.ask(("start", terms_of(asker.data)))[1] == ""
 
 
-def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
+def test_what_is_known_of_a_request_is_confirmed_too(asker):
     """What was spent since the owner looked is part of what it did not see."""
     asker.agent.close()
     ledger = asker.home / "ledger.jsonl"
@@ -172,7 +172,7 @@ def test_what_is_known_of_a_request_is_confirmed_too(asker: Asker) -> None:
     assert "Spent so far, by your ledger: epsilon 0." in " ".join(asker.look())
 
 
-def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_and_confirms(asker, capsys):
     terms = terms_of(asker.data)
     asker.ask(("start", terms))
     approve = ("agent", "approve", RUN, "--data", asker.data.path, "--state", asker.state)
@@ -219,7 +219,7 @@ def test_the_command_line_shows_and_confirms(asker: Asker, capsys: pytest.Captur
         ("table", "trusted"),
     ],
 )
-def test_words_of_a_request_exist(asker: Asker, key: str, word: str) -> None:
+def test_words_of_a_request_exist(asker, key, word):
     terms = terms_of(asker.data, **{key: word})
     document = run_description(RUN, CALLER, {"A": terms})
     with pytest.raises((FormatError, InputError)) as caught:
@@ -238,7 +238,7 @@ def test_words_of_a_request_exist(asker: Asker, key: str, word: str) -> None:
     assert asker.ask(("start", terms)) in ((None, "terms"), (None, "values"))
 
 
-def test_every_word_that_exists_passes(asker: Asker) -> None:
+def test_every_word_that_exists_passes(asker):
     words = {
         "loss": [*LOSSES],
         "regularizer": [*REGULARIZERS, "log_sum:0.5"],
@@ -251,7 +251,7 @@ def test_every_word_that_exists_passes(asker: Asker) -> None:
             assert consent_to_run(document, "x", asker.data.path, asker.state).lines
 
 
-def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path: Path) -> None:
+def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path):
     caller = "bank\u202e\x1b[2J\nlimits: none" + "x" * 100
     keep_asked(tmp_path, RUN, {"format": "fastadmm-run", "coordinator": caller})
     (line,) = asked_lines(tmp_path)
@@ -264,7 +264,7 @@ def test_texts_of_others_are_quoted_escaped_and_cut(tmp_path: Path) -> None:
     assert all(line.isprintable() and not line.strip().startswith("limits:") for line in lines)
 
 
-def test_status_quotes_callers_too(asker: Asker) -> None:
+def test_status_quotes_callers_too(asker):
     forged = "coordinator" + " " * 60 + "run 1: nothing was answered" + " " * 60
     raw = encode_request(Request(RUN, "A", 0, -1, [("start", terms_of(asker.data))]))
     asker.agent.handle(forged, "A", raw)
@@ -302,7 +302,7 @@ def everything() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("columns", [1, 2, 30])
-def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
+def test_an_approval_is_one_screen(tmp_path, columns):
     data = party_file(tmp_path / "A.h5", LONG, np.random.default_rng(0).normal(size=(200, columns)))
     state = tmp_path / "state"
     state.mkdir()
@@ -343,7 +343,7 @@ def test_an_approval_is_one_screen(tmp_path: Path, columns: int) -> None:
 # --- limits -----------------------------------------------------------------------------------------------
 
 
-def test_numbers_count_whatever_they_are_called(asker: Asker) -> None:
+def test_numbers_count_whatever_they_are_called(asker):
     """A scalar for each pair of rows gives all inner products, as vectors would."""
     asker.begin(terms_of(asker.data), numbers=asker.data.n_samples, exchanges=10**6)
     answered = 0
@@ -357,7 +357,7 @@ def test_numbers_count_whatever_they_are_called(asker: Asker) -> None:
     assert 0 < answered <= asker.data.n_samples
 
 
-def test_refusals_count_and_end_a_run(asker: Asker) -> None:
+def test_refusals_count_and_end_a_run(asker):
     asker.begin(terms_of(asker.data), exchanges=9)
     assert asker.respond(np.ones(60))[1] == ""
     codes = []
@@ -372,7 +372,7 @@ def test_refusals_count_and_end_a_run(asker: Asker) -> None:
     assert asker.respond(np.ones(60), 1)[1] == "exchanges"
 
 
-def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker) -> None:
+def test_long_questions_are_read_of_callers_that_an_approval_names(asker):
     assert not asker.agent.known(CALLER, 3 << 20)
     asker.begin(terms_of(asker.data))
     assert asker.agent.known(CALLER, 1 << 20)
@@ -380,7 +380,7 @@ def test_long_questions_are_read_of_callers_that_an_approval_names(asker: Asker)
     assert not asker.agent.known("somebody", 1 << 20)
 
 
-def test_drafts_are_near_an_honest_run(asker: Asker) -> None:
+def test_drafts_are_near_an_honest_run(asker):
     asker.ask(("start", terms_of(asker.data)))
     asker.look(confirm=shown_digest(asker.look()))
     drafted = open_approval(asker.state / RUN / "approval.toml")
@@ -389,7 +389,7 @@ def test_drafts_are_near_an_honest_run(asker: Asker) -> None:
     assert drafted.parties == ["A", "other"]
 
 
-def test_an_older_approval_is_asked_for_again(asker: Asker) -> None:
+def test_an_older_approval_is_asked_for_again(asker):
     asker.begin(terms_of(asker.data))
     path = asker.state / RUN / "approval.toml"
     lines = path.read_text().replace('version = "1.1"', 'version = "1.0"').splitlines()
@@ -402,7 +402,7 @@ def test_an_older_approval_is_asked_for_again(asker: Asker) -> None:
 # --- what was spent survives damage -----------------------------------------------------------------------
 
 
-def test_an_answer_that_the_journal_lost_counts(asker: Asker) -> None:
+def test_an_answer_that_the_journal_lost_counts(asker):
     terms = terms_of(asker.data)
     asker.begin(terms)
     assert asker.respond(np.ones(60))[1] == ""

@@ -81,7 +81,7 @@ class Couriers:
         ("logistic", {"regularizer": "log_sum:0.3"}, {"directions": "one"}),
     ],
 )
-def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict) -> None:
+def test_any_driver_gives_the_same_bits(loss, penalty, options):
     blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
     y = y if loss != "multinomial" else three_classes(y)
     problem = make_problem(blocks, y, loss=loss, lam=1e-2, **penalty)
@@ -96,7 +96,7 @@ def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict)
     assert {FAMILIES[here.method.family]} == {type(party) for party in here.parties}
 
 
-def test_answers_of_several_classes_are_of_those_that_were_asked() -> None:
+def test_answers_of_several_classes_are_of_those_that_were_asked():
     asked = ("respond_classes", {"gradient": np.ones((3, N)), "class_coefficients": np.ones((3, 1))})
     for directions in (1, 2, 3):
         check_answer(asked, {"squared_residual": 1.0, "message": np.ones((directions, N))}, N, "m")
@@ -146,7 +146,7 @@ class Counter(Answering):
         pass
 
 
-def test_one_more_call_is_one_entry_and_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_call_is_one_entry_and_one_method(monkeypatch):
     monkeypatch.setitem(CALLS, "count", CallRule(("counting",), {"step": "number"}, {"value": "number"}))
     monkeypatch.setitem(CALLS, "reset", CallRule(("counting",), {}))
     made: list[int] = []
@@ -172,7 +172,7 @@ def test_one_more_call_is_one_entry_and_one_method(monkeypatch: pytest.MonkeyPat
         Counter().answer("export", {})
 
 
-def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again() -> None:
+def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again():
     closed = []
 
     def talk() -> Talk[float]:
@@ -198,7 +198,7 @@ def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again(
     assert closed == [True, True]
 
 
-def test_held_out_rows_are_scored_by_their_parties() -> None:
+def test_held_out_rows_are_scored_by_their_parties():
     blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
     more, targets, _ = make_vertical_classification(20, (3, 4), seed=3)
     held = make_problem(more, targets)

@@ -22,7 +22,7 @@ def blocks_of(dense: bool) -> tuple[list[Any], np.ndarray]:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_columns_are_those_of_the_blocks(dense: bool) -> None:
+def test_columns_are_those_of_the_blocks(dense):
     (blocks, whole), rng = blocks_of(dense), np.random.default_rng(1)
     columns, chosen = Columns(blocks, Engine(1)), np.array([2, 5, 40, 59])
     assert columns.dense == dense
@@ -47,7 +47,7 @@ def curvature(likely: np.ndarray, weight: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "terms", [(0.3, 0.0, -np.inf, np.inf), (0.3, 0.1, -np.inf, np.inf), (0.3, 0.1, -0.4, 0.5)]
 )
-def test_a_pass_over_classes_beside_dense_arithmetic(terms: tuple, intercept: bool, compressed: bool) -> None:
+def test_a_pass_over_classes_beside_dense_arithmetic(terms, intercept, compressed):
     """A block is minimised slowly there: by coordinate descent and shifts until nothing moves."""
     from fastadmm.kernels import class_descent
 
@@ -111,7 +111,7 @@ def test_a_pass_over_classes_beside_dense_arithmetic(terms: tuple, intercept: bo
     assert (at[x == high] <= -l1 + 1e-7).all()
 
 
-def test_the_sparsest_shift_is_one_of_the_best() -> None:
+def test_the_sparsest_shift_is_one_of_the_best():
     rng = np.random.default_rng(1)
     for classes in (2, 3, 4, 7):
         x = rng.normal(size=(classes, 30))

@@ -48,9 +48,7 @@ def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
     quote=st.sampled_from(["", '"']),
     blank=st.booleans(),
 )
-def test_csv_keeps_every_bit(
-    tmp_path_factory: pytest.TempPathFactory, table: list, block: int, newline: str, quote: str, blank: bool
-) -> None:
+def test_csv_keeps_every_bit(tmp_path_factory, table, block, newline, quote, blank):
     lines = ["a,y,b"] + [
         ",".join(f"{quote}{v!r}{quote}" for v in row) + (newline if blank else "") for row in table
     ]
@@ -59,7 +57,7 @@ def test_csv_keeps_every_bit(
     np.testing.assert_array_equal(np.column_stack([X[:, 0], y, X[:, 1]]), np.array(table))
 
 
-def test_csv_variants(tmp_path: Path) -> None:
+def test_csv_variants(tmp_path):
     expected = [[1.0, 2.0], [3.0, 4.0]]
     texts = {
         "bom.csv": b"\xef\xbb\xbfa,y,b\n1,0,2\n3,1,4\n",
@@ -77,14 +75,14 @@ def test_csv_variants(tmp_path: Path) -> None:
     np.testing.assert_array_equal(collect(CsvSource(source, label="y", separator=";"))[0], expected)
 
 
-def test_csv_without_header(tmp_path: Path) -> None:
+def test_csv_without_header(tmp_path):
     source = CsvSource(write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,0\n3,4,1\n"), label="c3", header=False)
     assert source.feature_names == ["c1", "c2"]
     np.testing.assert_array_equal(collect(source)[0], [[1, 2], [3, 4]])
     assert source.where(1) == "line 2"
 
 
-def test_csv_text_labels_and_dropped_text(tmp_path: Path) -> None:
+def test_csv_text_labels_and_dropped_text(tmp_path):
     text = 'id,a,y\n"x, 1",1,yes\n"x\n2",2, no\nx3,3,yes\n'
     source = CsvSource(write(tmp_path / "a.csv", text), label="y", drop=["id"])
     X, y = collect(source)
@@ -93,7 +91,7 @@ def test_csv_text_labels_and_dropped_text(tmp_path: Path) -> None:
     assert source.where(2) == "line 5"
 
 
-def test_csv_slow_reader_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_slow_reader_in_several_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_table, "SLOW_VALUES", 5)
     lines = ["a,y"] + [f"{i},{i % 2}" for i in range(50)]
     lines[30] = f'"{lines[30].split(",")[0]}",{lines[30].split(",")[1]}'
@@ -129,14 +127,14 @@ GOOD = "1,2,0\n" * 30
     ],
 )
 @pytest.mark.parametrize("block", [40, 1 << 20])
-def test_csv_faults_name_line_and_column(tmp_path: Path, line: str, message: str, block: int) -> None:
+def test_csv_faults_name_line_and_column(tmp_path, line, message, block):
     text = "a,b,y\n" + GOOD + line + "\n" + ("" if '"' in line else GOOD)
     source = CsvSource(write(tmp_path / "bad.csv", text), label="y", block_bytes=block)
     with pytest.raises(InputError, match=f"bad.csv: {message}"):
         collect(source)
 
 
-def test_csv_not_utf8(tmp_path: Path) -> None:
+def test_csv_not_utf8(tmp_path):
     source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
     with pytest.raises(InputError, match=r"line 3, column 'b': '\\udcff' is not a number"):
         collect(CsvSource(source, label="y"))
@@ -163,7 +161,7 @@ def test_csv_not_utf8(tmp_path: Path) -> None:
         ("1,2\n3,4\n", {"label": "c2"}, "line 1 holds only numbers.*--no-header"),
     ],
 )
-def test_csv_header_faults(tmp_path: Path, text: str, options: dict, message: str) -> None:
+def test_csv_header_faults(tmp_path, text, options, message):
     source = write(tmp_path / "a.csv", text)
     with pytest.raises(InputError, match=message):
         collect(CsvSource(source, **options))
@@ -179,7 +177,7 @@ def save(path: Path, **arrays: np.ndarray) -> SourceFile:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.uint8, ">f8", bool])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npz_dense(tmp_path: Path, dtype: object, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npz_dense(tmp_path, dtype, order, monkeypatch):
     monkeypatch.setattr(npz, "BLOCK_VALUES", 20)
     X = np.asarray(np.arange(60).reshape(12, 5) % 7, dtype=dtype, order=order)
     y = np.arange(12)[:, None]
@@ -190,7 +188,7 @@ def test_npz_dense(tmp_path: Path, dtype: object, order: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("layout", ["plain", "scipy"])
-def test_npz_csr(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npz_csr(tmp_path, layout, monkeypatch):
     monkeypatch.setattr(npz, "BLOCK_VALUES", 7)
     rng = np.random.default_rng(0)
     dense = rng.integers(0, 3, (30, 9)) * (rng.random((30, 9)) < 0.4)
@@ -252,19 +250,19 @@ DENSE = {"X": np.ones((2, 3)), "y": np.array([0, 1])}
         (CSR | {"format": np.array(b"csc")}, "sparse format 'csc'"),
     ],
 )
-def test_npz_faults(tmp_path: Path, arrays: dict, message: str) -> None:
+def test_npz_faults(tmp_path, arrays, message):
     source = save(tmp_path / "bad.npz", **arrays)
     with pytest.raises(InputError, match=f"bad.npz: .*{message}|bad.npz: {message}"):
         collect(NpzSource(source))
 
 
-def test_npz_pickles_are_refused(tmp_path: Path) -> None:
+def test_npz_pickles_are_refused(tmp_path):
     source = save(tmp_path / "a.npz", X=np.array([[None]]), y=np.ones(1))
     with pytest.raises(InputError, match="Python objects"):
         NpzSource(source)
 
 
-def test_npz_damage(tmp_path: Path) -> None:
+def test_npz_damage(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", X=rng.random((2000, 3)), y=rng.random(2000))
     data = bytearray((tmp_path / "a.npz").read_bytes())

@@ -31,7 +31,7 @@ def rounds_to(problem: Problem, gap: float, **options: Any) -> int:
     return len(result.history)
 
 
-def test_the_rule() -> None:
+def test_the_rule():
     rule = CurvatureRule()
     assert [k for k in range(1, 40) if rule.due()] == [10, 30]
     other = CurvatureRule()
@@ -48,7 +48,7 @@ def test_the_rule() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "intercept", "kernel", "cg"])
-def test_rounds_with_a_penalty_per_sample_are_the_equations(kind: str) -> None:
+def test_rounds_with_a_penalty_per_sample_are_the_equations(kind):
     rng = np.random.default_rng(3)
     widths = (40, 35) if kind == "kernel" else (4, 3, 2)
     blocks: list[Any] = [rng.normal(size=(30, d)) for d in widths]
@@ -91,7 +91,7 @@ def test_rounds_with_a_penalty_per_sample_are_the_equations(kind: str) -> None:
 
 
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_it_certifies_what_is_true_in_fewer_rounds(regularizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_certifies_what_is_true_in_fewer_rounds(regularizer, monkeypatch):
     problem = cancer(2, lam=1e-4, regularizer=regularizer)
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=300, n_threads=1)).objective
     result = solve(problem, SolverOptions(scheme="sharing", gap=1e-6, max_rounds=600, n_threads=1))
@@ -103,7 +103,7 @@ def test_it_certifies_what_is_true_in_fewer_rounds(regularizer: str, monkeypatch
         assert len(result.history) < 0.7 * rounds_to(problem, 1e-6)
 
 
-def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing() -> None:
+def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing():
     def solver(problem: Problem, **options: Any) -> Any:
         return Solver(problem, SolverOptions(scheme="sharing", n_threads=1, **options)).coordinator
 
@@ -123,7 +123,7 @@ def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing() -> None:
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"regularizer": "l1"}], ids=str)
 @pytest.mark.parametrize("after", [9, 10, 14])
-def test_resumed_runs_go_on_to_the_bit(options: dict[str, Any], after: int) -> None:
+def test_resumed_runs_go_on_to_the_bit(options, after):
     problem = cancer(3, lam=1e-3, **options)
     whole, first, second = (
         Solver(problem, SolverOptions(scheme="sharing", gap=0.0, n_threads=n)) for n in (1, 1, 2)

@@ -27,7 +27,7 @@ def problem(loss: str = "logistic", lam: float = 1e-4, n: int = N, **more: Any) 
 
 
 @pytest.mark.parametrize("widths", [(1,), (9, 3, 8), (16, 0, 40, 5, 2)])
-def test_kernels(widths: tuple[int, ...]) -> None:
+def test_kernels(widths):
     rng, n = np.random.default_rng(0), 2100
     whole, v = rng.normal(size=(n, sum(widths))), rng.normal(size=n)
     parts = np.split(whole, np.cumsum(widths)[:-1], axis=1)

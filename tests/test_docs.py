@@ -90,13 +90,13 @@ def slug(heading: str) -> str:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
-def test_marked_examples_run(page: Path, tmp_path: Path) -> None:
+def test_marked_examples_run(page, tmp_path):
     run_examples(page, tmp_path, [forking_commands()])
 
 
 @pytest.mark.slow
 @pytest.mark.repeats
-def test_a_server_of_commands_ends_with_its_process() -> None:
+def test_a_server_of_commands_ends_with_its_process():
     program = """if True:
         import sys, time
         sys.path.append(sys.argv[1])
@@ -118,7 +118,7 @@ def test_a_server_of_commands_ends_with_its_process() -> None:
     pytest.fail("the server is still there")
 
 
-def test_the_readme_runs_as_it_is_installed(tmp_path: Path) -> None:
+def test_the_readme_runs_as_it_is_installed(tmp_path):
     run_examples(ROOT / "README.md", tmp_path, [])
 
 
@@ -174,22 +174,22 @@ def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
         ("loss 0.1235\n...\n", False),
     ],
 )
-def test_outputs_are_compared_to_the_digits_shown(shown: str, yes: bool) -> None:
+def test_outputs_are_compared_to_the_digits_shown(shown, yes):
     assert agrees("rounds 5\nloss 0.12349\ngap 6.4e-14 in 1.2 s\n", shown) == yes
 
 
-def test_readme_shows_command_line_and_python() -> None:
+def test_readme_shows_command_line_and_python():
     assert [language for language, *_ in examples(ROOT / "README.md")] == ["python", "console"]
 
 
-def test_readme_works_on_a_package_index() -> None:
+def test_readme_works_on_a_package_index():
     text = without_code((ROOT / "README.md").read_text(encoding="utf-8"))
     assert not [
         target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https://")
     ]
 
 
-def test_every_marker_belongs_to_an_example() -> None:
+def test_every_marker_belongs_to_an_example():
     for page in PAGES:
         assert page.read_text(encoding="utf-8").count("<!-- runnable -->") == len(examples(page)), page.name
 
@@ -200,7 +200,7 @@ def without_code(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_relative_links_exist(page: Path) -> None:
+def test_relative_links_exist(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
         target = OWN.sub(f"{os.path.relpath(ROOT, page.parent)}/", target)
@@ -215,13 +215,13 @@ def test_relative_links_exist(page: Path) -> None:
             assert anchor in map(slug, headings), f"{page.name}: {target} has no such heading"
 
 
-def test_a_page_says_at_once_which_question_it_answers() -> None:
+def test_a_page_says_at_once_which_question_it_answers():
     for page in (ROOT / "docs").glob("*.md"):
         begin = page.read_text(encoding="utf-8").splitlines()[2:4]
         assert page.name == "index.md" or "?" in "".join(begin), page.name
 
 
-def test_index_lists_every_page() -> None:
+def test_index_lists_every_page():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "index.md" or f"({page.name})" in index, (
@@ -229,7 +229,7 @@ def test_index_lists_every_page() -> None:
         )
 
 
-def test_readme_numbers_are_the_measured_ones() -> None:
+def test_readme_numbers_are_the_measured_ones():
     script = script_of("bench/readme.py")
     pages = tuple(page.read_text(encoding="utf-8") for page in (script.README, script.PAGE))
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
@@ -240,7 +240,7 @@ def test_readme_numbers_are_the_measured_ones() -> None:
     assert f"the joint model {joint['log_loss']:.3f}](" in pages[0]  # the picture in words
 
 
-def test_measured_numbers_hold_what_the_readme_claims() -> None:
+def test_measured_numbers_hold_what_the_readme_claims():
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
     assert [row["lambda"] for row in numbers["a9a"]] == [1e-2, 1e-3, 1e-4, 1e-5]
     for row in numbers["a9a"]:
@@ -253,7 +253,7 @@ def test_measured_numbers_hold_what_the_readme_claims() -> None:
     assert numbers["machine"]["versions"]["fastadmm"] == fastadmm.__version__
 
 
-def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
+def test_bench_names_missing_data_in_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "-P", str(ROOT / "bench" / "readme.py")],
         env={**os.environ, "FASTADMM_DATA": str(tmp_path)},
@@ -266,7 +266,7 @@ def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
     assert "FASTADMM_DATA" in done.stderr
 
 
-def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
+def test_picture_is_drawn_alike_each_time(tmp_path):
     script = script_of("bench/readme.py")
     run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
     ours = {
@@ -287,7 +287,7 @@ def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_pictures_are_plain_svg() -> None:
+def test_pictures_are_plain_svg():
     pictures = list((ROOT / "docs" / "img").glob("*.svg"))
     assert pictures
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
@@ -299,7 +299,7 @@ def test_pictures_are_plain_svg() -> None:
         assert path.name in shown, f"{path.name} is not shown anywhere"
 
 
-def test_changelog_knows_the_version() -> None:
+def test_changelog_knows_the_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(version)}\]", text, re.MULTILINE)
@@ -310,7 +310,7 @@ def test_changelog_knows_the_version() -> None:
 
 
 @pytest.mark.slow
-def test_source_archive_holds_every_file(tmp_path: Path) -> None:
+def test_source_archive_holds_every_file(tmp_path):
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no git here")
@@ -324,7 +324,7 @@ def test_source_archive_holds_every_file(tmp_path: Path) -> None:
     assert set(listed.stdout.splitlines()) - held <= {".gitignore"}
 
 
-def test_changelog_tells_things_once() -> None:
+def test_changelog_tells_things_once():
     """Merges bring old entries back; they were long lines, and some came twice."""
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert not [line for line in lines if len(line) > 130]
@@ -332,7 +332,7 @@ def test_changelog_tells_things_once() -> None:
     assert len(entries) == len(set(entries))
 
 
-def test_no_machine_paths_and_only_public_hosts() -> None:
+def test_no_machine_paths_and_only_public_hosts():
     # Put together here, so that this file does not contain what it looks for.
     private = re.compile(
         "(?<![A-Za-z0-9_.])/(?:" + "|".join(["work", "home", "root", "Users", "mnt"]) + ")/[a-z]"

@@ -26,7 +26,7 @@ FOREIGN = re.compile(r"(not TOML:|Unable to synchronously open file|a damaged Pa
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Partitions, runs, owners and damaged files, under the names that the table uses."""
     home = tmp_path_factory.mktemp("home")
     (home / "x.csv").write_text("age,bmi,y\n" + "".join(f"{20 + i},{i % 7}.5,{i % 2}\n" for i in range(30)))
@@ -71,7 +71,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tables(tmp_path_factory):
     """A model of a table with marks, dates and words for missing cells."""
     home = tmp_path_factory.mktemp("tables")
     cities = ("Rome", "Oslo", "?")
@@ -133,13 +133,13 @@ def _compare(table: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str
     return now
 
 
-def test_error_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_lines(home, capsys):
     now = _compare(TABLE, home, capsys)
     assert not re.search(r"(?m)^[01]\b| // ", now), "a success, a defect, several lines, or something left"
 
 
 @pytest.mark.repeats
-def test_no_mistake_in_a_file_is_silent(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_mistake_in_a_file_is_silent(tables, capsys):
     now = _compare(FILES, tables, capsys)
     assert not re.search(r"(?m)^0$|^1\b|^[2-9].* // ", now), "silent, a defect, or several lines"
     assert now.count("\n$ ") >= 200

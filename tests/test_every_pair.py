@@ -266,7 +266,7 @@ LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
     [case if case in CHOSEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
     ids="-".join,
 )
-def test_every_combination_is_solved(case: Case) -> None:
+def test_every_combination_is_solved(case):
     X, y = data(case.loss)
     problem = make_problem(
         [X[:, at:to] for at, to in PARTS],
@@ -298,7 +298,7 @@ def test_every_combination_is_solved(case: Case) -> None:
         assert best - slack <= result.objective <= best + slack
 
 
-def test_the_selection_covers() -> None:
+def test_the_selection_covers():
     assert len(CHOSEN) < len(CASES) / 3
     for one, two in itertools.combinations(range(3), 2):
         assert {(c[one], c[two]) for c in CASES} == {(c[one], c[two]) for c in CHOSEN}

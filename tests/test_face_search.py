@@ -51,9 +51,7 @@ def objective(solver: Solver, c: Array, intercept: float) -> float:
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS)
-def test_promises_are_kept(
-    regularizer: str, constraint: str, loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_promises_are_kept(regularizer, constraint, loss, monkeypatch):
     taken: list[tuple[Found, float]] = []
     solver = a_run(regularizer, constraint, loss, 0)
     search = FaceSearch.found
@@ -83,7 +81,7 @@ def test_promises_are_kept(
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer: str, loss: str) -> None:
+def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
     solver = a_run(regularizer, "all", loss, 3)
     coordinator = solver.coordinator
 
@@ -110,7 +108,7 @@ def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer: str, loss: st
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
-def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None:
+def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer):
     best = a_run(regularizer, "all", "logistic", 0)
     least = min(best.round().objective for _ in range(25)) * best.problem.total_weight
     solver = a_run(regularizer, "all", "logistic", 12)
@@ -119,7 +117,7 @@ def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None
     assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)
 
 
-def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch):
     solver = a_run("l1", "all", "logistic", 8)
     coordinator = solver.coordinator
     search = coordinator._search(coordinator._model_faces, coordinator._value(coordinator.model), 0.0)
@@ -134,7 +132,7 @@ def test_a_draft_costs_no_pass_and_is_near_where_the_search_ends(monkeypatch: py
     assert np.linalg.norm(search.reached - draft) <= 0.1 * move
 
 
-def test_faces_that_a_search_began_on_are_known_again() -> None:
+def test_faces_that_a_search_began_on_are_known_again():
     coordinator = a_run("l1", "all", "logistic", 4).coordinator
     faces = coordinator._model_faces
     search = coordinator._search(faces, coordinator._value(coordinator.model), 0.0)
@@ -144,7 +142,7 @@ def test_faces_that_a_search_began_on_are_known_again() -> None:
     assert not search.began_on([*again[:-1], replace(again[-1], basis=again[-1].basis[:, :-1])])
 
 
-def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again() -> None:
+def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again():
     """An end of the wider loss is not the least of the narrower: taken for it, runs went on for longer."""
     solver = a_run("l1", "all", "quantile", 3)
     coordinator = solver.coordinator
@@ -161,7 +159,7 @@ def test_where_smoothing_has_narrowed_the_same_faces_are_searched_again() -> Non
 
 
 @pytest.mark.parametrize("common", [0, 1, 3])
-def test_what_two_subspaces_have_in_common(common: int) -> None:
+def test_what_two_subspaces_have_in_common(common):
     rng = np.random.default_rng(common)
     vectors = rng.normal(size=(9, 7))
     shared, one, other = vectors[:, :common], vectors[:, common : common + 2], vectors[:, 5:]

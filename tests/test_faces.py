@@ -59,7 +59,7 @@ def a_face(seed: int, pair: tuple[Regularizer, Constraint]) -> tuple[ActiveSet, 
 
 @seeds
 @few
-def test_directions_are_orthonormal_and_combine_to_the_weights(seed: int) -> None:
+def test_directions_are_orthonormal_and_combine_to_the_weights(seed):
     active, _ = a_face(seed, (L1(), AllSpace()))
     span = active.span
     scaled = span.directions * span.scale
@@ -74,7 +74,7 @@ def test_directions_are_orthonormal_and_combine_to_the_weights(seed: int) -> Non
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=6))
 @few
-def test_sums_have_their_exact_value_or_zero(terms: list[tuple[float, float]]) -> None:
+def test_sums_have_their_exact_value_or_zero(terms):
     columns, factors = (np.array(part) for part in zip(*terms, strict=True))
     exact = sum((Fraction(a) * Fraction(b) for a, b in terms), Fraction(1))
     size = 1.0 + float(np.abs(columns) @ np.abs(factors))
@@ -88,9 +88,7 @@ def test_sums_have_their_exact_value_or_zero(terms: list[tuple[float, float]]) -
 @each_pair
 @seeds
 @few
-def test_a_basis_keeps_what_is_held_and_nothing_else_does(
-    pair: tuple[Regularizer, Constraint], seed: int
-) -> None:
+def test_a_basis_keeps_what_is_held_and_nothing_else_does(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis, held = active.span, active.basis, active.held
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
@@ -104,9 +102,7 @@ def test_a_basis_keeps_what_is_held_and_nothing_else_does(
 @each_pair
 @seeds
 @few
-def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
-    pair: tuple[Regularizer, Constraint], seed: int
-) -> None:
+def test_slope_and_curvature_are_those_of_the_norm_along_the_face(pair, seed):
     active, anchor = a_face(seed, pair)
     basis, span = active.basis, active.span
     if basis.shape[1] == 0:
@@ -128,7 +124,7 @@ def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
 @pytest.mark.parametrize("regularizer", [L1(), GROUPS], ids=lambda r: r.name)
 @seeds
 @few
-def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer: Regularizer, seed: int) -> None:
+def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer, seed):
     active, anchor = a_face(seed, (regularizer, AllSpace()))
     face, span = active.face(anchor), active.span
     basis, at = active.basis, regularizer.norm(span.weights(anchor))
@@ -158,7 +154,7 @@ def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
 @each_pair
 @seeds
 @few
-def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+def test_first_crossing_and_what_is_held_there(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis = active.span, active.basis
     rng = np.random.default_rng(seed)
@@ -182,9 +178,7 @@ def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constrai
 @each_pair
 @seeds
 @few
-def test_what_a_point_has_crossed_is_held_at_the_nearest_point(
-    pair: tuple[Regularizer, Constraint], seed: int
-) -> None:
+def test_what_a_point_has_crossed_is_held_at_the_nearest_point(pair, seed):
     active, anchor = a_face(seed, pair)
     span, basis = active.span, active.basis
     end = anchor + basis @ (2.0 * np.random.default_rng(seed).normal(size=basis.shape[1]))
@@ -219,7 +213,7 @@ def test_what_a_point_has_crossed_is_held_at_the_nearest_point(
     assert set(new.goal[held & ~active.held]) <= goals
 
 
-def test_a_party_with_a_single_free_direction_is_held_where_it_crosses() -> None:
+def test_a_party_with_a_single_free_direction_is_held_where_it_crosses():
     # With narrow parties that is the usual case: nothing else stops a joint search at their bounds.
     penalty = PartyPenalty(L1(), NonNegative(), 0.3)
     span = DirectionSpan(np.ones((1, 1)), np.ones(1), penalty)
@@ -256,7 +250,7 @@ def respond(party: FaceParty, seed: int) -> tuple[BestResponse, Array, Array]:
 @pytest.mark.representatives(12)
 @each_pair
 @pytest.mark.parametrize("seed", range(3))
-def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+def test_an_answer_minimises_the_block_problem(pair, seed):
     regularizer, constraint = pair
     with Engine(1) as engine:
         party, matrix, metric = a_party(seed, pair, engine)
@@ -294,7 +288,7 @@ def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constrai
 @pytest.mark.representatives(8)
 @each_pair
 @pytest.mark.parametrize("seed", range(2))
-def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+def test_an_answer_tells_what_the_coordinator_needs(pair, seed):
     with Engine(1) as engine:
         party, matrix, _ = a_party(seed, pair, engine)
         answer, _, y = respond(party, seed)
@@ -317,9 +311,7 @@ def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Con
 @pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @each_pair
-def test_dual_shares_bound_every_objective_from_below(
-    pair: tuple[Regularizer, Constraint], loss: str
-) -> None:
+def test_dual_shares_bound_every_objective_from_below(pair, loss):
     regularizer, constraint = pair
     rng = np.random.default_rng(7)
     blocks = [rng.normal(size=(N, D)) for _ in range(2)]
@@ -362,7 +354,7 @@ def test_dual_shares_bound_every_objective_from_below(
 
 
 @each_pair
-def test_answers_depend_on_question_and_state_alone(pair: tuple[Regularizer, Constraint]) -> None:
+def test_answers_depend_on_question_and_state_alone(pair):
     rng = np.random.default_rng(3)
     with Engine(1) as engine:
         party, _, metric = a_party(3, pair, engine)

@@ -21,7 +21,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_the_page_counts_what_was_measured() -> None:
+def test_the_page_counts_what_was_measured():
     page = load("family_page")
     exact = [[1e-1, 1.0, 1e-3], [1e-2, 2.0, 1e-7], [1e-3, 3.0, 1e-10]]
     loose = [[1e-1, 1.0, 1e-2], [1e-2, 1.5, 1e-4], [1e-3, 4.0, 1e-8]]

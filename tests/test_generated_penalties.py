@@ -180,7 +180,7 @@ def reference(case: Case) -> tuple[float, bool]:
     ],
     ids=lambda seeds: f"{seeds.start}-{seeds.stop}",
 )
-def test_the_default_never_diverges_and_is_right(seeds: range) -> None:
+def test_the_default_never_diverges_and_is_right(seeds):
     for seed in seeds:
         case = generate(seed)
         problem = make_problem(

@@ -42,7 +42,7 @@ def loss_value(problem: Problem, z: Array) -> float:
 
 @seeds
 @few
-def test_the_weights_program_is_the_best_of_all_active_sets(seed: int) -> None:
+def test_the_weights_program_is_the_best_of_all_active_sets(seed):
     rng = np.random.default_rng(seed)
     owner = np.array([0, 0, 0, 1, 1, -1])
     lower = np.where(owner < 0, -np.inf, 0.0)
@@ -73,7 +73,7 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed: int) -> None:
 
 @seeds
 @few
-def test_cut_short_the_weights_program_still_descends(seed: int) -> None:
+def test_cut_short_the_weights_program_still_descends(seed):
     rng = np.random.default_rng(seed)
     root, slope = rng.normal(size=(6, 3)), rng.normal(size=6)
     hessian, owner, weights = root @ root.T, np.zeros(6, dtype=int), np.eye(6)[2]
@@ -87,7 +87,7 @@ def test_cut_short_the_weights_program_still_descends(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 4])
-def test_a_descent_step_of_a_singular_system_descends(rank: int) -> None:
+def test_a_descent_step_of_a_singular_system_descends(rank):
     rng = np.random.default_rng(rank)
     root, slope = rng.normal(size=(4, rank)) * 10.0 ** rng.uniform(-5, 5, (4, 1)), rng.normal(size=4)
     step = descent_step(root @ root.T, slope, 1e-13)
@@ -102,7 +102,7 @@ def test_a_descent_step_of_a_singular_system_descends(rank: int) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("flat", [0.0, 0.9])
-def test_newton_system_is_gradient_and_hessian_of_differences(extra: int, flat: float) -> None:
+def test_newton_system_is_gradient_and_hessian_of_differences(extra, flat):
     rng = np.random.default_rng(1)
     n = 20_000  # of more than one piece
     messages, gradient = rng.normal(size=(4, n)), rng.normal(size=n)
@@ -121,7 +121,7 @@ def test_newton_system_is_gradient_and_hessian_of_differences(extra: int, flat: 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
 @seeds
 @settings(max_examples=5, deadline=None)
-def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
+def test_on_a_face_newton_finds_what_scipy_finds(loss, seed):
     rng = np.random.default_rng(seed)
     problem = a_problem(rng, loss)
     root = rng.normal(size=(3, 3))
@@ -144,7 +144,7 @@ def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
 @seeds
 @settings(max_examples=8, deadline=None)
-def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss: str, seed: int) -> None:
+def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss, seed):
     rng = np.random.default_rng(seed)
     problem, k = a_problem(rng, loss), 6
     spheres = []
@@ -179,7 +179,7 @@ def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss: str, seed: i
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @seeds
 @few
-def test_the_best_position_is_the_best_of_a_dense_grid(loss: str, seed: int) -> None:
+def test_the_best_position_is_the_best_of_a_dense_grid(loss, seed):
     rng = np.random.default_rng(seed)
     problem = a_problem(rng, loss)
     ends = [HullPoint(np.empty(0), rng.normal(), 3.0 * rng.normal(size=N)) for _ in range(2)]
@@ -215,7 +215,7 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss: str, seed: int) -> 
 
 @seeds
 @few
-def test_recombined_directions_keep_messages_and_products(seed: int) -> None:
+def test_recombined_directions_keep_messages_and_products(seed):
     rng = np.random.default_rng(seed)
     blocks = [rng.normal(size=(N, 6)) for _ in range(3)]
     sent: list[Array] = [np.empty((0, 6)) for _ in blocks]

@@ -109,9 +109,7 @@ def assert_same(tables: list[Inference], whole: Inference) -> None:
         ("squared", False, 1e-2, "model"),
     ],
 )
-def test_same_as_in_one_process(
-    loss: str, intercept: bool, lam: float, covariance: str, widths: tuple[int, ...]
-) -> None:
+def test_same_as_in_one_process(loss, intercept, lam, covariance, widths):
     made, weights = problem(loss, widths, intercept, lam)
     b = 0.1 if intercept else 0.0
     features = [f"{name}.{k}" for name, x in zip(made.names, weights) for k in range(len(x))]
@@ -119,7 +117,7 @@ def test_same_as_in_one_process(
     assert_same(between(made, weights, b, covariance), whole)
 
 
-def test_many_columns_leave_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_columns_leave_in_batches(monkeypatch):
     made, weights = problem("squared", (3, 7), True, 1e-4)
     whole = between(made, weights, 0.0, "model")
     monkeypatch.setattr("fastadmm.inference.between._COLUMNS", 3)
@@ -129,7 +127,7 @@ def test_many_columns_leave_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
-def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge: float) -> None:
+def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge):
     rng = np.random.default_rng(4)
     # Columns that are orthogonal already: what is made from them is still none of them.
     block = np.linalg.qr(rng.standard_normal((50, 4)))[0] * np.array([1.0, 2.0, 3.0, 4.0])
@@ -148,7 +146,7 @@ def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge: float) -> 
     assert np.max(cosines / np.linalg.norm(block, axis=0)) < 0.999
 
 
-def test_combinations_are_refused_where_they_are_seen() -> None:
+def test_combinations_are_refused_where_they_are_seen():
     made, weights = problem("squared", (3, 4), True, 1e-12)
     first, second = (
         np.asarray(block.matrix_product(np.eye(block.shape[1]), Engine(1)).T) for block in made.blocks
@@ -166,7 +164,7 @@ def test_combinations_are_refused_where_they_are_seen() -> None:
         again(first, np.column_stack([second[:, :3], first[:, 0]]))
 
 
-def test_what_a_coordinator_says_is_looked_at() -> None:
+def test_what_a_coordinator_says_is_looked_at():
     made, weights = problem("squared", (3, 4), True, 1e-4)
     with Engine(1) as engine:
         party = InferenceParty("p0", made.blocks[0], weights[0], list("abc"), np.ones(3), engine)
@@ -200,14 +198,14 @@ def test_what_a_coordinator_says_is_looked_at() -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Inference:
+def whole(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("whole")
     start_run(make_config({**TIGHT, "data": str(data_of(folder))}, "test"), folder / "run")
     return infer_run(folder / "run", standardized=True, covariance="HC1")
 
 
 @pytest.fixture(scope="module")
-def by_files(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
+def by_files(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("files")
     separate(data_of(folder), folder)
     begin(folder, **TIGHT)
@@ -248,9 +246,7 @@ def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-6)
 
 
-def test_by_files(
-    by_files: Path, whole: Inference, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_by_files(by_files, whole, tmp_path, capsys):
     folder, out = by_files, tmp_path / "infer"
     ask = {"covariance": "HC1", "level": 0.95}
     started = folder / "labels" / "run"
@@ -281,7 +277,7 @@ def test_by_files(
         coordinator_infer(started, out, [], covariance="model", level=0.9)
 
 
-def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path) -> None:
+def test_what_is_damaged_or_of_others_is_refused(by_files, tmp_path):
     started, out = by_files / "labels" / "run", tmp_path / "infer"
     requests = coordinator_infer(started, out, [], covariance="model", level=0.95)
     assert isinstance(requests, list)
@@ -319,9 +315,7 @@ def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path)
     assert not (tmp_path / "x").exists()
 
 
-def test_private_runs_and_sums_only_have_none(
-    by_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_runs_and_sums_only_have_none(by_files, tmp_path, monkeypatch):
     ask = {"covariance": "model", "level": 0.95}
     run = tmp_path / "run"
     shutil.copytree(by_files / "labels" / "run", run)
@@ -346,7 +340,7 @@ def test_private_runs_and_sums_only_have_none(
     assert not (tmp_path / "x").exists()
 
 
-def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
+def test_limits_hold_by_files_too(by_files, tmp_path):
     ask = {"covariance": "model", "level": 0.95}
     requests = coordinator_infer(by_files / "labels" / "run", tmp_path / "infer", [], **ask)
     assert isinstance(requests, list)
@@ -386,19 +380,13 @@ def test_limits_hold_by_files_too(by_files: Path, tmp_path: Path) -> None:
     party_infer(tmp_path / "again.msg", **own, out=tmp_path / "x")
 
 
-def test_an_owner_of_one_column_is_told_that_it_leaves() -> None:
+def test_an_owner_of_one_column_is_told_that_it_leaves():
     approval = TaskApproval(Path("infer.toml"), "a", ["b"], "a.h5", 2, 1, None)
     said = [" ".join(inference_words(approval, "b", "r", d)) for d in (1, 2)]
     assert ["Your ONE column leaves" in text for text in said] == [True, False]
 
 
-def test_between_agents(
-    whole: Inference,
-    tmp_path: Path,
-    quiet: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_between_agents(whole, tmp_path, quiet, monkeypatch, capsys):
     separate(data_of(tmp_path), tmp_path)
     parties = Parties(tmp_path)
     folder = begin_run(tmp_path, **TIGHT)

@@ -42,7 +42,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("loss", "more", "options", "ends"), CASES, ids=str)
-def test_the_lowest_of_all_rounds_is_returned(loss: str, more: dict, options: dict, ends: list[int]) -> None:
+def test_the_lowest_of_all_rounds_is_returned(loss, more, options, ends):
     given, lower = problem(loss, **more), 0
     for rounds in ends:
         result = solve(given, SolverOptions(gap=1e-12, max_rounds=rounds, n_threads=1, **options))
@@ -58,14 +58,14 @@ def test_the_lowest_of_all_rounds_is_returned(loss: str, more: dict, options: di
     assert 0 < lower < len(ends)
 
 
-def test_a_certified_run_returns_its_last_model() -> None:
+def test_a_certified_run_returns_its_last_model():
     result = solve(problem(regularizer="l1"), SolverOptions(gap=1e-3, scheme="sharing", n_threads=1))
     assert result.status is Status.CONVERGED
     assert result.kept is None
 
 
 @pytest.mark.parametrize("at", [3, 9])
-def test_a_resumed_run_returns_the_same(at: int) -> None:
+def test_a_resumed_run_returns_the_same(at):
     options = SolverOptions(gap=1e-12, scheme="sharing", max_rounds=17, n_threads=1)
     whole = Solver(problem("logistic"), options)
     for _ in range(at):

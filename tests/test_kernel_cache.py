@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder():
     """A directory that other users can reach."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
@@ -48,7 +47,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def site(folder: Path) -> Path:
+def site(folder):
     """A copy of the installed package that keeps no kernels beside them."""
     import fastadmm
 
@@ -83,7 +82,7 @@ class Evil:
         return os.system, (f"touch {self.file}",)
 
 
-def test_a_file_of_another_is_compiled_again_and_not_run(site: Path, folder: Path) -> None:
+def test_a_file_of_another_is_compiled_again_and_not_run(site, folder):
     cache = folder / "cache"
     place, count, said = kernels(site, cache, folder)
     assert (place, count, said) == (str(cache / "fastadmm"), 2, "")
@@ -102,7 +101,7 @@ def test_a_file_of_another_is_compiled_again_and_not_run(site: Path, folder: Pat
 
 
 @pytest.mark.repeats
-def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -> None:
+def test_a_file_under_another_name_is_compiled_again(site, folder):
     cache = folder / "cache"
     kernels(site, cache, folder)
     one, other = sorted(cache.rglob("*.nbi"))
@@ -112,7 +111,7 @@ def test_a_file_under_another_name_is_compiled_again(site: Path, folder: Path) -
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("which", ["cache", "cache/fastadmm", "above"])
-def test_a_folder_that_others_can_write_to_is_not_used(site: Path, folder: Path, which: str) -> None:
+def test_a_folder_that_others_can_write_to_is_not_used(site, folder, which):
     cache = folder / "above" / "cache" if which == "above" else folder / "cache"
     (cache / "fastadmm").mkdir(parents=True)
     (folder / which).chmod(0o777)
@@ -123,7 +122,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(site: Path, folder: Path,
     assert not list(cache.rglob("*.nb?"))
 
 
-def test_a_folder_that_they_can_write_to_and_not_change_is(folder: Path) -> None:
+def test_a_folder_that_they_can_write_to_and_not_change_is(folder):
     folder.chmod(0o1777)
     if os.geteuid() == 0:
         assert make_safe(folder / "a" / "b")
@@ -132,13 +131,13 @@ def test_a_folder_that_they_can_write_to_and_not_change_is(folder: Path) -> None
 
 
 @pytest.mark.repeats
-def test_it_is_closed_whatever_the_umask(site: Path, folder: Path) -> None:
+def test_it_is_closed_whatever_the_umask(site, folder):
     kernels(site, folder / "cache", folder, umask=0)
     assert not [path for path in (folder / "cache").rglob("*") if path.stat().st_mode & 0o022]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site: Path, folder: Path) -> None:
+def test_a_second_user_takes_what_root_compiled_and_has_a_place_of_its_own(site, folder):
     cache, home = folder / "cache", folder / "home"
     kernels(site, cache, folder)
     home.mkdir()

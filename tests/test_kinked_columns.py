@@ -42,7 +42,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_the_optimum_of_the_linear_program(dense: bool) -> None:
+def test_the_optimum_of_the_linear_program(dense):
     given = problem("hinge", lam=5e-3, dense=dense, fit_intercept=False)
     columns = np.hstack([block.columns(np.arange(block.shape[1]), Engine(1)) for block in given.blocks])
     d, sign = columns.shape[1], 2.0 * given.y - 1.0
@@ -55,7 +55,7 @@ def test_the_optimum_of_the_linear_program(dense: bool) -> None:
     assert found.objective == pytest.approx(best.fun / N, rel=1.1e-8)
 
 
-def test_rows_without_weight_say_nothing() -> None:
+def test_rows_without_weight_say_nothing():
     weight = np.random.default_rng(1).integers(0, 3, size=N) * 1.0
     given = problem(sample_weight=weight, fit_intercept=True)
     result = solve(given, SolverOptions(scheme="pooled", gap=1e-7))
@@ -63,7 +63,7 @@ def test_rows_without_weight_say_nothing() -> None:
     assert len(result.history) == 1
 
 
-def test_the_saddle_proves_itself() -> None:
+def test_the_saddle_proves_itself():
     """Value and bound by the formulas of the losses."""
     given = problem("quantile", "elastic_net", dense=True, fit_intercept=False)
     with Engine(1) as engine:
@@ -82,7 +82,7 @@ def test_the_saddle_proves_itself() -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_a_system_in_portions_has_the_same_bits(dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_in_portions_has_the_same_bits(dense, monkeypatch):
     given, portions = problem(dense=dense), []
     monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 13)  # tiles of some rows
     whole = solve(given, SolverOptions(scheme="pooled", n_threads=1))

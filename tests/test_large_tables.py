@@ -40,7 +40,7 @@ def numbers(rng: random.Random) -> list[str]:
     return [cell for cell in [*any_bits, *halfway, *short, *powers, *ends] if "n" not in cell]
 
 
-def test_numbers_are_rounded_as_python_rounds_them() -> None:
+def test_numbers_are_rounded_as_python_rounds_them():
     cells = numbers(random.Random(1))
     text, starts, stops = bounds(cells)
     bits, found, undecided, at = np.zeros(len(cells), dtype=np.uint64), np.zeros(3, dtype=np.int64), [], 0
@@ -59,7 +59,7 @@ def test_numbers_are_rounded_as_python_rounds_them() -> None:
 @pytest.mark.parametrize(
     "cell", ["", ".", "-", "1e", "1e+", "1_0", "0x1", "inf", "1 2", "--1", "e5", "1.2.3", "１"]
 )
-def test_what_is_no_plain_number_is_left_to_python(cell: str) -> None:
+def test_what_is_no_plain_number_is_left_to_python(cell):
     raw = cell.encode()
     text = np.frombuffer(raw + b"\n", dtype=np.uint8)
     ends = np.array([0], dtype=np.int32), np.array([len(raw)], dtype=np.int32)
@@ -106,7 +106,7 @@ def in_parts(folder: Path, name: str, table: pa.Table, kind: str) -> str:
     return parts.name
 
 
-def test_every_way_of_reading_gives_the_same_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+def test_every_way_of_reading_gives_the_same_bytes(tmp_path, monkeypatch):
     given = tables_of(tmp_path)
     expected = made(tmp_path, "slow", "bank.csv", "shop.csv")
     assert made(tmp_path, "arrow", "bank.parquet", "shop.parquet") == expected
@@ -124,7 +124,7 @@ def test_every_way_of_reading_gives_the_same_bytes(tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.glob(".fastadmm*"))
 
 
-def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path: Path, monkeypatch: Any) -> None:
+def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path, monkeypatch):
     blocks = [
         "a,b\n1,2\n\n3,4\n5,x\n",  # text after numbers, a blank line
         'a,b\r\n"1",2\r\n3,"n/a"\r\n',
@@ -150,7 +150,7 @@ def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path: Path, monkeypat
         assert seen[0] == seen[1], text
 
 
-def test_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_parts_that_do_not_fit_are_named(tmp_path):
     given = tables_of(tmp_path)
     whole = in_parts(tmp_path, "bank", given["bank"], "parquet")
     second = tmp_path / whole / "part-1.parquet"
@@ -173,7 +173,7 @@ def test_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("texts", [False, True])
-def test_ids_are_joined_as_sets_are(tmp_path: Path, texts: bool) -> None:
+def test_ids_are_joined_as_sets_are(tmp_path, texts):
     rng = np.random.default_rng(8)
     own = [rng.choice(60, 40, replace=False) for _ in range(2)]
     names = [[f"é{i}" if texts and i % 3 == 0 else str(i) for i in ids.tolist()] for ids in own]
@@ -193,13 +193,13 @@ def test_ids_are_joined_as_sets_are(tmp_path: Path, texts: bool) -> None:
     assert f"{len(alone)} ids are not in every table ({', '.join(map(repr, alone[:3]))}" in report[0]
 
 
-def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path: Path) -> None:
+def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path):
     assert list(large_text.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
         list(large_text.in_order(lambda i: 1 // (i - 7), range(50)))
 
 
-def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: Any) -> None:
+def test_libsvm_text_is_read_alike_in_large_files(tmp_path, monkeypatch):
     blocks = [
         "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n",
         "1 1:1 # 2:3\n2 3:4\n",
@@ -225,7 +225,7 @@ def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: A
             assert seen[0] == seen[1], text
 
 
-def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path: Path, monkeypatch: Any) -> None:
+def test_labels_of_libsvm_text_keep_no_more_than_themselves(tmp_path, monkeypatch):
     # Labels stay until all rows are read: views of the parser's buffers held four bytes for each of text.
     monkeypatch.setattr(libsvm, "LARGE", 0)
     (tmp_path / "a.svm").write_text("1 1:2 3:4\n" * 1000)

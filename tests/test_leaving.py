@@ -31,7 +31,7 @@ PRIVATE = {
 
 
 @pytest.fixture(scope="module", params=PRIVATE)
-def private(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def private(request, tmp_path_factory):
     """A directory with data and a finished, evaluated private run."""
     home = tmp_path_factory.mktemp("private")
     write_problem(home / "a.parts", 60, (3, 2))
@@ -118,7 +118,7 @@ def left(home: Path, out: Path) -> dict[str, str]:
 
 
 @pytest.mark.representatives(1)
-def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: Path, tmp_path: Path) -> None:
+def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private, tmp_path):
     numbers, digests = secrets_of(private / "run")
     assert len(numbers) > 10
     for name, text in left(private, tmp_path).items():
@@ -128,9 +128,7 @@ def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: 
         assert str(private) not in text.replace(str(private / "run"), ""), name
 
 
-def test_what_leaves_says_what_was_kept_back(
-    private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_leaves_says_what_was_kept_back(private, tmp_path, capsys):
     texts = left(private, tmp_path)
     for name in ("card.md", "card.json", "report.html", "c.html", "c.json"):
         assert KEPT_BACK in texts[name], name
@@ -148,7 +146,7 @@ def test_what_leaves_says_what_was_kept_back(
         assert KEPT_BACK in write_report(copy).read_text(encoding="utf-8")
 
 
-def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -> None:
+def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path):
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 2}), tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -166,7 +164,7 @@ def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("value", [1230.0, 20000.0, 150.84785, 2.00001, 1.0, 0.30000001, 1e-7, 99999.9])
-def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float) -> None:
+def test_an_epsilon_is_never_shown_smaller_than_it_is(value):
     assert value * (1 - 1e-9) <= float(rounded_up(value)) <= 1.0011 * value
 
 
@@ -176,14 +174,14 @@ def a_statement(**values: Any) -> PrivacyStatement:
     return replace(state(settings, [party], {"coordinator": "messages"}, ("labels",)), **values)
 
 
-def test_noise_is_not_shown_larger_nor_delta_smaller_than_it_is() -> None:
+def test_noise_is_not_shown_larger_nor_delta_smaller_than_it_is():
     text = dict(a_statement().table())["delta"]  # the party's row comes later than the row of delta
     assert "sigma 7.461" in text
     assert "sensitivity 2.001" in text
     assert "at delta = 1.2345678e-05" in a_statement().one_line()
 
 
-def test_a_card_has_every_row_of_the_statement(tmp_path: Path) -> None:
+def test_a_card_has_every_row_of_the_statement(tmp_path):
     """Rows with one heading, and a party that is called like one, do not displace each other."""
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 1}), tmp_path / "run")
@@ -193,7 +191,7 @@ def test_a_card_has_every_row_of_the_statement(tmp_path: Path) -> None:
         assert f"| {key} | {value} |" in text
 
 
-def test_what_is_assumed_is_said(private: Path, tmp_path: Path) -> None:
+def test_what_is_assumed_is_said(private, tmp_path):
     said = read_records(private / "run").privacy
     assert said is not None
     assert "honest coordinator" not in said.one_line()
@@ -208,9 +206,7 @@ def test_what_is_assumed_is_said(private: Path, tmp_path: Path) -> None:
     assert "assumed" not in dict(PrivacyStatement.from_json(old).table())
 
 
-def test_the_line_has_what_all_runs_of_a_ledger_spent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_line_has_what_all_runs_of_a_ledger_spent(tmp_path, capsys):
     write_problem(tmp_path / "a.parts", 60, (3, 2))
     budget = {**PRIVATE["message"], "total_epsilon": 8.0}
     keys = {"data": str(tmp_path / "a.parts"), "privacy": budget, "ledger": str(tmp_path / "l.jsonl")}

@@ -57,7 +57,7 @@ SCHEMES: dict[str, dict[str, object]] = {
 
 
 @pytest.fixture(autouse=True)
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tiles(monkeypatch):
     """Buffers far smaller than the small files of these tests."""
     for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
         monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
@@ -65,7 +65,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """a.parts: a dense and two sparse parties; t.parts: test data."""
     folder = tmp_path_factory.mktemp("limit")
     for name, n, seed in (("a.parts", N, 1), ("t.parts", 500, 2)):
@@ -100,7 +100,7 @@ READERS = ("subspace", "sharing", "cg", "lasso")
 @pytest.mark.parametrize(
     "name", [name if name in READERS else pytest.param(name, marks=pytest.mark.repeats) for name in SCHEMES]
 )
-def test_a_streamed_run_is_the_same_to_the_bit(folder: Path, tmp_path: Path, name: str) -> None:
+def test_a_streamed_run_is_the_same_to_the_bit(folder, tmp_path, name):
     config = configuration(folder, test=str(folder / "t.parts"), **SCHEMES[name])
     start_run(config, tmp_path / "memory")
     tight = limited(folder, config)
@@ -114,7 +114,7 @@ def test_a_streamed_run_is_the_same_to_the_bit(folder: Path, tmp_path: Path, nam
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", ["subspace", "sharing"])
-def test_resume_of_a_streamed_run(folder: Path, tmp_path: Path, name: str) -> None:
+def test_resume_of_a_streamed_run(folder, tmp_path, name):
     config = configuration(folder, **SCHEMES[name])
     start_run(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -133,7 +133,7 @@ def test_resume_of_a_streamed_run(folder: Path, tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.repeats
-def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
+def test_killed_in_the_middle(folder, tmp_path):
     # Tiles as small as in this process: they decide the last bits of a dense block.
     program = (
         "import fastadmm.blocks.tiles as t, fastadmm.blocks.block as b, fastadmm.store.streamed as s\n"
@@ -159,9 +159,7 @@ def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_history_adapts_and_is_written_down(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_history_adapts_and_is_written_down(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("fastadmm.engine.spilled.CAN_SPILL", False)  # else messages go to a scratch file
     for module in (subspace, metric_limits):  # messages are long
         monkeypatch.setattr(module, "directions_of_few_numbers", lambda *_: 0)
@@ -183,7 +181,7 @@ def test_history_adapts_and_is_written_down(
     assert not any(record["accelerated"] for record in logged(tmp_path / "plain"))
 
 
-def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
+def test_narrow_parties_keep_no_more_directions_than_columns():
     scheme, traits = Subspace(), Traits(True, True, True, False)
 
     def state(width: int) -> int:
@@ -195,7 +193,7 @@ def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
     assert state(64) == state(1000)
 
 
-def test_no_more_messages_are_planned_than_rounds_send() -> None:
+def test_no_more_messages_are_planned_than_rounds_send():
     traits = Traits(True, True, True, False)
     few, many = (Shape(traits, 10**6, 1, [100, 100], [1.0, 1.0], 1, rounds) for rounds in (5, 1000))
     free = Shape(traits, 10**6, 1, [100, 100], [1.0, 1.0], 1)
@@ -207,7 +205,7 @@ def test_no_more_messages_are_planned_than_rounds_send() -> None:
         assert 1.0 <= (states[2] - states[0]) / (8 * 10**6 * 2 * (kept - sent)) <= 1.02
 
 
-def test_a_piece_of_all_messages_for_each_thread_is_planned() -> None:
+def test_a_piece_of_all_messages_for_each_thread_is_planned():
     """Where the gradient is repaired; a run without a gap to reach went above its limit by it."""
     traits = Traits(True, True, True, False)
     one, two = (Shape(traits, 150_000, 1, [5000, 5000], [0.003, 0.003], threads) for threads in (1, 2))
@@ -219,7 +217,7 @@ def test_a_piece_of_all_messages_for_each_thread_is_planned() -> None:
     assert few.piece_bytes(3) == 8 * 3 * 900  # a single leaf
 
 
-def test_what_only_some_runs_hold_is_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_some_runs_hold_is_told_apart(folder, monkeypatch):
     parties = open_partition(folder / "a.parts").parties
     monkeypatch.setattr("fastadmm.runs.plan.compiles", lambda: False)
     plans = {}
@@ -238,7 +236,7 @@ def test_what_only_some_runs_hold_is_told_apart(folder: Path, monkeypatch: pytes
     assert any("kernels are not compiled yet" in line for line in cold.lines())
 
 
-def test_kernels_are_compiled_by_a_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_compiled_by_a_first_run(tmp_path, monkeypatch):
     monkeypatch.setattr("fastadmm.kernels.cache.cache_directory", lambda module: tmp_path / module)
     assert compiles()
     (tmp_path / "vectors").mkdir()
@@ -248,7 +246,7 @@ def test_kernels_are_compiled_by_a_first_run(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("loss", "least"), [("logistic", 4), ("hinge", 8)])
-def test_the_least_history_is_what_the_loss_works_with(folder: Path, loss: str, least: int) -> None:
+def test_the_least_history_is_what_the_loss_works_with(folder, loss, least):
     parties = open_partition(folder / "a.parts").parties
     config = configuration(folder, scheme="subspace", loss=loss)
     tight = make_plan(parties, [], N, config, limit=BASE_BYTES, n_threads=2)
@@ -257,7 +255,7 @@ def test_the_least_history_is_what_the_loss_works_with(folder: Path, loss: str, 
     assert tight.total <= eight.total
 
 
-def test_history_of_classes_adapts_too(folder: Path) -> None:
+def test_history_of_classes_adapts_too(folder):
     config = configuration(folder, loss="multinomial")
     parties = open_partition(config.data).parties
     free = make_plan(parties, [], N, config, n_outputs=10, n_threads=2)
@@ -269,7 +267,7 @@ def test_history_of_classes_adapts_too(folder: Path) -> None:
     assert given.state <= tight.state <= free.state <= 1.01 * given.state
 
 
-def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, capsys) -> None:
+def test_a_limit_too_small_for_the_coordinator(folder, tmp_path, capsys):
     assert run("train", folder / "a.parts", "--memory", "100MB", "--out", tmp_path / "run") == 5
     err = capsys.readouterr().err
     assert err.count("error") == 1
@@ -283,7 +281,7 @@ def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("text", ["", "2", "many", "2 XB", "-1GB", "0MB", "1e3", "GB"])
-def test_amounts(text: str) -> None:
+def test_amounts(text):
     if text == "2":
         assert parse_bytes(text) == 2
         return
@@ -291,7 +289,7 @@ def test_amounts(text: str) -> None:
         parse_bytes(text)
 
 
-def test_units() -> None:
+def test_units():
     amounts = {
         "2GB": 2 * 10**9,
         "512MiB": 512 * 2**20,
@@ -304,7 +302,7 @@ def test_units() -> None:
         assert parse_bytes(text) == wanted
 
 
-def test_dry_run(folder: Path, tmp_path: Path, capsys) -> None:
+def test_dry_run(folder, tmp_path, capsys):
     config = limited(folder, configuration(folder))
     arguments = ["train", config.data, "--memory", config.memory, "--dry-run", "--out", tmp_path / "run"]
     arguments += ["--rounds", 7, "--gap", 0, "--threads", 2]
@@ -320,7 +318,7 @@ def test_dry_run(folder: Path, tmp_path: Path, capsys) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_truncated_while_it_runs(folder: Path, tmp_path: Path) -> None:
+def test_truncated_while_it_runs(folder, tmp_path):
     partition = tmp_path / "a.parts"
     blocks, y, _ = make_vertical_classification(N, (12, 9), seed=3)
     write_blocks(partition, blocks, y)
@@ -342,7 +340,7 @@ def test_truncated_while_it_runs(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_peak_memory_stays_under_the_limit(tmp_path: Path) -> None:
+def test_peak_memory_stays_under_the_limit(tmp_path):
     rng = np.random.default_rng(0)
     n, d = 60000, 500
     blocks = [rng.normal(size=(n, d)) for _ in range(4)]
@@ -379,7 +377,7 @@ def test_peak_memory_stays_under_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "multinomial"])
-def test_a_resumed_run_holds_its_messages_once(tmp_path: Path, loss: str) -> None:
+def test_a_resumed_run_holds_its_messages_once(tmp_path, loss):
     n, widths = 200_000, (20, 20)
     blocks, y, _ = make_vertical_classification(n, widths, seed=4)
     classes = y + (blocks[0][:, 0] > 0.0) if loss == "multinomial" else y
@@ -412,20 +410,20 @@ def test_a_resumed_run_holds_its_messages_once(tmp_path: Path, loss: str) -> Non
 
 
 @pytest.mark.repeats
-def test_what_acceleration_holds_is_planned() -> None:
+def test_what_acceleration_holds_is_planned():
     # A part of its history was copied in every round: 16 % more than the plan with eight parties.
     bench = script_of("bench/memory.py")
     held, planned = bench.measure(100_000, ("sharing", "logistic", 8, 4, 14, {}))
     assert 0.9 * planned < held < 1.1 * planned
 
 
-def test_peak_memory_is_known() -> None:
+def test_peak_memory_is_known():
     peak = peak_memory()
     assert peak is None or peak > 10**7
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_control_groups_leave_what_is_not_used(tmp_path: Path, version: int) -> None:
+def test_control_groups_leave_what_is_not_used(tmp_path, version):
     """Of all that a process is in; files that were read before make way."""
     root, own = tmp_path / "root", tmp_path / "cgroup"
     place = root / "memory" if version == 1 else root
@@ -454,7 +452,7 @@ def test_control_groups_leave_what_is_not_used(tmp_path: Path, version: int) -> 
     assert _group_memory(root, own) == 10
 
 
-def test_a_limit_of_the_address_space_is_kept() -> None:
+def test_a_limit_of_the_address_space_is_kept():
     pytest.importorskip("resource")
     program = (
         "import resource, sys\n"

@@ -36,7 +36,7 @@ def problem(kinds: str = KINDS, loss: str = "logistic", lam: float = 1e-4, **mor
 
 
 @pytest.mark.parametrize("kinds", ["dsds", "ssdd", "dddd", "ssss", "sdss", "d", "s"])
-def test_the_order_of_columns(kinds: str) -> None:
+def test_the_order_of_columns(kinds):
     given = matrices(kinds)
     with Engine(1) as engine:
         found = rows_of_all([as_block(m) for m in given], engine)
@@ -50,7 +50,7 @@ def test_the_order_of_columns(kinds: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 7, 40, N])
 @pytest.mark.parametrize("kinds", ["sd", "dsds", "sds"])
-def test_passes_are_those_over_a_matrix(kinds: str, n: int) -> None:
+def test_passes_are_those_over_a_matrix(kinds, n):
     given, rng = matrices(kinds, n), np.random.default_rng(1)
     with Engine(2) as engine:
         rows = rows_of_all([as_block(m) if not sp.issparse(m) else CSRBlock(m) for m in given], engine)
@@ -80,7 +80,7 @@ def test_passes_are_those_over_a_matrix(kinds: str, n: int) -> None:
         assert rows.density == pytest.approx(sum(m.nnz if sp.issparse(m) else m.size for m in given) / D.size)
 
 
-def test_few_dense_columns_are_copied() -> None:
+def test_few_dense_columns_are_copied():
     rng, sparse = np.random.default_rng(2), as_block(matrices("s")[0])
     with Engine(1) as engine:
         few = [as_block(rng.normal(size=(N, 3))), sparse, as_block(rng.normal(size=(N, 2)))]
@@ -99,7 +99,7 @@ def test_few_dense_columns_are_copied() -> None:
         )
 
 
-def test_narrow_dense_blocks_are_one_matrix() -> None:
+def test_narrow_dense_blocks_are_one_matrix():
     rng = np.random.default_rng(3)
     narrow = [as_block(rng.normal(size=(N, d))) for d in (3, 1, 12, 2)]
     wide = [as_block(rng.normal(size=(N, d))) for d in (20, 12)]

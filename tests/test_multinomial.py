@@ -640,7 +640,7 @@ def test_estimator_refuses_two_class_losses():
             ADMMSharingClassifier(loss=loss).fit(X, y)
 
 
-def test_a_round_that_ends_a_run_takes_no_step_in_the_span(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_ends_a_run_takes_no_step_in_the_span(monkeypatch):
     # All weights are spanned after two rounds; the last one only certifies what they found.
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 8)), rng.integers(3, size=300)

@@ -31,7 +31,7 @@ def case(loss: Loss, intercept: bool) -> tuple[Problem, np.ndarray]:
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_a_loss_bends_between_its_ends_only(loss: Loss) -> None:
+def test_a_loss_bends_between_its_ends_only(loss):
     problem, _ = case(loss, False)
     z = np.random.default_rng(6).normal(0.0, 2.0, N)
     ends = loss.bends(problem.y)
@@ -44,9 +44,7 @@ def test_a_loss_bends_between_its_ends_only(loss: Loss) -> None:
 @pytest.mark.parametrize("tilted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_few_rows_find_the_minimum_over_all(
-    loss: Loss, intercept: bool, tilted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_find_the_minimum_over_all(loss, intercept, tilted, monkeypatch):
     """From afar, where many rows outside the first choice meet their bends, and from the minimum itself."""
     problem, V = case(loss, intercept)
     tilt = np.linspace(-2.0, 2.0, K) if tilted else None

@@ -276,7 +276,7 @@ def test_owners_take_constants_of_public_rows_alone(tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def bins_of_described(tmp_path_factory) -> Path:
+def bins_of_described(tmp_path_factory):
     folder = write_tables(tmp_path_factory.mktemp("bins") / "one")
     return WAYS["bins of described categories"][0](folder)
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def script():
     return script_of("bench/owners.py")
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict:
+def measured():
     return json.loads((ROOT / "bench" / "owners.json").read_text(encoding="utf-8"))
 
 

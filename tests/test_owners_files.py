@@ -17,7 +17,7 @@ CSV = Reading(label="sick")
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     rng = np.random.default_rng(0)
     lines = ["age,bmi,clinic,sick"]
     for i in range(40):

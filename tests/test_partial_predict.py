@@ -18,7 +18,7 @@ from run_tools import run, write_blocks, write_problem
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """train.parts, test.parts (with an offset), other.parts (same parties, other rows), run/."""
     folder = tmp_path_factory.mktemp("partial")
     blocks, y, _ = make_vertical_classification(120, (3, 2, 4))
@@ -40,7 +40,7 @@ def parts(folder: Path) -> list[Path]:
     return [folder / f"c{m}.h5" for m in (1, 2, 3)]
 
 
-def test_the_sum_is_the_prediction_to_the_bit(folder: Path) -> None:
+def test_the_sum_is_the_prediction_to_the_bit(folder):
     whole = predict_partition(folder / "run", folder / "test.parts")
     got = combine_contributions(
         folder / "run", parts(folder)[::-1], labels=folder / "test.parts" / "labels.h5"
@@ -51,7 +51,7 @@ def test_the_sum_is_the_prediction_to_the_bit(folder: Path) -> None:
     assert np.array_equal(got.ids, whole.ids)
 
 
-def test_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_commands(folder, tmp_path, capsys):
     # The coordinator has the shared part alone, each party its own file alone.
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -68,7 +68,7 @@ def test_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert "120 predictions" in capsys.readouterr().out
 
 
-def test_absent_parties(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_absent_parties(folder, tmp_path, capsys):
     two = parts(folder)[:2]
     assert run("combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv") == 3
     err = capsys.readouterr().err
@@ -94,7 +94,7 @@ def test_absent_parties(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [float(row["score"]) for row in rows] == mean.score.tolist()
 
 
-def test_misfits_are_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_misfits_are_one_line(folder, tmp_path, capsys):
     one, two, three = parts(folder)
     for name, rows in (("short", "other"), ("turned", "turned")):
         partial_predict(folder / "run", folder / f"{rows}.parts" / "party-3.h5", tmp_path / f"{name}.h5")
@@ -129,7 +129,7 @@ def test_misfits_are_one_line(folder: Path, tmp_path: Path, capsys: pytest.Captu
         assert not (tmp_path / "p.csv").exists()
 
 
-def test_a_party_file_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_party_file_of_another_model_is_refused(folder, tmp_path):
     start_run(make_config({"data": str(folder / "train.parts"), "lambda": 3e-2}), tmp_path / "b")
     shutil.copytree(folder / "run" / "model", tmp_path / "mixed")
     shutil.copy(tmp_path / "b" / "model" / "party-2.h5", tmp_path / "mixed" / "party-2.h5")
@@ -139,7 +139,7 @@ def test_a_party_file_of_another_model_is_refused(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["multinomial", "scales"])
-def test_other_models(tmp_path: Path, kind: str) -> None:
+def test_other_models(tmp_path, kind):
     rng = np.random.default_rng(3)
     if kind == "multinomial":
         X, y = rng.normal(size=(90, 5)), rng.integers(0, 3, 90).astype(float)

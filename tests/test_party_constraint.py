@@ -31,7 +31,7 @@ def numbers() -> tuple[list[np.ndarray], np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     blocks, y = numbers()
     return write_blocks(tmp_path_factory.mktemp("sets") / "a.parts", blocks, y, task="regression")
 
@@ -59,7 +59,7 @@ def optimum(regularizer: str, loss: str = "squared") -> tuple[float, np.ndarray]
 @pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
 @pytest.mark.parametrize("loss", ["squared", "quantile"])
-def test_every_party_keeps_to_its_own(scheme: str, regularizer: str, loss: str) -> None:
+def test_every_party_keeps_to_its_own(scheme, regularizer, loss):
     if loss == "quantile" and scheme != "auto":
         pytest.skip("thousands of rounds")
     blocks, y = numbers()
@@ -77,7 +77,7 @@ def test_every_party_keeps_to_its_own(scheme: str, regularizer: str, loss: str) 
     assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-8) for r in result.history)
 
 
-def test_the_same_for_all_is_one_for_all() -> None:
+def test_the_same_for_all_is_one_for_all():
     blocks, y = numbers()
     one = make_problem(blocks, y, loss="squared", constraint="nonnegative")
     each = make_problem(blocks, y, loss="squared", constraint=["nonnegative"] * 3)
@@ -86,7 +86,7 @@ def test_the_same_for_all_is_one_for_all() -> None:
     assert not make_problem(blocks, y, loss="squared", constraint=["all", None, "nonnegative"]).is_ridge
 
 
-def test_runs_records_and_resuming(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_records_and_resuming(data, tmp_path, capsys):
     result = start_run(make_config(keys(data)), tmp_path / "run")
     assert result["objective"] == pytest.approx(optimum("l2")[0], rel=2e-6)
     written = tomllib.loads((tmp_path / "run" / "run.toml").read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def test_runs_records_and_resuming(data: Path, tmp_path: Path, capsys: pytest.Ca
     assert "party_constraint.party-3 differs" in capsys.readouterr().out
 
 
-def test_command_line_and_plan(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_and_plan(data, tmp_path, capsys):
     start_run(make_config(keys(data)), tmp_path / "toml")
     given = ("--lambda", 1e-2, "--constraint", REST, *in_file(party_constraint=OWN))
     assert run("train", data, *given, "-q", "-o", tmp_path / "run") == 0
@@ -124,7 +124,7 @@ def test_command_line_and_plan(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert plan.scheme == plan_run(make_config({"data": str(data), "constraint": "nonnegative"})).scheme
 
 
-def test_the_estimators_result(data: Path, tmp_path: Path) -> None:
+def test_the_estimators_result(data, tmp_path):
     blocks, y = numbers()
     model = ADMMSharingRegressor(list(WIDTHS), 1e-2, constraint=list(EVERY.values()))
     model.fit(np.hstack(blocks), y)
@@ -137,7 +137,7 @@ def test_the_estimators_result(data: Path, tmp_path: Path) -> None:
         both.set_params(constraint=["box:0,1", None, None]).fit(np.hstack(blocks), y)
 
 
-def test_options_win_name_by_name() -> None:
+def test_options_win_name_by_name():
     config = make_config(
         {"data": "a", "party_constraint": {"x": "all", "y": "box:0,1"}},
         "f",
@@ -173,7 +173,7 @@ def test_options_win_name_by_name() -> None:
         ),
     ],
 )
-def test_what_does_not_go_is_refused(values: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_is_refused(values, message):
     with pytest.raises(ConfigError) as caught:
         make_config({"data": "a.parts", **values}, "here")
     assert str(caught.value).startswith(f"here: {message}")
@@ -187,9 +187,7 @@ def test_what_does_not_go_is_refused(values: dict[str, Any], message: str) -> No
         ({"party-1": "al"}, "key 'party_constraint': of 'party-1': "),
     ],
 )
-def test_wrong_entries_are_named(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], own: dict[str, str], message: str
-) -> None:
+def test_wrong_entries_are_named(data, tmp_path, capsys, own, message):
     import re
 
     assert run("train", data, "-o", tmp_path / "no", "-q", *in_file(party_constraint=own)) == 5
@@ -207,7 +205,7 @@ def test_wrong_entries_are_named(
         (3.0, "constraint: 3.0 is neither a constraint nor a list with one for each party"),
     ],
 )
-def test_wrong_lists_are_named(constraint: Any, message: str) -> None:
+def test_wrong_lists_are_named(constraint, message):
     blocks, y = numbers()
     with pytest.raises(ConfigError, match=message):
         make_problem(blocks, y, loss="squared", constraint=constraint)

@@ -33,7 +33,7 @@ SMALL = {"path": True, "path_length": 5, "folds": 3, "seed": 7}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("path")
     write_problem(folder / "a.parts", n=180, seed=3)
     write_problem(folder / "t.parts", n=90, seed=4)
@@ -57,13 +57,13 @@ def digests(directory: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("finished") / "run"
     start_run(config(data, test=str(data / "t.parts")), out)
     return out
 
 
-def test_the_table_is_that_of_the_functions(data: Path, finished: Path) -> None:
+def test_the_table_is_that_of_the_functions(data, finished):
     partition = open_partition(data / "a.parts")
     y = partition.labels.y
     problem = make_problem([party.load() for party in partition.parties], y)
@@ -76,7 +76,7 @@ def test_the_table_is_that_of_the_functions(data: Path, finished: Path) -> None:
     assert all(set(row["test"]) == {"log_loss", "accuracy", "auc"} for row in table["values"])
 
 
-def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_chosen_model_is_the_one_of_its_lambda(data, finished, tmp_path):
     table, result = table_of(finished), result_of(finished)
     model = open_model(finished)
     assert model.lam == result["lambda"] == table["lambda"] == table["values"][table["chosen"]]["lambda"]
@@ -92,7 +92,7 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, t
 
 
 @pytest.mark.repeats
-def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_an_interrupted_path_ends_in_the_same_bytes(data, finished, tmp_path):
     options = in_file(path=True, path_length=5, folds=3, seed=7)
     train = ["train", data / "a.parts", "--test", data / "t.parts", *options]
     process = start(*train, "-o", tmp_path / "run", "-q")
@@ -108,9 +108,7 @@ def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, 
     assert_clean(tmp_path / "run")
 
 
-def test_a_killed_path_ends_in_the_same_bytes(
-    data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypatch):
     """Killed after every tenth fit, and before its result is there."""
     write = path_run.StoredFits._write
     count = 0
@@ -142,7 +140,7 @@ def test_a_killed_path_ends_in_the_same_bytes(
     assert count == before
 
 
-def test_without_folds_the_smallest_lambda_is_kept(data: Path, tmp_path: Path) -> None:
+def test_without_folds_the_smallest_lambda_is_kept(data, tmp_path):
     result = start_run(config(data, folds=0, path_values=[0.1, 0.3, 0.2], path_length=None), tmp_path / "run")
     table = table_of(tmp_path / "run")
     assert [row["lambda"] for row in table["values"]] == [0.3, 0.2, 0.1]
@@ -152,7 +150,7 @@ def test_without_folds_the_smallest_lambda_is_kept(data: Path, tmp_path: Path) -
     assert not (tmp_path / "run" / "path.svg").exists()
 
 
-def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_terminal_shows(data, tmp_path, capsys):
     options = in_file(path=True, path_values=[1.0, 0.01], folds=2, rule="1se", regularizer="l1")
     code = run("train", data / "a.parts", *options, "-o", tmp_path / "run")
     shown = capsys.readouterr()
@@ -174,7 +172,7 @@ def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert document["path"]["chosen"] in (0, 1)
 
 
-def test_resuming_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
+def test_resuming_says_what_is_wrong(data, tmp_path):
     start_run(config(data, path_values=[1.0, 0.1], path_length=None), tmp_path / "run")
     display = Notes()
     resume_run(tmp_path / "run", display=display)
@@ -192,7 +190,7 @@ def test_resuming_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
         resume_run(tmp_path / "run")
 
 
-def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None:
+def test_what_the_data_refuse_leaves_nothing(data, tmp_path):
     with pytest.raises(InputError, match="fewer than 170 folds"):
         start_run(config(data, folds=170), tmp_path / "run")
     with pytest.raises(ConfigError, match="none has no lambda"):
@@ -201,7 +199,7 @@ def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.repeats
-def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_report_shows_the_path(data, finished, tmp_path):
     assert run("report", finished, "-o", tmp_path / "a.html") == 0
     page, table = (tmp_path / "a.html").read_text(encoding="utf-8"), table_of(finished)
     section = page[page.index("<h2>Regularisation path</h2>") :].split("</section>")[0]
@@ -216,7 +214,7 @@ def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -
 
 
 @pytest.mark.repeats
-def test_reports_of_paths_and_of_none(data: Path, finished: Path, tmp_path: Path) -> None:
+def test_reports_of_paths_and_of_none(data, finished, tmp_path):
     for name in ("a.html", "b.html"):
         assert run("report", finished, "-o", tmp_path / name) == 0
     assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
@@ -238,9 +236,7 @@ def test_reports_of_paths_and_of_none(data: Path, finished: Path, tmp_path: Path
         ("rule", 3, "key rule must be a text"),
     ],
 )
-def test_a_damaged_table_has_no_report(
-    data: Path, finished: Path, tmp_path: Path, key: str, value: Any, message: str
-) -> None:
+def test_a_damaged_table_has_no_report(data, finished, tmp_path, key, value, message):
     from fastadmm.reports import write_report
 
     (tmp_path / "run.toml").write_bytes((finished / "run.toml").read_bytes())

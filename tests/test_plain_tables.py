@@ -47,9 +47,7 @@ def read(path: Path, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_every_cell_is_read_or_refused_as_in_small_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
+def test_every_cell_is_read_or_refused_as_in_small_tables(tmp_path, monkeypatch, end):
     plain = [f"{k},{k / 7!r},{k % 2}" for k in range(40)]
     for k, cell in enumerate(CELLS):
         for line in (f"{cell},1,0", f"1,{cell},1", f"1,2,{cell}"):
@@ -80,9 +78,7 @@ def test_every_cell_is_read_or_refused_as_in_small_tables(
         ["a,b,y"],
     ],
 )
-def test_tables_of_every_shape_are_read_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
-) -> None:
+def test_tables_of_every_shape_are_read_alike(tmp_path, monkeypatch, lines):
     for text in ("\n".join(lines) + "\n", "\n".join(lines)):
         path = tmp_path / "a.csv"
         path.write_bytes(text.encode())
@@ -94,7 +90,7 @@ def test_tables_of_every_shape_are_read_alike(
             assert seen[0] == seen[1], (text, block_bytes)
 
 
-def test_rows_are_those_of_the_twin() -> None:
+def test_rows_are_those_of_the_twin():
     rng = random.Random(3)
     numbers = [cell for cell in CELLS if naive.plain_number(cell) is not None]
     places = np.array([1, -2, -1, 0])
@@ -125,7 +121,7 @@ def test_rows_are_those_of_the_twin() -> None:
             assert not right or repr(y.tolist()) == repr(known)
 
 
-def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
     spool = Spool(tmp_path)
     rng = np.random.default_rng(0)
     kinds = [
@@ -156,9 +152,7 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path: Path) -> None:
             assert one.tobytes() == other.tobytes()
 
 
-def test_a_partition_of_a_large_table_has_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_of_a_large_table_has_the_same_bytes(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     lines = [
         ",".join(map(repr, row)) + f",{k % 2}" for k, row in enumerate(rng.standard_normal((300, 5)).tolist())
@@ -171,7 +165,7 @@ def test_a_partition_of_a_large_table_has_the_same_bytes(
         assert file.read_bytes() == (tmp_path / "1" / file.name).read_bytes()
 
 
-def test_errors_on_threads_are_those_of_the_first_item() -> None:
+def test_errors_on_threads_are_those_of_the_first_item():
     seen: list[int] = []
     with large_text.on_threads(3) as every:
         every(seen.append, range(20))

@@ -41,7 +41,7 @@ def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Breast cancer, standardised: train.parts, test.parts (converted alike), raw.parts, run/."""
     folder = tmp_path_factory.mktemp("predict")
     data = load_breast_cancer()
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- predict ----------------------------------------------------------------------------------------------
 
 
-def test_the_formula(folder: Path) -> None:
+def test_the_formula(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "test.parts")
     z = model.intercept + sum(p.load() @ m.weights for p, m in zip(partition.parties, model.parties))
     got = predict_partition(folder / "run", folder / "test.parts")
@@ -68,7 +68,7 @@ def test_the_formula(folder: Path) -> None:
     assert got.ids.tolist() == list(range(169))
 
 
-def test_raw_data_get_the_models_transform(folder: Path) -> None:
+def test_raw_data_get_the_models_transform(folder):
     alike = predict_partition(folder / "run", folder / "test.parts")
     raw = predict_partition(folder / "run" / "model", folder / "raw.parts")
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
@@ -76,7 +76,7 @@ def test_raw_data_get_the_models_transform(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"normalize": "l2"}, {"standardize": True, "normalize": "l2"}])
-def test_raw_sparse_data_too(tmp_path: Path, options: dict) -> None:
+def test_raw_sparse_data_too(tmp_path, options):
     blocks, y, _ = make_vertical_classification(150, (9, 7), 0.3)
     X = np.hstack([b.toarray() for b in blocks])
     write_libsvm(tmp_path / "train.svm", X, 2 * y - 1)
@@ -89,7 +89,7 @@ def test_raw_sparse_data_too(tmp_path: Path, options: dict) -> None:
     assert np.abs(alike.score - raw.score).max() <= 1e-12 * np.abs(alike.score).max()
 
 
-def test_offsets_count(tmp_path: Path) -> None:
+def test_offsets_count(tmp_path):
     blocks, y, _ = make_vertical_classification(100, (3, 2))
     offset = np.random.default_rng(0).normal(size=100)
     data = write_blocks(tmp_path / "a.parts", blocks, y, offset=offset)
@@ -101,7 +101,7 @@ def test_offsets_count(tmp_path: Path) -> None:
     assert np.abs(scores[0] - scores[1] - offset).max() <= 1e-12
 
 
-def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_csv(folder, tmp_path, capsys):
     assert run("predict", folder / "run", folder / "test.parts") == 0
     text = capsys.readouterr().out
     rows = list(csv.reader(io.StringIO(text)))
@@ -125,7 +125,7 @@ def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
 
 
-def test_ids_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_ids_and_no_labels(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(60, (3, 2))
     start_run(make_config({"data": str(write_blocks(tmp_path / "a.parts", blocks, y))}), tmp_path / "run")
     ids = [f"pätient, {k}" for k in range(60)]
@@ -147,7 +147,7 @@ def test_ids_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
 # --- evaluate ---------------------------------------------------------------------------------------------
 
 
-def test_metrics_of_classification(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_metrics_of_classification(folder, capsys):
     assert run("evaluate", folder / "run", folder / "test.parts", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["data"], document["n_samples"]) == ("test.parts", 169)
@@ -167,7 +167,7 @@ def test_metrics_of_classification(folder: Path, capsys: pytest.CaptureFixture) 
     assert f"{metrics['log_loss']:.6f}" in table
 
 
-def test_weights_count(tmp_path: Path) -> None:
+def test_weights_count(tmp_path):
     blocks, y, _ = make_vertical_classification(100, (3, 2))
     weights = np.random.default_rng(0).uniform(0, 2, 100)
     data = write_blocks(tmp_path / "a.parts", blocks, y, sample_weight=weights)
@@ -177,7 +177,7 @@ def test_weights_count(tmp_path: Path) -> None:
     assert metrics["log_loss"] == pytest.approx(log_loss(y, p, sample_weight=weights), rel=1e-12)
 
 
-def test_regression(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_regression(tmp_path, capsys):
     blocks, y, _ = make_vertical_regression(120, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
     assert run("train", data, "--test", data, "--out", tmp_path / "run", "--json", "--quiet") == 0
@@ -193,7 +193,7 @@ def test_regression(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out.startswith("id,prediction\n0,")
 
 
-def test_least_squares_on_classes(folder: Path, tmp_path: Path) -> None:
+def test_least_squares_on_classes(folder, tmp_path):
     """A regression on 0 and 1: its predictions are no probabilities, and are not called so."""
     config = make_config({"data": str(folder / "train.parts"), "loss": "squared", "lambda": 1e-2})
     start_run(config, tmp_path / "run")
@@ -204,7 +204,7 @@ def test_least_squares_on_classes(folder: Path, tmp_path: Path) -> None:
     assert metrics["rmse"] == pytest.approx(float(np.sqrt(np.mean((got.score - y) ** 2))), rel=1e-12)
 
 
-def test_logistic_needs_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_logistic_needs_classes(tmp_path, capsys):
     blocks, y, _ = make_vertical_regression(50, (3, 4))
     data = write_blocks(tmp_path / "a.parts", blocks, y, task="regression")
     assert run("train", data, "--loss", "logistic", "--out", tmp_path / "run", "--quiet") == 5
@@ -264,7 +264,7 @@ LABELS = [_classes, _regression]
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("make", FEATURES)
-def test_predict_refuses_other_features(folder: Path, tmp_path: Path, capsys, make) -> None:
+def test_predict_refuses_other_features(folder, tmp_path, capsys, make):
     make(folder, tmp_path / "other.parts")
     for command in ("predict", "evaluate"):
         assert run(command, folder / "run", tmp_path / "other.parts") == 3
@@ -275,7 +275,7 @@ def test_predict_refuses_other_features(folder: Path, tmp_path: Path, capsys, ma
         assert "--like" in err
 
 
-def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder, tmp_path):
     shutil.copytree(folder / "run", tmp_path / "run")
     (tmp_path / "run" / "evaluation.json").unlink(missing_ok=True)
     (tmp_path / "run" / "evaluation.json").mkdir()
@@ -285,7 +285,7 @@ def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder: Path
 
 
 @pytest.mark.parametrize("make", LABELS)
-def test_evaluate_refuses_other_labels(folder: Path, tmp_path: Path, make) -> None:
+def test_evaluate_refuses_other_labels(folder, tmp_path, make):
     make(folder, tmp_path / "other.parts")
     before = (folder / "run" / "evaluation.json").exists()
     with pytest.raises(InputError, match=r"other\.parts"):
@@ -296,7 +296,7 @@ def test_evaluate_refuses_other_labels(folder: Path, tmp_path: Path, make) -> No
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("make", [*FEATURES, *LABELS])
-def test_train_refuses_a_test_partition_that_differs(folder: Path, tmp_path: Path, capsys, make) -> None:
+def test_train_refuses_a_test_partition_that_differs(folder, tmp_path, capsys, make):
     make(folder, tmp_path / "other.parts")
     test = ["--test", tmp_path / "other.parts"]
     assert run("train", folder / "train.parts", *test, "--out", tmp_path / "run", "--quiet") == 3
@@ -306,7 +306,7 @@ def test_train_refuses_a_test_partition_that_differs(folder: Path, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-def test_dense_model_on_sparse_raw_data(folder: Path, tmp_path: Path) -> None:
+def test_dense_model_on_sparse_raw_data(folder, tmp_path):
     """A model that centres its columns also takes raw rows that are stored sparse."""
     raw = open_partition(folder / "raw.parts")
     with create_partition(tmp_path / "csr.parts", task="classification") as writer:

@@ -44,7 +44,7 @@ def people(n: int, seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     bank, shop = people(120, 1)
     convert_tables(
@@ -70,7 +70,7 @@ def scores(path: Path) -> dict[str, float]:
         return {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
 
 
-def test_scores_are_those_of_a_converted_partition(trained: Path) -> None:
+def test_scores_are_those_of_a_converted_partition(trained):
     convert_tables(
         trained / "new-bank.csv", [trained / "new-shop.csv"], trained / "new.parts",
         id="id", like=trained / "run",
@@ -85,9 +85,7 @@ def test_scores_are_those_of_a_converted_partition(trained: Path) -> None:
     assert any("'job'" in note and "diver" in note for note in notes), notes
 
 
-def test_one_table_with_all_columns_and_rows_left_out(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_table_with_all_columns_and_rows_left_out(trained, tmp_path, capsys):
     bank, shop = people(40, 2)
     place = {name: k for k, name in enumerate(shop["id"])}
     whole = {k: v for k, v in bank.items() if k != "label"}
@@ -110,7 +108,7 @@ def test_one_table_with_all_columns_and_rows_left_out(
     assert len(scores(tmp_path / "f.csv")) == 30
 
 
-def test_an_offset_is_added(trained: Path, tmp_path: Path) -> None:
+def test_an_offset_is_added(trained, tmp_path):
     tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
     plain, _ = predict_tables(trained / "run", tables, TableRows(id="id"))
     bank, _ = people(40, 2)
@@ -123,7 +121,7 @@ def test_an_offset_is_added(trained: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(moved.score, plain.score + shift, rtol=1e-12)
 
 
-def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:
+def test_parties_alone_and_their_sum(trained, tmp_path):
     tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
     join = ("align", "--guest", tables[0], "--host", tables[1])
     assert run(*join, "--id", "id", "-o", tmp_path / "rows.json") == 0
@@ -153,14 +151,7 @@ def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:
         ({}, ["--unseen", "guess"], "--unseen 'guess'"),
     ],
 )
-def test_mistakes_are_one_line(
-    trained: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, Any],
-    options: list[str],
-    message: str,
-) -> None:
+def test_mistakes_are_one_line(trained, tmp_path, capsys, change, options, message):
     bank, _ = people(40, 2)
     bank["job"][3] = "diver"
     for name, value in change.items():
@@ -178,9 +169,7 @@ def test_mistakes_are_one_line(
     assert not (tmp_path / "p.csv").exists()
 
 
-def test_wrong_commands_are_one_line(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_commands_are_one_line(trained, tmp_path, capsys):
     bank, shop, model = trained / "new-bank.csv", trained / "new-shop.csv", trained / "run"
     for arguments, message in (
         ([model, bank, shop], "--id: which column joins the tables?"),
@@ -203,7 +192,7 @@ def test_wrong_commands_are_one_line(
         assert len(err.splitlines()) == 1
 
 
-def test_a_model_of_plain_columns(tmp_path: Path) -> None:
+def test_a_model_of_plain_columns(tmp_path):
     """Data without encoders: the features are columns of numbers."""
     X = RNG.normal(size=(60, 3))
     columns = {"label": (X[:, 0] > 0).astype(int).tolist(), **{f"x{j}": X[:, j].tolist() for j in range(3)}}

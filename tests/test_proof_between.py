@@ -1,6 +1,5 @@
 """What is proved of a model whose columns are elsewhere: one exchange more, and nothing that is not so."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ def assert_proved(problem: Problem, result: SolveResult, claim: Claim = Claim.CE
         {"regularizer": "none", "constraint": "ball:1"},
     ],
 )
-def test_certified_with_one_exchange(loss: str, penalty: dict) -> None:
+def test_certified_with_one_exchange(loss, penalty):
     problem = problem_of(loss, **penalty)
     result, driver = run_between(problem)
     assert_proved(problem, result)
@@ -122,14 +121,14 @@ def test_certified_with_one_exchange(loss: str, penalty: dict) -> None:
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "multinomial"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_the_same_by_admm(loss: str, regularizer: str) -> None:
+def test_the_same_by_admm(loss, regularizer):
     problem = problem_of(loss, regularizer=regularizer, lam=0.1)
     result, driver = run_between(problem, scheme="sharing", gap=1e-5)
     assert_proved(problem, result)
     assert len(driver.asked) == 1
 
 
-def test_without_a_regulariser_among_bounded_models() -> None:
+def test_without_a_regulariser_among_bounded_models():
     problem = problem_of("squared", regularizer="none")
     result, _ = run_between(problem)
     assert_proved(problem, result, Claim.CERTIFIED_WITHIN)
@@ -147,7 +146,7 @@ def test_without_a_regulariser_among_bounded_models() -> None:
         ("logistic", {"constraint": "box:-0.5,0.5"}, {}),
     ],
 )
-def test_sums_only(loss: str, more: dict, options: dict) -> None:
+def test_sums_only(loss, more, options):
     problem = problem_of(loss, **more)
     result, driver = run_between(problem, secrecy="sums", **options)
     assert_proved(problem, result)
@@ -172,7 +171,7 @@ def other_weights(party: Any, name: str, asked: dict) -> dict[str, Any]:
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "multinomial"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_a_changed_message_contradicts_the_numbers(loss: str, regularizer: str) -> None:
+def test_a_changed_message_contradicts_the_numbers(loss, regularizer):
     problem = problem_of(loss, regularizer=regularizer)
     result, _ = run_between(problem, other_message)
     assert result.proof is not None
@@ -183,7 +182,7 @@ def test_a_changed_message_contradicts_the_numbers(loss: str, regularizer: str) 
 
 @pytest.mark.parametrize("secrecy", ["none", "sums"])
 @pytest.mark.parametrize(("loss", "regularizer"), [("logistic", "l2"), ("logistic", "l1"), ("hinge", "l2")])
-def test_other_weights_are_not_certified(loss: str, regularizer: str, secrecy: str) -> None:
+def test_other_weights_are_not_certified(loss, regularizer, secrecy):
     problem = problem_of(loss, regularizer=regularizer)
     result, _ = run_between(problem, other_weights, secrecy=secrecy, max_rounds=60, gap=1e-4)
     assert not result.certified
@@ -193,7 +192,7 @@ def test_other_weights_are_not_certified(loss: str, regularizer: str, secrecy: s
     assert result.proof.bound <= best.objective * (1.0 + 1e-12)  # the bound is one whatever is written
 
 
-def test_a_limit_ends_with_a_proof_too() -> None:
+def test_a_limit_ends_with_a_proof_too():
     for rounds in (1, 2):
         result, driver = run_between(problem_of("logistic"), max_rounds=rounds, gap=1e-12)
         assert result.proof is not None
@@ -214,7 +213,7 @@ BY_FILES = [
 
 
 @pytest.mark.parametrize(("values", "kind"), BY_FILES)
-def test_by_files(tmp_path: Path, values: dict, kind: str) -> None:
+def test_by_files(tmp_path, values, kind):
     separate(data_of(tmp_path, kind), tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
@@ -225,7 +224,7 @@ def test_by_files(tmp_path: Path, values: dict, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("values", "kind"), BY_FILES)
-def test_between_agents_as_by_files(tmp_path: Path, values: dict, kind: str) -> None:
+def test_between_agents_as_by_files(tmp_path, values, kind):
     data = data_of(tmp_path, kind)
     separate(data, tmp_path / "files")
     begin(tmp_path / "files", **values)
@@ -250,7 +249,7 @@ SHARING = {"scheme": "sharing"}
         ("logistic", SHARING, {"regularizer": "group_lasso"}),
     ],
 )
-def test_numbers_do_not_change_with_a_rotation_of_columns(loss: str, options: dict, penalty: dict) -> None:
+def test_numbers_do_not_change_with_a_rotation_of_columns(loss, options, penalty):
     """Owners are told that answers are functions of the inner products of rows: also where eps is large."""
     problem = problem_of(loss, **penalty)
     rng = np.random.default_rng(1)
@@ -274,7 +273,7 @@ def test_numbers_do_not_change_with_a_rotation_of_columns(loss: str, options: di
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_a_coarse_grid_is_inside_the_proof(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coarse_grid_is_inside_the_proof(loss, monkeypatch):
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
     problem = problem_of(loss)
     result, _ = run_between(problem, secrecy="sums", gap=1e-9, max_rounds=20)

@@ -45,7 +45,7 @@ SHOP = "id,zone,spent\n4,1.0,6\n3,NA,-2\n2,7,\n1,2,4\n"
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> tuple[Path, Path, Path]:
+def tables(tmp_path):
     for name, text in (("bank.csv", BANK), ("shop.csv", SHOP), ("columns.toml", DESCRIPTION)):
         (tmp_path / name).write_text(text)
     return tmp_path / "bank.csv", tmp_path / "shop.csv", tmp_path / "columns.toml"

@@ -60,7 +60,7 @@ THOROUGHLY = ("sharing", "subspace")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Training and test partition: three parties, one of them sparse; rows have weights and offsets."""
     folder = tmp_path_factory.mktemp("resume")
     for name, seed in (("train.parts", 1), ("test.parts", 2)):
@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(folder: Path) -> dict[str, Path]:
+def uninterrupted(folder):
     """Finished runs by setting, made where first asked for."""
 
     class Runs(dict[str, Path]):
@@ -109,9 +109,7 @@ def configuration(folder: Path, setting: str, **changes: object) -> RunConfig:
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_signal_ends_after_the_round_and_resume_goes_on(
-    folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
-) -> None:
+def test_a_signal_ends_after_the_round_and_resume_goes_on(folder, uninterrupted, tmp_path, setting):
     last = [(ROUNDS - 1, signal.SIGINT)] if setting in THOROUGHLY else []
     for k, number in ((1, signal.SIGINT), (7, signal.SIGTERM), *last):
         out = tmp_path / f"run-{k}"
@@ -126,9 +124,7 @@ def test_a_signal_ends_after_the_round_and_resume_goes_on(
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_crash_goes_back_to_the_last_checkpoint(
-    folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
-) -> None:
+def test_a_crash_goes_back_to_the_last_checkpoint(folder, uninterrupted, tmp_path, setting):
     for k in (2, 13, ROUNDS) if setting in THOROUGHLY else (13,):
         out = tmp_path / f"run-{k}"
         config = configuration(folder, setting, checkpoint_rounds=6)
@@ -144,7 +140,7 @@ def test_a_crash_goes_back_to_the_last_checkpoint(
         assert logged(out) == logged(uninterrupted[setting])
 
 
-def test_a_second_signal_ends_at_once(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+def test_a_second_signal_ends_at_once(folder, uninterrupted, tmp_path):
     class Twice(SignalAfter):
         def round(self, record: object) -> None:
             super().round(record)
@@ -160,9 +156,7 @@ def test_a_second_signal_ends_at_once(folder: Path, uninterrupted: dict, tmp_pat
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("setting", ["sharing", "subspace", "cg"])
-def test_stopped_between_last_round_and_model(
-    folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
-) -> None:
+def test_stopped_between_last_round_and_model(folder, uninterrupted, tmp_path, setting):
     out = tmp_path / "run"
     shutil.copytree(uninterrupted[setting], out)
     shutil.rmtree(out / "model")
@@ -174,7 +168,7 @@ def test_stopped_between_last_round_and_model(
     assert_same_run(out, uninterrupted[setting])
 
 
-def test_a_lost_model_is_made_again(folder: Path, tmp_path: Path) -> None:
+def test_a_lost_model_is_made_again(folder, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "subspace", gap=1e-6), out)
     before = model_digests(out)
@@ -183,7 +177,7 @@ def test_a_lost_model_is_made_again(folder: Path, tmp_path: Path) -> None:
     assert model_digests(out) == before
 
 
-def test_leftovers_of_a_kill_are_removed(folder: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_kill_are_removed(folder, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
     (out / ".result.json.0123abcd.tmp").write_text("{")
@@ -199,7 +193,7 @@ def test_leftovers_of_a_kill_are_removed(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_threads_do_not_matter(folder: Path, uninterrupted: dict, tmp_path: Path, setting: str) -> None:
+def test_threads_do_not_matter(folder, uninterrupted, tmp_path, setting):
     start_run(configuration(folder, setting, threads=2), tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted[setting])
 
@@ -208,7 +202,7 @@ def test_threads_do_not_matter(folder: Path, uninterrupted: dict, tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object]]:
+def slow(tmp_path_factory):
     """Folder with a run whose rounds take milliseconds, and its command."""
     folder = tmp_path_factory.mktemp("slow")
     data = write_problem(folder / "train.parts", n=12_000, widths=(20, 30, 25))
@@ -217,7 +211,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object]]:
     return folder, command
 
 
-def test_ctrl_c(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
+def test_ctrl_c(slow, tmp_path):
     folder, command = slow
     out = tmp_path / "run"
     process = start(*command, out)
@@ -236,7 +230,7 @@ def test_ctrl_c(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_ctrl_c_while_starting_leaves_nothing(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
+def test_ctrl_c_while_starting_leaves_nothing(slow, tmp_path):
     _, command = slow
     process = start(*command, tmp_path / "run", cwd=tmp_path)
     time.sleep(0.25)
@@ -251,7 +245,7 @@ def test_ctrl_c_while_starting_leaves_nothing(slow: tuple[Path, list[object]], t
 
 
 @pytest.mark.repeats
-def test_run_behind_a_symbolic_link(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+def test_run_behind_a_symbolic_link(folder, uninterrupted, tmp_path):
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
     out = tmp_path / "link" / "run"
@@ -262,7 +256,7 @@ def test_run_behind_a_symbolic_link(folder: Path, uninterrupted: dict, tmp_path:
 
 
 @pytest.mark.repeats
-def test_seconds_add_up(folder: Path, tmp_path: Path) -> None:
+def test_seconds_add_up(folder, tmp_path):
     out = tmp_path / "run"
     before = start_run(configuration(folder, "sharing"), out, display=SignalAfter(12))["seconds"]
     after = resume_run(out)["seconds"]
@@ -271,7 +265,7 @@ def test_seconds_add_up(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_killed_at_any_moment(slow: tuple[Path, list[object]], tmp_path: Path, times: int) -> None:
+def test_killed_at_any_moment(slow, tmp_path, times):
     """Kills while starting, between rounds and while a checkpoint is being written."""
     folder, command = slow
     out = tmp_path / "run"
@@ -376,9 +370,7 @@ DAMAGES = [
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_newest_checkpoint_falls_back(
-    folder: Path, uninterrupted: dict, tmp_path: Path, damage
-) -> None:
+def test_damaged_newest_checkpoint_falls_back(folder, uninterrupted, tmp_path, damage):
     setting = "subspace" if damage in (damage_flipped, damage_half_gone) else "sharing"
     out = tmp_path / "run"
     start_run(configuration(folder, setting, checkpoint_rounds=4), out, display=SignalAfter(10))
@@ -392,9 +384,7 @@ def test_damaged_newest_checkpoint_falls_back(
     assert logged(out) == logged(uninterrupted[setting])
 
 
-def test_arrays_that_a_party_no_longer_keeps_are_ignored(
-    folder: Path, uninterrupted: dict, tmp_path: Path
-) -> None:
+def test_arrays_that_a_party_no_longer_keeps_are_ignored(folder, uninterrupted, tmp_path):
     """Version 0.1 kept images of targets beside the weights."""
     out = tmp_path / "run"
     start_run(configuration(folder, "squared"), out, display=SignalAfter(10))
@@ -411,14 +401,14 @@ def test_arrays_that_a_party_no_longer_keeps_are_ignored(
     assert_same_run(out, uninterrupted["squared"])
 
 
-def test_a_damaged_list_of_digests_is_named_once(tmp_path: Path) -> None:
+def test_a_damaged_list_of_digests_is_named_once(tmp_path):
     (tmp_path / "digests.json").write_text('{"coordinator.h5": ')
     with pytest.raises(FormatError, match=r"not JSON") as caught:
         _check_digests(tmp_path)
     assert str(caught.value).count("digests.json") == 1
 
 
-def test_all_checkpoints_damaged(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_all_checkpoints_damaged(folder, tmp_path, capsys):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing", checkpoint_rounds=4), out, display=SignalAfter(10))
     for checkpoint in (out / "checkpoints").iterdir():
@@ -434,7 +424,7 @@ def test_all_checkpoints_damaged(folder: Path, tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("tail", ['{"round": 11, "sec', "\x00\x00\x00\n", '{"round": 11}', "\n\n"])
-def test_torn_last_line_of_the_log(folder: Path, uninterrupted: dict, tmp_path: Path, tail: str) -> None:
+def test_torn_last_line_of_the_log(folder, uninterrupted, tmp_path, tail):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(10))
     with open(out / "rounds.jsonl", "a") as file:
@@ -448,7 +438,7 @@ def test_torn_last_line_of_the_log(folder: Path, uninterrupted: dict, tmp_path: 
     ("text", "message"),
     [("{", "not JSON"), ("[]", "missing"), ('{"status": "converged"}', "missing"), ("\xff", "not JSON")],
 )
-def test_damaged_result(folder: Path, uninterrupted: dict, tmp_path: Path, text: str, message: str) -> None:
+def test_damaged_result(folder, uninterrupted, tmp_path, text, message):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(10))
     (out / "result.json").write_bytes(text.encode("latin-1"))
@@ -459,7 +449,7 @@ def test_damaged_result(folder: Path, uninterrupted: dict, tmp_path: Path, text:
     assert_same_run(out, uninterrupted["sharing"])
 
 
-def test_damaged_configuration(folder: Path, tmp_path: Path) -> None:
+def test_damaged_configuration(folder, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
     whole = (out / "run.toml").read_text()
@@ -505,7 +495,7 @@ def change_parties(path: Path, blocks: list, y: np.ndarray) -> None:
     "change", [change_features, change_labels, change_weights, change_rows, change_parties]
 )
 @pytest.mark.parametrize("which", ["train", "test"])
-def test_changed_data(tmp_path: Path, capsys: pytest.CaptureFixture, change, which: str) -> None:
+def test_changed_data(tmp_path, capsys, change, which):
     blocks, y, _ = make_vertical_classification(80, (3, 2, 4))
     for name in ("train", "test"):
         write_blocks(tmp_path / f"{name}.parts", blocks, y)
@@ -525,7 +515,7 @@ def test_changed_data(tmp_path: Path, capsys: pytest.CaptureFixture, change, whi
     assert resume_run(out)["rounds"] == ROUNDS
 
 
-def test_data_gone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_data_gone(folder, tmp_path, capsys):
     shutil.copytree(folder / "train.parts", tmp_path / "train.parts")
     out = tmp_path / "run"
     start_run(configuration(tmp_path, "sharing", test=None), out, display=SignalAfter(3))
@@ -534,7 +524,7 @@ def test_data_gone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) 
     assert "train.parts" in capsys.readouterr().err
 
 
-def test_folder_moves_with_data_and_run(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+def test_folder_moves_with_data_and_run(folder, uninterrupted, tmp_path):
     old = tmp_path / "old"
     for name in ("train.parts", "test.parts"):
         shutil.copytree(folder / name, old / name)
@@ -548,9 +538,7 @@ def test_folder_moves_with_data_and_run(folder: Path, uninterrupted: dict, tmp_p
 
 
 @pytest.mark.parametrize(("scheme", "limit"), [("sharing", 5), ("auto", 1)])
-def test_extension_after_the_round_limit(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, scheme: str, limit: int
-) -> None:
+def test_extension_after_the_round_limit(folder, tmp_path, capsys, scheme, limit):
     train = ["train", folder / "train.parts", "--lambda", 1e-2, "--scheme", scheme, "--quiet"]
     if scheme == "auto":  # all columns at once would take a round
         (tmp_path / "directions.toml").write_text("history = 2\n")
@@ -579,7 +567,7 @@ def test_extension_after_the_round_limit(
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_new_limits_are_kept(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+def test_new_limits_are_kept(folder, uninterrupted, tmp_path):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing", rounds=5), out)
     resume_run(out, changes={"rounds": ROUNDS}, display=SignalAfter(10))
@@ -587,7 +575,7 @@ def test_new_limits_are_kept(folder: Path, uninterrupted: dict, tmp_path: Path) 
     assert_same_run(out, uninterrupted["sharing"])
 
 
-def test_a_tighter_gap(folder: Path, tmp_path: Path) -> None:
+def test_a_tighter_gap(folder, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "run"
     limits = {"rounds": 2000, "lambda": 1e-2}
     start_run(configuration(folder, "sharing", gap=1e-8, **limits), whole)
@@ -598,7 +586,7 @@ def test_a_tighter_gap(folder: Path, tmp_path: Path) -> None:
     assert resume_run(out, changes={"gap": 1e-2})["rounds"] == result_of(whole)["rounds"]
 
 
-def test_time_limit(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_time_limit(folder, tmp_path, capsys):
     out = tmp_path / "run"
     options = ["--scheme", "sharing", "--gap", 0, "--rounds", 10**6, "--time", 0.05, "--quiet"]
     assert run("train", folder / "train.parts", *options, "--out", out) == 7
@@ -613,7 +601,7 @@ def test_time_limit(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
     assert second["seconds"] >= 0.3
 
 
-def test_limits_must_be_possible(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_limits_must_be_possible(folder, tmp_path, capsys):
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out)
     files = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
@@ -625,7 +613,7 @@ def test_limits_must_be_possible(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert files == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-def test_not_a_run(folder: Path, tmp_path: Path) -> None:
+def test_not_a_run(folder, tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "absent", tmp_path, tmp_path / "file", folder / "train.parts"):
         assert run("resume", path) == (4 if path.exists() else 6)

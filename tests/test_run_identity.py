@@ -31,7 +31,7 @@ LIMITS = {"gap": 0.0, "rounds": 6, "lambda": 1e-3}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     return write_problem(tmp_path_factory.mktemp("identity") / "a.parts", n=60, widths=(3, 4, 2))
 
 
@@ -42,7 +42,7 @@ def configured(data: Path, **changes: object) -> object:
 # --- whose directory it is --------------------------------------------------------------------------------
 
 
-def test_a_running_run_is_not_replaced(data: Path, tmp_path: Path) -> None:
+def test_a_running_run_is_not_replaced(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
     with run_lock(tmp_path / "run"), pytest.raises(StorageError, match="another process"):
@@ -51,7 +51,7 @@ def test_a_running_run_is_not_replaced(data: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["run"]
 
 
-def test_a_new_run_is_held_from_the_moment_it_appears(data: Path, tmp_path: Path) -> None:
+def test_a_new_run_is_held_from_the_moment_it_appears(data, tmp_path):
     class Intruder(Silent):
         def round(self, record: RoundRecord) -> None:
             with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
@@ -61,7 +61,7 @@ def test_a_new_run_is_held_from_the_moment_it_appears(data: Path, tmp_path: Path
     start_run(configured(data), tmp_path / "run", force=True, display=Intruder())
 
 
-def test_nothing_is_written_into_a_directory_that_took_the_place(data: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_directory_that_took_the_place(data, tmp_path):
     out = tmp_path / "run"
 
     class Replace(Silent):
@@ -81,7 +81,7 @@ def test_nothing_is_written_into_a_directory_that_took_the_place(data: Path, tmp
     assert not any(out.iterdir())
 
 
-def test_a_directory_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch):
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
@@ -107,7 +107,7 @@ def test_a_directory_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
 # --- what it goes on from ---------------------------------------------------------------------------------
 
 
-def test_changed_settings_are_refused(data: Path, tmp_path: Path) -> None:
+def test_changed_settings_are_refused(data, tmp_path):
     out = tmp_path / "run"
     start_run(configured(data), out, display=SignalAfter(3))
     path = out / "run.toml"
@@ -119,7 +119,7 @@ def test_changed_settings_are_refused(data: Path, tmp_path: Path) -> None:
     assert resume_run(out)["rounds"] == 6
 
 
-def test_a_checkpoint_of_another_run_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
     for name in ("run", "other"):
         start_run(configured(data), tmp_path / name, display=SignalAfter(3))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
@@ -129,9 +129,7 @@ def test_a_checkpoint_of_another_run_is_refused(data: Path, tmp_path: Path) -> N
     assert checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
 
 
-def test_other_settings_than_the_checkpoints_are_refused(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_settings_than_the_checkpoints_are_refused(data, tmp_path, monkeypatch):
     """Also where ``run.toml`` has no digest, so that its flipped bit stays unseen."""
     out = tmp_path / "run"
     monkeypatch.setattr("fastadmm.runs.provenance.seal_of", lambda document: "none")
@@ -144,7 +142,7 @@ def test_other_settings_than_the_checkpoints_are_refused(
         resume_run(out)
 
 
-def test_nothing_is_claimed_that_was_not_computed_again(data: Path, tmp_path: Path) -> None:
+def test_nothing_is_claimed_that_was_not_computed_again(data, tmp_path):
     """A run of version 0.1 has digests neither of its settings nor in its checkpoints."""
     out = tmp_path / "run"
     start_run(configured(data, gap=1e-6, rounds=100), out)
@@ -160,7 +158,7 @@ def test_nothing_is_claimed_that_was_not_computed_again(data: Path, tmp_path: Pa
         resume_run(out)
 
 
-def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_checkpoint_is_seen(data, tmp_path):
     out = tmp_path / "run"
     start_run(configured(data), tmp_path / "whole")
     start_run(configured(data, checkpoint_rounds=2), out, display=SignalAfter(5))
@@ -182,9 +180,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
-def test_what_cannot_be_read_is_not_damaged(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
     out, real, left = tmp_path / "run", checkpoint.read_h5, 50
     start_run(configured(data), out, display=SignalAfter(3))
     before = sorted(path.name for path in (out / "checkpoints").iterdir())
@@ -208,7 +204,7 @@ def test_what_cannot_be_read_is_not_damaged(
 # --- manifests --------------------------------------------------------------------------------------------
 
 
-def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data, tmp_path):
     place = tmp_path / "a.parts"
     shutil.copytree(data, place)
     manifest = place / "partition.toml"
@@ -227,7 +223,7 @@ def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data: Path, 
         assert found.labels is not None
 
 
-def test_a_lost_party_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_lost_party_is_refused(data, tmp_path):
     place = tmp_path / "a.parts"
     shutil.copytree(data, place)
     text = (place / "partition.toml").read_text()
@@ -245,9 +241,7 @@ def test_a_lost_party_is_refused(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize("flip", range(0, 400, 37))
-def test_a_damaged_fit_of_a_path_is_refused(
-    data: Path, tmp_path: Path, flip: int, finished_path: Path
-) -> None:
+def test_a_damaged_fit_of_a_path_is_refused(data, tmp_path, flip, finished_path):
     out = tmp_path / "run"
     shutil.copytree(finished_path, out)
     (out / "result.json").unlink()
@@ -263,7 +257,7 @@ def test_a_damaged_fit_of_a_path_is_refused(
 
 
 @pytest.fixture(scope="module")
-def finished_path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_path(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("paths") / "run"
     start_run(make_config({"data": str(data), "path": True, "path_values": [0.1, 0.01], "folds": 0}), out)
     return out
@@ -275,8 +269,8 @@ def finished_path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
-) -> None:
+    tmp_path, monkeypatch, fault
+):
     """HDF5 reads its own heaps back, where text lies: it has to find what it wrote."""
     n_writes, fail_at = 0, -1
 
@@ -317,7 +311,7 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
 # --- leftovers and signals --------------------------------------------------------------------------------
 
 
-def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
     code = (
         "import os, sys\n"
         "from fastadmm.files.atomic import atomic_directory, atomic_file\n"
@@ -340,7 +334,7 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_a_signal_outside_rounds_leaves_nothing(tmp_path, name):
     (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)
     code = (
         "import os, signal, sys\n"
@@ -360,7 +354,7 @@ def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> No
     assert os.listdir(tmp_path) == ["a.svm"]
 
 
-def test_a_signal_while_an_object_is_cleared_away_is_not_lost() -> None:
+def test_a_signal_while_an_object_is_cleared_away_is_not_lost():
     code = (
         "import os, signal, sys, time\n"
         "from fastadmm.cli.start import listen\n"
@@ -379,7 +373,7 @@ def test_a_signal_while_an_object_is_cleared_away_is_not_lost() -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
+def test_an_interrupt_during_the_first_imports_is_no_traceback():
     code = (
         "import os, signal, sys\n"
         "class Interrupt:\n"
@@ -396,7 +390,7 @@ def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
 # --- owners of rows ---------------------------------------------------------------------------------------
 
 
-def test_flipped_bits_of_owners_files_are_seen(tmp_path: Path) -> None:
+def test_flipped_bits_of_owners_files_are_seen(tmp_path):
     """Kappa divides every budget, and a run's epsilon is what its answers are drawn with."""
     rng = np.random.default_rng(0)
     for name in "ab":

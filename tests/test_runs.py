@@ -39,7 +39,7 @@ from run_tools import (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """train.parts, test.parts and run/, trained by sharing with a test set."""
     folder = tmp_path_factory.mktemp("runs")
     write_problem(folder / "train.parts", n=200, widths=(4, 6, 3))
@@ -62,7 +62,7 @@ def configuration(folder: Path, **changes: object) -> RunConfig:
 # --- the directory ----------------------------------------------------------------------------------------
 
 
-def test_files(folder: Path) -> None:
+def test_files(folder):
     assert sorted(p.name for p in (folder / "run").iterdir()) == [
         "checkpoints",
         "dual.npy",
@@ -76,7 +76,7 @@ def test_files(folder: Path) -> None:
     assert_clean(folder / "run")
 
 
-def test_result(folder: Path) -> None:
+def test_result(folder):
     result = json.loads((folder / "run" / "result.json").read_text())
     last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     for key in ("seconds", "test"):
@@ -100,7 +100,7 @@ def test_result(folder: Path) -> None:
         assert entry["weight_norm"] == pytest.approx(np.linalg.norm(party.weights), rel=1e-12)
 
 
-def test_the_models_objective_is_the_certified_one(folder: Path) -> None:
+def test_the_models_objective_is_the_certified_one(folder):
     model, data = open_model(folder / "run"), open_partition(folder / "train.parts")
     z = model.linear_predictor(data)
     loss = np.mean(np.logaddexp(0, z) - data.labels.y * z)
@@ -108,7 +108,7 @@ def test_the_models_objective_is_the_certified_one(folder: Path) -> None:
     assert model.certificate["objective"] == pytest.approx(loss + penalty, rel=1e-12)
 
 
-def test_round_log(folder: Path) -> None:
+def test_round_log(folder):
     lines = (folder / "run" / "rounds.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert [r["round"] for r in records] == list(range(1, len(lines) + 1))
@@ -133,7 +133,7 @@ def test_round_log(folder: Path) -> None:
     assert len(records[-1]["weight_norms"]) == 3
 
 
-def test_environment_names_no_machine(folder: Path) -> None:
+def test_environment_names_no_machine(folder):
     text = (folder / "run" / "environment.json").read_text()
     assert set(json.loads(text)) == {
         "fastadmm",
@@ -149,14 +149,14 @@ def test_environment_names_no_machine(folder: Path) -> None:
         assert str(Path.home()) not in (folder / "run" / file).read_text()
 
 
-def test_configuration_written(folder: Path) -> None:
+def test_configuration_written(folder):
     values = tomllib.loads((folder / "run" / "run.toml").read_text())
     assert values["data"] == "../train.parts"
     assert values["test"] == "../test.parts"
     assert set(values["provenance"]) == {"row_digest", "content", "labels", "test", "settings"}
 
 
-def test_checkpoints_keep_parties_apart(folder: Path) -> None:
+def test_checkpoints_keep_parties_apart(folder):
     """A party's file holds its own state; the coordinator's holds no weights."""
     found = checkpoints(folder / "run" / "checkpoints")
     assert len(found) == 2
@@ -172,7 +172,7 @@ def test_checkpoints_keep_parties_apart(folder: Path) -> None:
     assert checkpoints(folder / "absent") == []
 
 
-def test_checkpoint_every_so_many_seconds(folder: Path, tmp_path: Path) -> None:
+def test_checkpoint_every_so_many_seconds(folder, tmp_path):
     config = configuration(folder, checkpoint_rounds=None, checkpoint_seconds=1e-9, gap=0.0, rounds=5)
     start_run(config, tmp_path / "run")
     assert [p.name for p in checkpoints(tmp_path / "run" / "checkpoints")] == [
@@ -181,7 +181,7 @@ def test_checkpoint_every_so_many_seconds(folder: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_parties_weights_are_the_same_for_any_split(tmp_path: Path) -> None:
+def test_parties_weights_are_the_same_for_any_split(tmp_path):
     """1, 2 and 5 parties: one model."""
     blocks, y, _ = make_vertical_classification(150, (10,))
     weights = []
@@ -194,7 +194,7 @@ def test_parties_weights_are_the_same_for_any_split(tmp_path: Path) -> None:
         assert np.abs(other - weights[0]).max() < 1e-5
 
 
-def test_from_another_thread(folder: Path, tmp_path: Path) -> None:
+def test_from_another_thread(folder, tmp_path):
     """Signals belong to the main thread; a run elsewhere does without."""
     results: list[dict] = []
     thread = threading.Thread(
@@ -206,7 +206,7 @@ def test_from_another_thread(folder: Path, tmp_path: Path) -> None:
     assert model_digests(tmp_path / "run") == model_digests(folder / "run")
 
 
-def test_a_failure_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_nothing(folder, tmp_path, monkeypatch):
     import fastadmm.runs.folder as module
 
     def fail(n_threads: int) -> dict:
@@ -225,7 +225,7 @@ def record(k: int) -> RoundRecord:
     return RoundRecord(k, 0.1 * k, 0.5, float("inf"), 0.5, 1.0, 1.0, 0.5, 2.0, 0.1, [1.0, float("nan")])
 
 
-def test_log_drops_what_is_computed_again(tmp_path: Path) -> None:
+def test_log_drops_what_is_computed_again(tmp_path):
     path = tmp_path / "rounds.jsonl"
     with RoundLog(path) as log:
         for k in range(1, 6):
@@ -239,7 +239,7 @@ def test_log_drops_what_is_computed_again(tmp_path: Path) -> None:
     assert [json.loads(line)["gap"] for line in whole] == [None] * 5
 
 
-def test_records_survive_json() -> None:
+def test_records_survive_json():
     before = record(3)
     after = RoundRecord.from_json(json.loads(json.dumps(before.to_json())))
     assert after.gap == float("inf")
@@ -250,7 +250,7 @@ def test_records_survive_json() -> None:
 # --- what is shown ----------------------------------------------------------------------------------------
 
 
-def test_notes_tell_the_plan_first(folder: Path, tmp_path: Path) -> None:
+def test_notes_tell_the_plan_first(folder, tmp_path):
     notes = Notes()
     start_run(configuration(folder), tmp_path / "run", display=notes)
     assert notes.lines[0] == "200 samples, 3 parties (party-1: 4, party-2: 6, party-3: 3 features)"
@@ -261,7 +261,7 @@ def test_notes_tell_the_plan_first(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["sharing", "jacobi", "subspace"])
-def test_the_estimate_grows_with_the_data(tmp_path: Path, scheme: str) -> None:
+def test_the_estimate_grows_with_the_data(tmp_path, scheme):
     totals = []
     for n in (100, 1000):
         data = open_partition(write_problem(tmp_path / f"{n}.parts", n=n))
@@ -274,7 +274,7 @@ def test_the_estimate_grows_with_the_data(tmp_path: Path, scheme: str) -> None:
     assert plan.total < make_plan(data.parties, data.parties, 1000, config).total
 
 
-def test_format_bytes() -> None:
+def test_format_bytes():
     assert [format_bytes(b) for b in (0, 999, 1000, 10**6, 5 * 10**9, 8192 * 10**9)] == [
         "0 B",
         "999 B",
@@ -293,7 +293,7 @@ def test_format_bytes() -> None:
 
 
 @pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copies(tmp_path_factory):
     """Three parties with the same columns, but for differences that the store cannot take for copies."""
     blocks, y, _ = make_vertical_classification(200, (5, 5, 5), duplicate=True)
     rng = np.random.default_rng(0)
@@ -301,7 +301,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_blocks(tmp_path_factory.mktemp("copies") / "c.parts", noisy, y)
 
 
-def test_divergence(copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_divergence(copies, tmp_path, capsys):
     out = tmp_path / "run"
     train = ["train", copies, "--quiet", "--out", out]
     assert run(*train, "--scheme", "jacobi") == 8
@@ -324,7 +324,7 @@ def test_divergence(copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
         assert run(*train, "--scheme", scheme, "--force") == 0
 
 
-def test_divergence_after_a_limit_withdraws_the_model(copies: Path, tmp_path: Path) -> None:
+def test_divergence_after_a_limit_withdraws_the_model(copies, tmp_path):
     config = make_config({"data": str(copies), "scheme": "jacobi", "rounds": 5})
     assert start_run(config, tmp_path / "run")["status"] == Status.MAX_ROUNDS
     assert (tmp_path / "run" / "model").exists()
@@ -332,9 +332,7 @@ def test_divergence_after_a_limit_withdraws_the_model(copies: Path, tmp_path: Pa
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_divergence_of_least_squares_overflows_to_a_clean_end(
-    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_divergence_of_least_squares_overflows_to_a_clean_end(copies, tmp_path, capsys):
     """No bound on the gradient: values grow until they are infinite; files stay valid JSON."""
     options = ["--scheme", "jacobi", "--loss", "squared", "--lambda", 1e-8, "--json", "--quiet"]
     assert run("train", copies, *options, "--out", tmp_path / "run") == 8
@@ -345,7 +343,7 @@ def test_divergence_of_least_squares_overflows_to_a_clean_end(
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_interrupted_while_diverging(copies: Path, tmp_path: Path) -> None:
+def test_interrupted_while_diverging(copies, tmp_path):
     config = make_config({"data": str(copies), "scheme": "jacobi"})
     whole = start_run(config, tmp_path / "whole")
     start_run(config, tmp_path / "run", display=SignalAfter(9))
@@ -354,7 +352,7 @@ def test_interrupted_while_diverging(copies: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "whole")
 
 
-def test_a_test_partition_of_the_training_rows_is_pointed_out(tmp_path: Path) -> None:
+def test_a_test_partition_of_the_training_rows_is_pointed_out(tmp_path):
     """Metrics that look too good are not taken for those of new rows."""
     data = write_problem(tmp_path / "d.parts", 40, (2, 2))
     shutil.copytree(data, tmp_path / "copy.parts")

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +68,7 @@ def ended(service: Service, number: int = signal.SIGTERM) -> tuple[int, str, flo
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("door")
     write_problem(home / "a.parts", 40, (2, 2))
     assert not run("train", home / "a.parts", "-q", "-o", home / "run")
@@ -77,7 +76,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(home: Path) -> Iterator[Service]:
+def service(home):
     service = serving(home, "--allow-host", "scores.example", "--max-rows", 100)
     yield service
     code, said, seconds = ended(service)
@@ -85,7 +84,7 @@ def service(home: Path) -> Iterator[Service]:
     assert seconds < 5.0
 
 
-def test_it_answers_to_its_own_names(service: Service) -> None:
+def test_it_answers_to_its_own_names(service):
     body = {"row": service.row}
     for name in (
         "localhost",
@@ -105,7 +104,7 @@ def test_it_answers_to_its_own_names(service: Service) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "a/b"])
-def test_it_takes_json_alone(service: Service, kind: str) -> None:
+def test_it_takes_json_alone(service, kind):
     for headers in ({"Content-Type": kind}, {}):
         assert service.ask("POST", "/contribution", {"row": service.row}, headers)[0] == 415
     assert (
@@ -116,7 +115,7 @@ def test_it_takes_json_alone(service: Service, kind: str) -> None:
     )
 
 
-def test_pages_of_other_origins_are_refused(service: Service) -> None:
+def test_pages_of_other_origins_are_refused(service):
     own = f"127.0.0.1:{service.port}"
     for origin in (
         "http://evil.example",
@@ -148,20 +147,20 @@ def test_pages_of_other_origins_are_refused(service: Service) -> None:
         (b"[" + b" " * 300_000 + b"]", 413, "send fewer rows"),
     ],
 )  # fmt: skip
-def test_odd_bodies_are_one_line(service: Service, body: bytes, status: int, says: str) -> None:
+def test_odd_bodies_are_one_line(service, body, status, says):
     found, answer = service.ask("POST", "/contribution", body)
     assert (found, says in answer["error"]) == (status, True), answer
     assert "\n" not in answer["error"]
 
 
 @pytest.mark.parametrize("ids", [[[1]], [{"a": 1}], [None], [True], [1.5], [2**63], ["x" * 257], [1, 2], "1"])
-def test_ids_are_texts_and_whole_numbers(service: Service, ids: Any) -> None:
+def test_ids_are_texts_and_whole_numbers(service, ids):
     status, answer = service.ask("POST", "/contribution", {"row": service.row, "ids": ids})
     assert (status, "'ids'" in answer["error"]) == (422, True)
     assert service.ask("POST", "/contribution", {"row": service.row, "ids": ["ä"]})[1]["ids"] == ["ä"]
 
 
-def test_half_sent_requests_are_given_up(service: Service) -> None:
+def test_half_sent_requests_are_given_up(service):
     head = post(1000)
     whole = "GET /health HTTP/1.1\nHost: localhost\n\n"
     held = [service.connect(text) for text in ("", "POST /cont", head, head + "\n{", whole + "POST /con") * 8]
@@ -174,7 +173,7 @@ def test_half_sent_requests_are_given_up(service: Service) -> None:
     assert time.monotonic() - begin < 15.0
 
 
-def test_clients_that_leave_leave_no_trace(service: Service) -> None:
+def test_clients_that_leave_leave_no_trace(service):
     head = post(1000) + "\n{"
     for text in (head, "GET /health HTTP/1.1\nHost: localhost\n\n", "\0\0\0\n\n", "GET / HTTP/9\n\n"):
         for _ in range(5):
@@ -185,7 +184,7 @@ def test_clients_that_leave_leave_no_trace(service: Service) -> None:
 
 
 @pytest.mark.repeats
-def test_many_bodies_at_once_are_bounded(home: Path) -> None:
+def test_many_bodies_at_once_are_bounded(home):
     service = serving(home, "--max-rows", 60_000)
     size = 6_000_000
     head = post(size) + "\n"
@@ -211,7 +210,7 @@ def test_many_bodies_at_once_are_bounded(home: Path) -> None:
     assert ended(service)[:2] == (0, "")
 
 
-def test_sigterm_ends_it_while_requests_are_half_sent(home: Path) -> None:
+def test_sigterm_ends_it_while_requests_are_half_sent(home):
     service = serving(home)
     head = post(10) + "\n{"
     held = [service.connect(text) for text in ("", "POST", head)]
@@ -223,14 +222,14 @@ def test_sigterm_ends_it_while_requests_are_half_sent(home: Path) -> None:
         connection.close()
 
 
-def test_an_interrupt_is_an_interrupt(home: Path) -> None:
+def test_an_interrupt_is_an_interrupt(home):
     code, said, _ = ended(serving(home), signal.SIGINT)
     assert code == 130
     assert "Traceback" not in said
 
 
 @pytest.mark.repeats
-def test_an_answer_that_nobody_takes_is_given_up(home: Path) -> None:
+def test_an_answer_that_nobody_takes_is_given_up(home):
     service = serving(home, "--max-rows", 100_000)
     body = json.dumps({"rows": [service.row] * 80_000})
     text = post(len(body)) + "\n" + body

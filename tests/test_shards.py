@@ -41,7 +41,7 @@ def _run(*arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cut(tmp_path_factory):
     """A whole, and the same source in four shards, of which two have one class only."""
     folder = tmp_path_factory.mktemp("cut")
     source = _libsvm(folder / "a.txt")

@@ -31,7 +31,7 @@ def case(loss: str, intercept: bool) -> tuple[Problem, SharedDirections, HullPoi
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_faces(loss: str, intercept: bool) -> None:
+def test_faces(loss, intercept):
     problem, shared, known, rng = case(loss, intercept)
     engine = Engine(1)
     basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
@@ -48,7 +48,7 @@ def test_faces(loss: str, intercept: bool) -> None:
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_hulls(loss: str, intercept: bool) -> None:
+def test_hulls(loss, intercept):
     problem, shared, known, rng = case(loss, intercept)
     engine, points = Engine(1), rng.normal(size=(5, K))
     owner, linear, square = np.zeros(5, dtype=np.int64), 3.0 * rng.random(5), np.eye(5)
@@ -81,7 +81,7 @@ def test_hulls(loss: str, intercept: bool) -> None:
     np.testing.assert_allclose(early.total, early.coefficients @ shared.messages, atol=1e-12)
 
 
-def test_directions_that_are_combined_keep_their_hessian() -> None:
+def test_directions_that_are_combined_keep_their_hessian():
     problem, shared, known, rng = case("squared", True)
     passes = Passes(problem, shared, Engine(1))
     passes.begin(known, np.ones(K), 0.0)
@@ -93,7 +93,7 @@ def test_directions_that_are_combined_keep_their_hessian() -> None:
 
 
 @pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+def places(monkeypatch):
     """Every place that took a pass over the messages."""
     found: list[Place] = []
     take = Passes._place
@@ -107,7 +107,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
-def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss: str, places: list[Place]) -> None:
+def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss, places):
     problem, shared, known, rng = case(loss, True)
     points, owner = rng.normal(size=(4, K)), np.zeros(4, dtype=np.int64)
     passes = Passes(problem, shared, Engine(1))
@@ -128,7 +128,7 @@ def test_the_place_that_a_hull_ends_at_is_kept_and_grows(loss: str, places: list
     assert len(places) == 1
 
 
-def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places: list[Place]) -> None:
+def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places):
     problem, shared, known, rng = case("logistic", True)
     basis, _ = np.linalg.qr(rng.normal(size=(K, 3)))
     face = SharedFace(rng.normal(size=K), basis, np.zeros(3), np.eye(3))
@@ -150,7 +150,7 @@ def test_a_search_begins_where_it_is_known_or_where_the_hessian_leads(places: li
     np.testing.assert_allclose(from_beside[0], w, atol=1e-6)
 
 
-def test_a_search_that_gained_much_leaves_little_instead_of_nothing(places: list[Place]) -> None:
+def test_a_search_that_gained_much_leaves_little_instead_of_nothing(places):
     problem, shared, known, _ = case("logistic", False)
     passes, ends = Passes(problem, shared, Engine(1)), []
     for value in (-np.inf, 1e6):

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from fastadmm.engine.singular import least_squares, singular
 
 
@@ -11,7 +10,7 @@ def gives_up(*args: Any, **settings: Any) -> None:
     raise np.linalg.LinAlgError("SVD did not converge")
 
 
-def test_another_method_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_method_takes_over(monkeypatch):
     rng = np.random.default_rng(0)
     matrix, target = rng.normal(size=(9, 4)) @ np.diag([1.0, 1.0, 1e-3, 0.0]), rng.normal(size=9)
     expected = singular(matrix, whole=True)[1], least_squares(matrix, target)

@@ -32,7 +32,7 @@ def problem(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, 
 
 
 @pytest.mark.parametrize("ones", [False, True])
-def test_side_by_side_are_the_columns_of_all(ones: bool) -> None:
+def test_side_by_side_are_the_columns_of_all(ones):
     given = matrices(ones)
     blocks = [as_block(matrix) for matrix in given]
     with Engine(2) as engine:
@@ -53,7 +53,7 @@ def test_side_by_side_are_the_columns_of_all(ones: bool) -> None:
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_passes_over_columns_are_coordinate_descent(intercept: bool, compressed: bool) -> None:
+def test_passes_over_columns_are_coordinate_descent(intercept, compressed):
     """The kernels beside dense arithmetic: one pass over all columns in the order that it took."""
     from fastadmm.kernels import coordinate_descent as kernels
 
@@ -109,7 +109,7 @@ def test_passes_over_columns_are_coordinate_descent(intercept: bool, compressed:
     assert (at[x == -0.4] >= 0.3 - 1e-9).all()
 
 
-def test_files_are_not_read_side_by_side(tmp_path: Any) -> None:
+def test_files_are_not_read_side_by_side(tmp_path):
     class Elsewhere(CSRBlock):
         in_memory = False
 

@@ -26,7 +26,7 @@ N, D = 20011, 7
 
 
 @pytest.fixture(autouse=True)
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tiles(monkeypatch):
     """Tiles of a few dozen rows, so that small files have many."""
     for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
         monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)

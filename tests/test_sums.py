@@ -1,8 +1,6 @@
 """Sums only: masks cancel exactly, one message alone says nothing, and certificates stay proofs."""
 
-from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,7 +81,7 @@ def sums(**more: Any) -> SolverOptions:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 5), st.binary(min_size=32, max_size=32), st.data())
-def test_masks_cancel_exactly(count: int, transcript: bytes, data: st.DataObject) -> None:
+def test_masks_cancel_exactly(count, transcript, data):
     size = data.draw(st.integers(0, 5))
     meant = [
         Masked(
@@ -99,7 +97,7 @@ def test_masks_cancel_exactly(count: int, transcript: bytes, data: st.DataObject
     assert total.numbers == [sum(own.numbers[0] for own in meant) % 2**512]
 
 
-def test_one_message_alone_is_uniform() -> None:
+def test_one_message_alone_is_uniform():
     """Of a message that is all zeros: every bit of a word, and bytes, as often as chance would have it."""
     n = 20_000
     nothing = Masked(np.zeros(n, dtype=np.uint64), [0] * 500)
@@ -115,7 +113,7 @@ def test_one_message_alone_is_uniform() -> None:
         assert abs(np.corrcoef(words[1:].astype(float), words[:-1].astype(float))[0, 1]) < 5 / np.sqrt(n)
 
 
-def test_another_request_or_order_has_another_mask() -> None:
+def test_another_request_or_order_has_another_mask():
     nothing = Masked(np.zeros(50, dtype=np.uint64), [])
     masks = all_masks(2)[0]
     told = [
@@ -141,7 +139,7 @@ def test_another_request_or_order_has_another_mask() -> None:
     assert all(not set(found[j]) & set(found[k]) for j, k in pairs)
 
 
-def test_a_key_that_gives_no_secret_is_refused() -> None:
+def test_a_key_that_gives_no_secret_is_refused():
     with pytest.raises(InputError, match="gives no secret; begin the run again"):
         PairwiseMasks(private_keys(1)[0], [public_key(private_keys(1)[0]), bytes(32)], 0)
     assert len(fingerprint(bytes(32)).split()) == 8
@@ -152,7 +150,7 @@ def test_a_key_that_gives_no_secret_is_refused() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=10), st.integers(-300, 300))
-def test_rounding_on_the_grid_is_within_its_bound(values: list[float], exponent: int) -> None:
+def test_rounding_on_the_grid_is_within_its_bound(values, exponent):
     m, reach = len(values), 2.0**exponent
     step = grid_step(reach, m)
     words = [to_grid(np.array([reach * v]), step) for v in values]
@@ -164,7 +162,7 @@ def test_rounding_on_the_grid_is_within_its_bound(values: list[float], exponent:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1.01, -1e300])
-def test_beyond_the_grid_counts_as_its_end(value: float) -> None:
+def test_beyond_the_grid_counts_as_its_end(value):
     step = grid_step(1.0, 4)
     limit = grid_limit(step, 4)
     words = to_grid(saturated(np.array([0.0, value]), limit), step)
@@ -176,7 +174,7 @@ def test_beyond_the_grid_counts_as_its_end(value: float) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(NUMBER, min_size=1, max_size=6))
-def test_sums_of_scalars_are_exact(values: list[float]) -> None:
+def test_sums_of_scalars_are_exact(values):
     total = [sum(to_whole([v])[0] for v in values) % 2**512]
     exact = sum(Fraction(v) for v in values)
     assert abs(Fraction(from_whole(total)[0]) - exact) <= abs(exact) * Fraction(2.0**-53) + Fraction(
@@ -185,21 +183,21 @@ def test_sums_of_scalars_are_exact(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 1e80])
-def test_scalars_beyond_the_range_count_as_its_end(value: float) -> None:
+def test_scalars_beyond_the_range_count_as_its_end(value):
     (end,) = saturated(np.array([value]), LARGEST_WHOLE).tolist()
     assert from_whole(to_whole([end])) == [-LARGEST_WHOLE if value < 0 else LARGEST_WHOLE]
     assert LARGEST_WHOLE > UNPROVED  # a certificate with it says that nothing is proved
 
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_features_whose_sums_would_saturate_are_refused_before_the_first_round(scheme: str) -> None:
+def test_features_whose_sums_would_saturate_are_refused_before_the_first_round(scheme):
     X = np.random.default_rng(0).normal(size=(20, 4)) * [1.0, 1e38, 1.0, 1.0]
     problem = make_problem([X[:, :2], X[:, 2:]], np.arange(20) % 2, lam=1e-2)
     with pytest.raises(InputError, match=r"^party-1: holds a value of .* too large"):
         solve(problem, SolverOptions(scheme=scheme, secrecy="sums", max_rounds=2))
 
 
-def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
+def test_a_message_that_may_have_been_out_of_range_proves_nothing():
     """Weights and the norms of their columns bound a message; beyond the range it may be cut."""
     step = grid_step(4.0, 2)
     limit = grid_limit(step, 2)
@@ -227,7 +225,7 @@ def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
 # --- rounds -----------------------------------------------------------------------------------------------
 
 
-def test_masks_change_no_bit_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_change_no_bit_of_a_run(monkeypatch):
     _, problem = build(1)
     masked = solve(problem, sums(history=4))
     monkeypatch.setattr(PairwiseMasks, "hide", lambda self, meant, transcript: meant)
@@ -238,7 +236,7 @@ def test_masks_change_no_bit_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all((a == b).all() for a, b in zip(masked.weights, plain.weights))
 
 
-def test_the_same_model_as_with_every_message_seen() -> None:
+def test_the_same_model_as_with_every_message_seen():
     _, problem = build(3, widths=(12, 15, 4), lam=1e-4)
     one, other = solve(problem, sums()), solve(problem, SolverOptions(gap=1e-11))
     assert one.status is Status.CONVERGED
@@ -279,16 +277,14 @@ def check_certificates(blocks: list[np.ndarray], problem: Any, rounds: int, **op
     st.sampled_from([1e-1, 1e-3, 1e-6]),
     st.sampled_from([1e-3, 1.0, 1e3]),
 )
-def test_objective_and_bound_hold_for_the_model_itself(
-    seed: int, loss: str, intercept: bool, lam: float, scale: float
-) -> None:
+def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, lam, scale):
     blocks, problem = build(seed, loss, lam=lam, fit_intercept=intercept, scale=scale)
     check_certificates(blocks, problem, 12)
 
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_certificates_hold_on_a_coarse_grid(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+def test_certificates_hold_on_a_coarse_grid(monkeypatch, loss):
     """With 36 bits in place of 62 rounding is what keeps the gap open: the certificate says so."""
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
     blocks, problem = build(2, loss)
@@ -299,7 +295,7 @@ def test_certificates_hold_on_a_coarse_grid(monkeypatch: pytest.MonkeyPatch, los
     solver.close()
 
 
-def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch):
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 30)
     blocks, problem = build(4)
     solver = Solver(problem, sums(history=5, gap=0.0))
@@ -318,7 +314,7 @@ def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch: pytest.Monke
     solver.close()
 
 
-def test_bounds_of_messages_count_the_rounding_of_combinations() -> None:
+def test_bounds_of_messages_count_the_rounding_of_combinations():
     """The grid is finer than that. Messages beside exact products of the directions that parties hold."""
     blocks, problem = build(4, widths=(3, 3), lam=0.1)
     solver = Solver(problem, sums(gap=0.0))
@@ -336,7 +332,7 @@ def test_bounds_of_messages_count_the_rounding_of_combinations() -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_resumed_to_the_bit(loss: str) -> None:
+def test_resumed_to_the_bit(loss):
     _, problem = build(4, loss)
     straight = Solver(problem, sums(history=4, gap=0.0))
     for _ in range(9):
@@ -356,7 +352,7 @@ def test_resumed_to_the_bit(loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_begun_at_given_weights(loss: str) -> None:
+def test_begun_at_given_weights(loss):
     blocks, problem = build(9, loss)
     options = sums(gap=1e-6)
     cold = solve(problem, options)
@@ -372,7 +368,7 @@ def test_begun_at_given_weights(loss: str) -> None:
     assert solve(problem, options, start=zero).objective == pytest.approx(cold.objective, rel=1e-5)
 
 
-def test_a_party_without_newton_directions_takes_part() -> None:
+def test_a_party_without_newton_directions_takes_part():
     _, problem = build(5)
     solver = Solver(problem, sums())
     solver.parties[1].kind = "gradient"
@@ -387,7 +383,7 @@ def test_a_party_without_newton_directions_takes_part() -> None:
 # --- what leaves a party ----------------------------------------------------------------------------------
 
 
-def test_answers_are_words_that_only_a_sum_gives_a_meaning() -> None:
+def test_answers_are_words_that_only_a_sum_gives_a_meaning():
     """But for public keys, and that the end was reached."""
     bare = {"start", "show_key", "finish"}
     for name, rule in CALLS.items():
@@ -417,7 +413,7 @@ class Spy:
 @pytest.mark.parametrize(
     ("scheme", "regularizer"), [("subspace", "l2"), ("sharing", "l2"), ("sharing", "l1")]
 )
-def test_every_party_is_asked_the_same_and_answers_nothing_bare(scheme: str, regularizer: str) -> None:
+def test_every_party_is_asked_the_same_and_answers_nothing_bare(scheme, regularizer):
     _, problem = build(6, regularizer=regularizer)
     solver = Solver(problem, sums(scheme=scheme))
     solver.driver = spy = Spy(solver)
@@ -446,7 +442,7 @@ def _digest(call: Any) -> bytes:
 
 
 @pytest.fixture
-def party() -> Iterator[Any]:
+def party():
     _, problem = build(7)
     solver = Solver(problem, sums())
     solver.round()
@@ -454,7 +450,7 @@ def party() -> Iterator[Any]:
     solver.close()
 
 
-def test_a_number_is_answered_once(party: Any) -> None:
+def test_a_number_is_answered_once(party):
     number, k = party.answered, len(party.directions)
     asked = {"gradient": np.ones(N), "coefficients": np.ones(k), "units": np.ones(2), "step": 2.0**-50}
     transcript = party.transcript.digest
@@ -479,13 +475,13 @@ def test_a_number_is_answered_once(party: Any) -> None:
         ("scores", {"rows": "train", "coefficients": np.ones(2)}, "unknown here"),
     ],
 )
-def test_what_a_party_does_not_answer(party: Any, name: str, arguments: dict[str, Any], what: str) -> None:
+def test_what_a_party_does_not_answer(party, name, arguments, what):
     given = {**arguments, **({"exchange": party.answered + 1} if name == "masked_scores" else {})}
     with pytest.raises(Unanswerable, match=what):
         party.answer(name, given)
 
 
-def test_keys_that_are_not_those_of_a_run_are_refused() -> None:
+def test_keys_that_are_not_those_of_a_run_are_refused():
     _, problem = build(8)
     solver = Solver(problem, sums())
     party = solver.parties[1]
@@ -520,7 +516,7 @@ def test_keys_that_are_not_those_of_a_run_are_refused() -> None:
         ({}, "welsch", (4, 3), "a convex problem"),
     ],
 )
-def test_refused_where_it_makes_no_sense(options: dict, loss: str, widths: tuple, what: str) -> None:
+def test_refused_where_it_makes_no_sense(options, loss, widths, what):
     rng = np.random.default_rng(0)
     blocks = [rng.normal(size=(N, d)) for d in widths]
     problem = make_problem(blocks, (rng.normal(size=N) > 0).astype(float), loss=loss)
@@ -537,9 +533,7 @@ def test_refused_where_it_makes_no_sense(options: dict, loss: str, widths: tuple
         (("--loss", "multinomial"), "one predictor per sample"),
     ],
 )
-def test_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], what: str
-) -> None:
+def test_refused_in_one_line(tmp_path, capsys, words, what):
     write_problem(tmp_path / "d.parts", 30, (2, 3))
     (tmp_path / "sums.toml").write_text("secrecy = 'sums'\n")
     given = ("--config", tmp_path / "sums.toml", *words, "-o", tmp_path / "run")
@@ -553,7 +547,7 @@ def test_refused_in_one_line(
 # --- by files ---------------------------------------------------------------------------------------------
 
 
-def test_parties_show_the_same_fingerprints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parties_show_the_same_fingerprints(tmp_path, capsys):
     world = tmp_path / "world"
     separate(data_of(tmp_path), world)
     begin(world, secrecy="sums", rounds=1, **{"lambda": 1e-2})
@@ -566,7 +560,7 @@ def test_parties_show_the_same_fingerprints(tmp_path: Path, capsys: pytest.Captu
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_message_that_is_no_part_of_the_sum_is_refused(tmp_path: Path) -> None:
+def test_a_message_that_is_no_part_of_the_sum_is_refused(tmp_path):
     """Of another length than the call has: it would be added to nothing."""
     import h5py
 
@@ -586,7 +580,7 @@ def test_a_message_that_is_no_part_of_the_sum_is_refused(tmp_path: Path) -> None
         coordinator_step(directory, [message])
 
 
-def test_one_party_is_refused_by_files(tmp_path: Path) -> None:
+def test_one_party_is_refused_by_files(tmp_path):
     separate(data_of(tmp_path), tmp_path / "world")
     with pytest.raises(ConfigError, match="at least two parties"):
         coordinator_start(
@@ -594,7 +588,7 @@ def test_one_party_is_refused_by_files(tmp_path: Path) -> None:
         )
 
 
-def test_masks_depend_on_the_terms_of_the_run() -> None:
+def test_masks_depend_on_the_terms_of_the_run():
     """Parties that are told another lambda, or other rows to score, mask with streams that do not cancel."""
 
     def digest(**told: object) -> bytes:

@@ -2,7 +2,6 @@
 
 import shutil
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ def direction(members: list[Member], gradient: np.ndarray) -> list[Any]:
 
 
 @pytest.fixture
-def opened() -> Iterator[list[Member]]:
+def opened():
     made: list[Member] = []
     yield made
     for member in made:
@@ -121,7 +120,7 @@ def begun(opened: list[Member], home: Path, run: str, names: str, **files: Any) 
 FIRST, SECOND = "a" * 16, "b" * 16
 
 
-def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path: Path, opened: list[Member]) -> None:
+def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path, opened):
     """Two honest runs, one with A and one without: their difference would be A's message."""
     three = begun(opened, tmp_path, FIRST, "ABC")
     assert [member.start() for member in three] == ["", "", ""]
@@ -139,7 +138,7 @@ def test_a_sum_among_others_is_refused_unless_the_owner_agrees(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("kind", ["part of the rows", "scaled", "another name"])
-def test_the_same_data_are_recognised(tmp_path: Path, opened: list[Member], kind: str) -> None:
+def test_the_same_data_are_recognised(tmp_path, opened, kind):
     assert begun(opened, tmp_path, FIRST, "ABC")[1].start() == ""
     name = "D" if kind == "another name" else "B"
     features = FEATURES["B"] * (2.0 if kind == "scaled" else 1.0)
@@ -148,7 +147,7 @@ def test_the_same_data_are_recognised(tmp_path: Path, opened: list[Member], kind
     assert opened[-1].start() == "members"
 
 
-def test_the_owner_is_told_of_earlier_sums(tmp_path: Path, opened: list[Member]) -> None:
+def test_the_owner_is_told_of_earlier_sums(tmp_path, opened):
     members = begun(opened, tmp_path, FIRST, "ABC")
     assert [member.start() for member in members] == ["", "", ""]
     alone = begun(opened, tmp_path, SECOND, "BC")[0]
@@ -167,9 +166,7 @@ def test_the_owner_is_told_of_earlier_sums(tmp_path: Path, opened: list[Member])
     assert "part of a sum" not in " ".join(consent_to_run(document, "x", alone.data.path, alone.state).words)
 
 
-def test_a_mask_hides_one_answer(
-    tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     """A state from a backup, and a test table that was corrected since."""
     members = begun(opened, tmp_path, FIRST, "AB")
     assert [member.start() for member in members] == ["", ""]
@@ -219,7 +216,7 @@ def test_a_mask_hides_one_answer(
     first.restart()
 
 
-def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Member]) -> None:
+def test_test_rows_are_there_when_a_run_begins(tmp_path, opened):
     members = begun(opened, tmp_path, FIRST, "AB")
     members[0].agent.close()
     members[0].restart(test=False)
@@ -232,7 +229,7 @@ def test_test_rows_are_there_when_a_run_begins(tmp_path: Path, opened: list[Memb
     introduced(members)
 
 
-def test_a_run_has_a_key_for_each_of_its_parties(tmp_path: Path, opened: list[Member]) -> None:
+def test_a_run_has_a_key_for_each_of_its_parties(tmp_path, opened):
     """Named as three, it could be a sum of two."""
     members = begun(opened, tmp_path, FIRST, "ABC")
     assert [member.start() for member in members] == [""] * 3
@@ -249,7 +246,7 @@ def test_a_run_has_a_key_for_each_of_its_parties(tmp_path: Path, opened: list[Me
     assert lines[0].startswith("key of party 1, A: ")
 
 
-def test_other_data_have_another_key(tmp_path: Path) -> None:
+def test_other_data_have_another_key(tmp_path):
     path = tmp_path / "private.key"
     key, digests = kept_private_key(path, lambda: {"train": "x"})
     assert kept_private_key(path, lambda: {"train": "y"}) == (key, digests) == (key, {"train": "x"})
@@ -260,9 +257,7 @@ def test_other_data_have_another_key(tmp_path: Path) -> None:
         kept_private_key(path, dict)
 
 
-def test_the_memory_lies_outside_and_is_its_owners(
-    tmp_path: Path, opened: list[Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_lies_outside_and_is_its_owners(tmp_path, opened, monkeypatch):
     monkeypatch.delenv("FASTADMM_MEMORY")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
     assert memory_folder() == tmp_path / "xdg" / "fastadmm"

@@ -35,7 +35,7 @@ def sharing(**more: Any) -> SolverOptions:
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(("loss", "penalty"), PROBLEMS)
 @pytest.mark.parametrize("relaxed", [True, False])
-def test_the_rounds_of_messages_that_are_seen(loss: str, penalty: dict, relaxed: bool) -> None:
+def test_the_rounds_of_messages_that_are_seen(loss, penalty, relaxed):
     """As far as rounding goes: later, acceleration magnifies it where there are kinks."""
     _, problem = build(1, loss, lam=1e-2, **penalty)
     options = {"scheme": "sharing", "gap": 0.0, **({} if relaxed else {"acceleration": "none"})}
@@ -57,16 +57,14 @@ def test_the_rounds_of_messages_that_are_seen(loss: str, penalty: dict, relaxed:
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize(("loss", "penalty"), PROBLEMS)
 @pytest.mark.parametrize("bits", [36, 62])
-def test_objective_and_bound_hold_for_the_model_itself(
-    monkeypatch: pytest.MonkeyPatch, loss: str, penalty: dict, bits: int
-) -> None:
+def test_objective_and_bound_hold_for_the_model_itself(monkeypatch, loss, penalty, bits):
     """With 36 bits in place of 62 rounding is what keeps the gap open: the certificate says so."""
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", bits)
     blocks, problem = build(2, loss, lam=1e-2, **penalty)
     check_certificates(blocks, problem, 15, scheme="sharing")
 
 
-def test_a_coarse_grid_keeps_the_gap_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coarse_grid_keeps_the_gap_open(monkeypatch):
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 30)
     _, problem = build(2, lam=1e-2)
     solver = Solver(problem, sharing())
@@ -76,9 +74,7 @@ def test_a_coarse_grid_keeps_the_gap_open(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
-def test_messages_are_within_their_range_and_off_by_no_more_than_their_bound(
-    monkeypatch: pytest.MonkeyPatch, scale: float
-) -> None:
+def test_messages_are_within_their_range_and_off_by_no_more_than_their_bound(monkeypatch, scale):
     monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 34)
     blocks, problem = build(4, scale=scale, lam=1e-3)
     solver = Solver(problem, sharing(gap=0.0))
@@ -95,7 +91,7 @@ def test_messages_are_within_their_range_and_off_by_no_more_than_their_bound(
     solver.close()
 
 
-def test_masks_change_no_bit_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_change_no_bit_of_a_run(monkeypatch):
     _, problem = build(1, regularizer="l1", lam=1e-2)
     masked = solve(problem, sharing(max_rounds=8))
     monkeypatch.setattr(PairwiseMasks, "hide", lambda self, meant, transcript: meant)
@@ -107,7 +103,7 @@ def test_masks_change_no_bit_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(("loss", "penalty"), PROBLEMS[:4])
-def test_resumed_to_the_bit(loss: str, penalty: dict) -> None:
+def test_resumed_to_the_bit(loss, penalty):
     _, problem = build(4, loss, **penalty)
     options = sharing(history=3, gap=0.0)
     straight, begun, resumed = (Solver(problem, options) for _ in range(3))
@@ -126,7 +122,7 @@ def test_resumed_to_the_bit(loss: str, penalty: dict) -> None:
 
 
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
-def test_begun_at_given_weights(regularizer: str) -> None:
+def test_begun_at_given_weights(regularizer):
     blocks, problem = build(9, regularizer=regularizer, lam=1e-2)
     cold = solve(problem, sharing(gap=1e-7))
     assert cold.status is Status.CONVERGED
@@ -140,7 +136,7 @@ def test_begun_at_given_weights(regularizer: str) -> None:
     solver.close()
 
 
-def test_chosen_where_directions_have_no_sum() -> None:
+def test_chosen_where_directions_have_no_sum():
     _, problem = build(1, regularizer="l1")
     _, ridge = build(1)
     for own, options, scheme in (
@@ -153,7 +149,7 @@ def test_chosen_where_directions_have_no_sum() -> None:
         solver.close()
 
 
-def test_a_constraint_without_zero_is_refused() -> None:
+def test_a_constraint_without_zero_is_refused():
     _, problem = build(1, constraint="box:0.5,1")
     with pytest.raises(ConfigError, match="a constraint that zero weights meet, not 'box:0"):
         Solver(problem, sharing())
@@ -163,7 +159,7 @@ def test_a_constraint_without_zero_is_refused() -> None:
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
-def test_the_least_share_is_one_that_all_allow(shares: list[float]) -> None:
+def test_the_least_share_is_one_that_all_allow(shares):
     least = least_share(sum(at_or_above(share) for share in shares), len(shares))
     exact = min(shares)
     assert least <= exact
@@ -171,7 +167,7 @@ def test_the_least_share_is_one_that_all_allow(shares: list[float]) -> None:
     assert 1.0 - least <= 2.0 ** (1 / 16) * (1.0 - exact) + 2.0**-39
 
 
-def test_thresholds_fall_from_one() -> None:
+def test_thresholds_fall_from_one():
     assert THRESHOLDS[0] == 1.0
     assert (np.diff(THRESHOLDS) < 0.0).all()
     assert THRESHOLDS[-1] == 2.0**-40
@@ -180,7 +176,7 @@ def test_thresholds_fall_from_one() -> None:
 # --- what a party does not answer -------------------------------------------------------------------------
 
 
-def test_a_decision_that_is_not_of_this_run_is_refused() -> None:
+def test_a_decision_that_is_not_of_this_run_is_refused():
     _, problem = build(7)
     solver = Solver(problem, sharing())
     for _ in range(3):
@@ -201,7 +197,7 @@ def test_a_decision_that_is_not_of_this_run_is_refused() -> None:
     solver.close()
 
 
-def test_counts_of_another_length_are_no_answer() -> None:
+def test_counts_of_another_length_are_no_answer():
     answer = {"rows": np.zeros(3, dtype=np.int64), "numbers": np.zeros(16, dtype=np.int64)}
     with pytest.raises(FormatError, match=f"'rows' has 3 words instead of {len(THRESHOLDS)}"):
         check_answer(("certify_penalised_masked", {}), answer, N, "m")

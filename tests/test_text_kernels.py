@@ -37,7 +37,7 @@ def _number(rng: random.Random) -> str:
     return rng.choice(shapes)()
 
 
-def test_libsvm_rows_are_those_of_the_twin() -> None:
+def test_libsvm_rows_are_those_of_the_twin():
     rng = random.Random(5)
     for shift in (0, 1):
         lines = []
@@ -57,17 +57,17 @@ def test_libsvm_rows_are_those_of_the_twin() -> None:
              "1 12345678901:1",
              "1 1:1e", "1 1:--1", "1:2", "1 1:1:1", "1 1:.", "-", "1 1:-"]
 )  # fmt: skip
-def test_what_the_twin_refuses_is_not_plain(line: str) -> None:
+def test_what_the_twin_refuses_is_not_plain(line):
     assert naive.libsvm_rows(line + "\n", 1, 99) is None
     assert _parsed(f"1 1:1\n{line}\n") is None
 
 
-def test_a_last_line_without_an_end_is_not_read_beyond() -> None:
+def test_a_last_line_without_an_end_is_not_read_beyond():
     assert _parsed("1 1:1\n1 2:3") is None
     assert _parsed("") is None
 
 
-def test_cells_words_and_whole_numbers_are_those_of_the_twins() -> None:
+def test_cells_words_and_whole_numbers_are_those_of_the_twins():
     rng = random.Random(6)
     words = ["a", "bc", "", "x y", "é", '"q r"', "-12", "0", "7"]
     lines = [";".join(rng.choice(words) for _ in range(3)) + rng.choice(["", "\r"]) for _ in range(200)]

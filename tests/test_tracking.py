@@ -24,7 +24,7 @@ pytest.importorskip("tensorboardX")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory):
     home = tmp_path_factory.mktemp("tracking")
     write_problem(home / "a.parts")
     write_problem(home / "t.parts", n=80, seed=9)
@@ -79,7 +79,7 @@ def rounds_of(place: Path) -> list[dict[str, Any]]:
 # --- TensorBoard ---------------------------------------------------------------------------------
 
 
-def test_tensorboard_has_the_round_log(data: Path, tmp_path: Path) -> None:
+def test_tensorboard_has_the_round_log(data, tmp_path):
     place = tmp_path / "run"
     with tracked(place, ["tensorboard"]) as tracking:
         result = tracking.finish(start_run(a_config(data), place, display=tracking))
@@ -105,7 +105,7 @@ def test_tensorboard_has_the_round_log(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("stop", [SignalAfter(3, signal.SIGINT), CrashAfter(4)])
-def test_a_resumed_run_goes_on_in_the_same_log(data: Path, tmp_path: Path, stop: Any) -> None:
+def test_a_resumed_run_goes_on_in_the_same_log(data, tmp_path, stop):
     whole, place = tmp_path / "whole", tmp_path / "run"
     config = a_config(data, checkpoint_rounds=3)
     start_run(config, whole)
@@ -122,7 +122,7 @@ def test_a_resumed_run_goes_on_in_the_same_log(data: Path, tmp_path: Path, stop:
     assert shown == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_log_changes_no_result(data: Path, tmp_path: Path) -> None:
+def test_the_log_changes_no_result(data, tmp_path):
     start_run(a_config(data), tmp_path / "plain")
     with tracked(tmp_path / "logged", [Target("tensorboard", str(tmp_path / "logs"))]) as tracking:
         tracking.finish(start_run(a_config(data), tmp_path / "logged", display=tracking))
@@ -131,7 +131,7 @@ def test_the_log_changes_no_result(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "logged" / "tensorboard").exists()
 
 
-def test_a_log_inside_the_run_moves_with_it(data: Path, tmp_path: Path) -> None:
+def test_a_log_inside_the_run_moves_with_it(data, tmp_path):
     place, moved = tmp_path / "run", data / "moved"
     with tracked(place, ["tensorboard"]) as tracking:
         tracking.finish(start_run(a_config(data, rounds=2), place, display=tracking))
@@ -156,9 +156,7 @@ def test_a_log_inside_the_run_moves_with_it(data: Path, tmp_path: Path) -> None:
     [{"mode": "fusion", "epsilon": 1.0}, {"mode": "message", "epsilon": 2.0, "rounds": 2}],
     ids=["fusion", "message"],
 )
-def test_of_a_private_run_nothing_measured_is_logged(
-    data: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_of_a_private_run_nothing_measured_is_logged(data, tmp_path, settings):
     place = tmp_path / "run"
     config = a_config(data, privacy=settings)
     with tracked(place, ["tensorboard"]) as tracking:
@@ -176,7 +174,7 @@ def test_of_a_private_run_nothing_measured_is_logged(
     assert "message" not in said["result"]
 
 
-def test_every_field_of_a_round_is_withheld_or_known() -> None:
+def test_every_field_of_a_round_is_withheld_or_known():
     """A field that is added to the rounds is not published by accident: private runs publish none."""
     record = RoundRecord(1, 0.5, 1.0, 0.1, 0.2, 3.0, 4.0, 5.0, 6.0, 7.0, [8.0], test={"auc": 0.9, "x": None})
     assert round_numbers(record, ["bank"], private=True) == {}
@@ -187,7 +185,7 @@ def test_every_field_of_a_round_is_withheld_or_known() -> None:
     assert all(map(math.isfinite, shown.values()))
 
 
-def test_settings_hold_no_digests_and_no_directories() -> None:
+def test_settings_hold_no_digests_and_no_directories():
     config = {
         "data": "/secret/place/a.parts",
         "lambda": 1.0,
@@ -197,7 +195,7 @@ def test_settings_hold_no_digests_and_no_directories() -> None:
     assert settings_of(config) == {"data": "a.parts", "lambda": 1.0, "privacy.mode": "fusion"}
 
 
-def test_the_statement_is_the_runs_own(data: Path, tmp_path: Path) -> None:
+def test_the_statement_is_the_runs_own(data, tmp_path):
     from fastadmm.privacy.statement import PrivacyStatement
 
     place = tmp_path / "run"
@@ -211,7 +209,7 @@ def test_the_statement_is_the_runs_own(data: Path, tmp_path: Path) -> None:
 # --- mistakes ------------------------------------------------------------------------------------
 
 
-def test_targets() -> None:
+def test_targets():
     assert parse_target("tensorboard") == Target("tensorboard", "")
     assert parse_target("mlflow=http://host:5000") == Target("mlflow", "http://host:5000")
     assert parse_target("tensorboard=a=b") == Target("tensorboard", "a=b")
@@ -227,13 +225,8 @@ def test_targets() -> None:
 
 @pytest.mark.parametrize(("kind", "library"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
 def test_a_missing_library_is_one_line_and_nothing_is_trained(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    kind,
-    library,
-) -> None:
+    data, tmp_path, monkeypatch, capsys, kind, library
+):
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
@@ -244,7 +237,7 @@ def test_a_missing_library_is_one_line_and_nothing_is_trained(
     assert not (tmp_path / "run").exists()
 
 
-def test_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(data, tmp_path, capsys):
     place = tmp_path / "run"
     arguments = ("train", data / "a.parts", "-o", place, "-q", "--log-to", f"tensorboard={tmp_path / 'logs'}")
     arguments += ("--gap", 0)
@@ -258,7 +251,7 @@ def test_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "tracking.json" in capsys.readouterr().err
 
 
-def test_a_log_that_fails_does_not_stop_training(data: Path, tmp_path: Path) -> None:
+def test_a_log_that_fails_does_not_stop_training(data, tmp_path):
     notes, place = Notes(), tmp_path / "run"
     with tracked(place, ["tensorboard"], notes) as tracking:
         begun = tracking._new[0]
@@ -272,7 +265,7 @@ def test_a_log_that_fails_does_not_stop_training(data: Path, tmp_path: Path) -> 
     assert sum("training goes on" in line for line in notes.lines) == 1
 
 
-def test_damaged_state(data: Path, tmp_path: Path) -> None:
+def test_damaged_state(data, tmp_path):
     (tmp_path / "tracking.json").write_text('{"logs": [{"kind": "mlflow"}]}')
     with tracked(tmp_path) as tracking, pytest.raises(FormatError, match=r"tracking\.json"):
         tracking.start(1e-6, 10)
@@ -282,7 +275,7 @@ def test_damaged_state(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> str:
+def server(tmp_path_factory):
     """A database of MLflow's."""
     pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
@@ -302,9 +295,7 @@ def steps(client: Any, run_id: str, name: str) -> list[int]:
 
 
 @pytest.mark.filterwarnings("default")
-def test_mlflow_has_the_round_log_and_resume_continues_its_run(
-    data: Path, tmp_path: Path, server: str
-) -> None:
+def test_mlflow_has_the_round_log_and_resume_continues_its_run(data, tmp_path, server):
     place = tmp_path / "run"
     config = a_config(data, checkpoint_rounds=2)
     with tracked(place, [f"mlflow={server}"], SignalAfter(3)) as tracking:
@@ -339,7 +330,7 @@ def test_mlflow_has_the_round_log_and_resume_continues_its_run(
 
 
 @pytest.mark.filterwarnings("default")
-def test_mlflow_of_a_private_run(data: Path, tmp_path: Path, server: str) -> None:
+def test_mlflow_of_a_private_run(data, tmp_path, server):
     place = tmp_path / "run"
     config = a_config(data, privacy={"mode": "fusion", "epsilon": 1.0})
     with tracked(place, [f"mlflow={server}"]) as tracking:
@@ -350,9 +341,7 @@ def test_mlflow_of_a_private_run(data: Path, tmp_path: Path, server: str) -> Non
     assert float(logged.data.tags["fastadmm.privacy.epsilon"]) == pytest.approx(1.0)
 
 
-def test_an_mlflow_server_that_is_down_is_one_line(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_mlflow_server_that_is_down_is_one_line(data, tmp_path, monkeypatch, capsys):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     target = "mlflow=http://127.0.0.1:9"

@@ -62,7 +62,7 @@ def problem(**more: Any) -> Any:
 @pytest.mark.parametrize(
     "more", [{}, {"loss": "hinge"}, {"regularizer": "l1"}, {"loss": "multinomial"}], ids=str
 )
-def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more: dict[str, Any], scheme: str) -> None:
+def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more, scheme):
     options = SolverOptions(gap=1e-4, max_rounds=12, n_threads=1, scheme=scheme)
     here, driver = Solver(problem(**more), options), Elsewhere(3)
     there = Solver(problem(**more), options, here.engine, driver=driver)
@@ -80,7 +80,7 @@ def test_exchanges_and_bytes_are_those_of_parties_elsewhere(more: dict[str, Any]
         assert counted <= sent <= counted + _HEAD * driver.exchanges
 
 
-def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has() -> None:
+def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has():
     for n in (10, 1000):
         traffic = Traffic(2, n, 3)
         assert traffic.exchanges == 1
@@ -88,7 +88,7 @@ def test_bytes_per_row_do_not_depend_on_how_many_rows_a_worker_has() -> None:
     assert traffic.sentence(100) == "as between organisations: 1 exchange, 48 bytes a row"
 
 
-def test_a_run_states_them_and_goes_on_counting(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_states_them_and_goes_on_counting(tmp_path, capsys):
     data = write_problem(tmp_path / "d.parts", 60, (3, 2))
     assert run("train", data, "-o", tmp_path / "run", "--rounds", 6) in (0, 7)
     whole = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))

@@ -38,7 +38,7 @@ def uneven(seed: int, loss: str) -> Problem:
         (165, "gamma"),
     ],
 )
-def test_smooth_losses_are_certified(seed: int, loss: str) -> None:
+def test_smooth_losses_are_certified(seed, loss):
     assert solve(uneven(seed, loss), SolverOptions(gap=1e-6, max_rounds=120)).gap <= 1e-6
 
 
@@ -53,12 +53,12 @@ def test_smooth_losses_are_certified(seed: int, loss: str) -> None:
         (328, "poisson"),
     ],
 )
-def test_gradients_are_repaired_where_predictors_round(seed: int, loss: str) -> None:
+def test_gradients_are_repaired_where_predictors_round(seed, loss):
     """A narrow parabola at a kink, times large columns, makes much of a predictor's last digit."""
     assert solve(uneven(seed, loss), SolverOptions(gap=1e-6, max_rounds=200)).gap <= 1e-6
 
 
-def test_a_repaired_run_resumes_to_the_same_bits() -> None:
+def test_a_repaired_run_resumes_to_the_same_bits():
     problem, options = uneven(486, "hinge"), SolverOptions(gap=0.0, n_threads=1)
     straight, first, second = (Solver(problem, options) for _ in range(3))
     for _ in range(100):
@@ -90,5 +90,5 @@ def uneven_classes(seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("seed", [4, 22, 30, 42, 57, 78])
-def test_several_classes_are_certified(seed: int) -> None:
+def test_several_classes_are_certified(seed):
     assert solve(uneven_classes(seed), SolverOptions(gap=1e-6, max_rounds=60)).gap <= 1e-6

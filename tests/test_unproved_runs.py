@@ -161,7 +161,7 @@ def test_old_encoders_and_transforms_count_as_private():
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory) -> Path:
+def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unproved")
     convert(folder, "filled.parts", missing="mean", drop=["city"])
     convert(folder, "scaled.parts", drop=["city"], missing="mean", standardize=True)

@@ -70,7 +70,7 @@ def train(tmp_path: Path, *options: object, kind: str = "classes", gap: float = 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: "-".join(map(str, p.values())))
 @pytest.mark.parametrize("loss", KIND)
-def test_every_loss(tmp_path: Path, loss: str, penalty: dict[str, object]) -> None:
+def test_every_loss(tmp_path, loss, penalty):
     weight = np.random.default_rng(5).random(90) + 0.1
     extra = {} if loss == "multinomial" else {"offset": 0.1 * weight}
     out = train(tmp_path, "--loss", loss, *in_file(**penalty), kind=KIND[loss], sample_weight=weight, **extra)
@@ -106,14 +106,14 @@ def test_every_loss(tmp_path: Path, loss: str, penalty: dict[str, object]) -> No
         "sharing",
     ],
 )
-def test_every_setting(tmp_path: Path, options: list[str]) -> None:
+def test_every_setting(tmp_path, options):
     out = train(tmp_path, *options)
     found = verify_run(out)
     assert found.holds, found.line
     assert found.objective == pytest.approx(result_of(out)["certificate"]["objective"], rel=1e-11)
 
 
-def test_columns_far_from_zero(tmp_path: Path) -> None:
+def test_columns_far_from_zero(tmp_path):
     data = write_data(tmp_path / "d.parts", "real", shift=3e8)
     assert run("train", data, "-o", tmp_path / "run", "-q", "--lambda", 0.02) == 0
     plain, exact = verify_run(tmp_path / "run"), verify_run(tmp_path / "run", digits=60)
@@ -178,9 +178,7 @@ def halve_dual(out: Path) -> None:
         (lambda out: (out / "run.toml").unlink(), 4, "not a run"),
     ],
 )
-def test_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture, change: Callable[[Path], object], code: int, said: str
-) -> None:
+def test_changed(tmp_path, capsys, change, code, said):
     out = train(tmp_path)
     change(out)
     capsys.readouterr()
@@ -190,7 +188,7 @@ def test_changed(
     assert len((found.out + found.err).splitlines()) == 1
 
 
-def test_moved_data_and_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_moved_data_and_what_is_refused(tmp_path, capsys):
     out = train(tmp_path)
     (tmp_path / "d.parts").rename(tmp_path / "moved.parts")
     assert run("verify", out) == 6
@@ -226,9 +224,7 @@ def printed(out: Path, capsys: pytest.CaptureFixture, other: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("change", [change_weight, change_lambda])
-def test_what_prints_a_claim(
-    tmp_path: Path, capsys: pytest.CaptureFixture, change: Callable[[Path], None]
-) -> None:
+def test_what_prints_a_claim(tmp_path, capsys, change):
     out = train(tmp_path)
     shutil.copytree(out, tmp_path / "other")
     assert all("ertified" in text for text in printed(out, capsys, tmp_path / "other"))
@@ -241,7 +237,7 @@ def test_what_prints_a_claim(
         assert not re.search(r"(?i)\bcertified", text)
 
 
-def test_older_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_older_runs(tmp_path, capsys):
     out = train(tmp_path)
     document = result_of(out)
     del document["certificate"]
@@ -259,7 +255,7 @@ def test_older_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
 
 @pytest.mark.parametrize("fitted", [True, False])
 @pytest.mark.parametrize("loss", KIND)
-def test_no_model_is_below_the_bound(loss: str, fitted: bool) -> None:
+def test_no_model_is_below_the_bound(loss, fitted):
     """Weak duality: whatever vector the dual is, no model has a smaller objective than the bound."""
     rng = np.random.default_rng(11)
     n, classes = 40, 3 if loss == "multinomial" else 1
@@ -300,7 +296,7 @@ def test_no_model_is_below_the_bound(loss: str, fitted: bool) -> None:
                 assert free or gap >= -1e-12
 
 
-def test_mathematics_are_short_and_alone() -> None:
+def test_mathematics_are_short_and_alone():
     """What is to be believed: two hundred lines, and the passes over columns, on NumPy alone."""
     import fastadmm.runs.plain as passes
     import fastadmm.runs.recompute as module
@@ -317,7 +313,7 @@ def test_mathematics_are_short_and_alone() -> None:
     assert len(lines) - len([line for line in described if line.strip()]) <= 200
 
 
-def test_path(tmp_path: Path) -> None:
+def test_path(tmp_path):
     data = write_data(tmp_path / "d.parts")
     out = tmp_path / "run"
     asked = in_file(path=True, path_length=4, folds=3, regularizer="l1")
@@ -337,7 +333,7 @@ def test_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loss", "kind"), [("squared", "real"), ("logistic", "classes"), ("poisson", "counts")]
 )
-def test_bounded_models(tmp_path: Path, capsys: pytest.CaptureFixture, loss: str, kind: str) -> None:
+def test_bounded_models(tmp_path, capsys, loss, kind):
     out = train(tmp_path, "--loss", loss, "--regularizer", "none", kind=kind)
     assert result_of(out)["certificate"]["claim"] == "certified_within"
     found = verify_run(out)
