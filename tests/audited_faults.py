@@ -104,8 +104,6 @@ def changed(patch: Patch, change: Callable[[np.ndarray, np.ndarray, int], np.nda
 
 
 # --- the source of noise
-
-
 @fault(*BOTH)
 def a_key_of_32_bits(patch):
     honest = noise._key
@@ -264,8 +262,6 @@ def two_threads_draw_the_same_piece_twice(honest, self, scale, n, nonce_, engine
 
 
 # --- mode "message"
-
-
 def of_blocks(patch: Patch, function: Callable[..., Any]) -> None:
     """Both ways by which a party's rows are clipped."""
     for place in (message, message_party):
@@ -401,8 +397,6 @@ def round_to_int(value: float) -> int:
 
 
 # --- mode "fusion"
-
-
 @instead("fusion", (fusion_party, "row_norms"))
 def norms_of_several_columns_a_quarter(honest, block, engine):
     return honest(block, engine) / (4.0 if block.shape[1] > 1 else 1.0)
@@ -510,8 +504,6 @@ def agents_spend_half_as_much_again(honest, cls, name, block, engine, terms):
 
 
 # --- labels
-
-
 @instead("fusion", (public, "randomise_labels"))
 def labels_flipped_by_a_public_seed(_, y, epsilon, source, round, engine):
     flip = np.random.default_rng(0).random(len(y)) < public.flip_probability(epsilon)
@@ -548,8 +540,6 @@ def a_target_scaled_by_the_true_share(honest, y, settings, store, payment, engin
 
 
 # --- accountant, ledger and statement
-
-
 @instead(BOTH, (ledger.Charge, "to"))
 def half_the_charges(honest, cls, account, run, release, *, gdp=0.0, pure=0.0, rho=0.0, draw=""):
     return honest(cls, account, run, release, gdp=0.5 * gdp, pure=0.5 * pure, rho=rho, draw=draw)
@@ -681,8 +671,6 @@ def _of_steps(honest, tall):
 
 
 # --- the same kinds at their plainest, each with the check that has to see it
-
-
 def plain(name: str, modes: tuple[str, ...], check: str, place: Any, attribute: str, faulty: Any) -> None:
     """Register a fault that replaces one attribute."""
     FAULTS.append(Fault(name, modes, lambda patch: patch(place, attribute, faulty), check))

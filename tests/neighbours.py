@@ -160,15 +160,8 @@ class Coordinator:
         out = self.home / f"answer-{self.files}.h5"
         approval = self.home / "approval.toml" if self.previous < 0 else None
         try:
-            party_step(
-                self.data.path,
-                self.home / "step",
-                self.request,
-                out,
-                approval=approval,
-                ledger=self.ledger,
-                threads=1,
-            )
+            more = {"approval": approval, "ledger": self.ledger, "threads": 1}
+            party_step(self.data.path, self.home / "step", self.request, out, **more)
         except FastadmmError as error:
             text = re.sub(r"/\S*/(pair-.)/", "", str(error))
             text = re.sub(r"sha256:[0-9a-f]+|[0-9a-f]{64}", "DIGEST", text)
@@ -194,8 +187,6 @@ class Coordinator:
 
 
 # --- what a hostile coordinator asks ----------------------------------------------------------------------
-
-
 def vector(rng: np.random.Generator, n: int) -> np.ndarray:
     """Numbers of every size, mostly of the length that is wanted."""
     n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))
@@ -239,13 +230,13 @@ class Hostile:
         usual = "respond_masked" if self.mode == "subspace_sums" else "step_masked"
         certify = str(rng.choice(["certify_masked", "certify_penalised_masked", "dual_value_masked"]))
         others = [
+            certify,
+            certify,
             "sum_squares",
             "prove_masked",
             "masked_scores",
             "orthonormalise",
             "forget",
-            certify,
-            certify,
         ]
         others.append("finish" if rng.random() < 0.3 else certify)
         before = [self.one("set_metric")] if rng.random() < 0.3 else []

@@ -12,6 +12,13 @@ CHANGING = re.compile(
 ROUNDING = 1e-9
 
 
+def between_markers(page: str, name: str, text: str) -> str:
+    """A page with a text between the markers of a name."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    before, rest = page.split(begin)
+    return before + begin + text + end + rest.split(end)[1]
+
+
 def agrees(printed: str, shown: str) -> bool:
     """Whether the lines shown are the ones printed.
 

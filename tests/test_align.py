@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from fastadmm.data_tools.alignment import align, canonical_order, read_alignment
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.data_tools.tables import read_ids
-from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.digest import row_digest
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.export import export_party, import_party
@@ -29,7 +28,7 @@ def bank(tmp_path):
     return tmp_path
 
 
-def ids_of(path: Path, duplicates: str = "refuse"):
+def ids_of(path, duplicates="refuse"):
     return table_ids(read_ids(path, "id"), "id", duplicates)
 
 
@@ -124,7 +123,7 @@ def test_mistakes_of_private_intersection(bank, monkeypatch):
     psi.psi_respond(host, d / "q", d / "r")
     psi.psi_request(guest, d / "q2", d / "key2")
 
-    def refused(kind: type[FastadmmError], message: str, call, *arguments: object) -> None:
+    def refused(kind, message, call, *arguments):
         before = sorted(os.listdir(d))
         with pytest.raises(kind, match=message) as caught:
             call(*arguments)

@@ -123,8 +123,6 @@ def test_memory_fits_its_budget():
 
 
 # --- in a run
-
-
 def hard_problem(seed=0):
     """Correlated parties and little regularisation: where plain sharing is slow."""
     rng = np.random.default_rng(seed)

@@ -277,12 +277,8 @@ def test_a_run_is_resumed_on_either_side_of_a_restatement():
 @pytest.mark.parametrize(
     ("asked", "suited", "gap", "both"),
     [
-        ("auto", True, 1e-6, True),
-        ("auto", False, 1e-6, False),
-        ("auto", True, 1e-12, False),
-        ("one", True, 1e-6, False),
-        ("both", True, 1e-6, True),
-        ("both", True, 1e-12, True),
+        *(("auto", True, 1e-6, True), ("auto", False, 1e-6, False), ("auto", True, 1e-12, False)),
+        *(("one", True, 1e-6, False), ("both", True, 1e-6, True), ("both", True, 1e-12, True)),
     ],
 )
 def test_choice(asked, suited, gap, both):

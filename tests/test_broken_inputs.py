@@ -32,19 +32,19 @@ TWO = ["--parties", "2"]
 LABEL = [*TWO, "--label", "y"]
 
 
-def npz(**arrays: object) -> bytes:
+def npz(**arrays):
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
-def npy_with_shape(shape: tuple[int, ...]) -> bytes:
+def npy_with_shape(shape):
     """An array file whose header promises more than there is."""
     header = str({"descr": "<f8", "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
 
 
-def archive(**members: bytes) -> bytes:
+def archive(**members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as target:
         for name, data in members.items():
@@ -62,13 +62,13 @@ class Case:
     code: ExitCode = INPUT
 
 
-def svm(id: str, line: bytes, message: str) -> Case:
+def svm(id, line, message):
     return Case(
         id, "bad.svm", SVM + line + b"\n" + SVM, f"bad.svm: line 41: {message}", [*TWO, "--features", "5"]
     )
 
 
-def csv(id: str, line: bytes, message: str) -> Case:
+def csv(id, line, message):
     return Case(
         id, "bad.csv", CSV + line + b"\n" + CSV.split(b"\n", 1)[1], f"bad.csv: line 42{message}", LABEL
     )
@@ -255,7 +255,7 @@ CASES = [
 ]
 
 
-def check(code: int, stderr: str, case_code: int, message: str) -> None:
+def check(code, stderr, case_code, message):
     lines = stderr.splitlines()
     assert len(lines) == 1, stderr
     assert re.search(message, lines[0]), lines[0]
@@ -282,35 +282,33 @@ def test_the_corpus_is_large():
 
 
 # --- paths -----------------------------------------------------------------------------------------------
-
-
-def directory(root: Path) -> list[str]:
+def directory(root):
     (root / "d").mkdir()
     return ["d", "-o", "out"]
 
 
-def out_is_a_file(root: Path) -> list[str]:
+def out_is_a_file(root):
     (root / "out").write_text("precious")
     return ["a.svm", "-o", "out", "--force"]
 
 
-def out_is_ours_no_force(root: Path) -> list[str]:
+def out_is_ours_no_force(root):
     (root / "out").mkdir()
     (root / "out" / "partition.toml").write_text("precious")
     return ["a.svm", "-o", "out"]
 
 
-def fifo(root: Path) -> list[str]:
+def fifo(root):
     os.mkfifo(root / "pipe")
     return ["pipe", "-o", "out"]
 
 
-def loop(root: Path) -> list[str]:
+def loop(root):
     (root / "loop").symlink_to("loop")
     return ["loop", "-o", "out"]
 
 
-def like_a_damaged_partition(root: Path) -> list[str]:
+def like_a_damaged_partition(root):
     (root / "like").mkdir()
     (root / "like" / "partition.toml").write_text("format = 'fastadmm-part")
     return ["a.svm", "--like", "like", "-o", "out"]
@@ -344,8 +342,6 @@ def test_broken_path(setup, message, code, tmp_path, monkeypatch, capsys):
 
 
 # --- in a process of its own -----------------------------------------------------------------------------
-
-
 @pytest.mark.repeats
 @pytest.mark.parametrize("limit", [500, 20_000, 150_000])
 def test_disk_full(tmp_path, limit):

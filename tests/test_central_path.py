@@ -3,7 +3,6 @@
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +10,14 @@ import scipy.optimize
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.engine.engine import Engine
 from fastadmm.pooled.barrier import LossBarrier, PenaltyBarrier
-from fastadmm.pooled.central_path import PathEnd, follow_central_path
+from fastadmm.pooled.central_path import follow_central_path
 from fastadmm.pooled.path_rows import ClassRows, PredictorRows
 from fastadmm.problem.losses import get_loss
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import Status
 
 
-def generated(seed: int, monkeypatch: pytest.MonkeyPatch) -> Problem:
+def generated(seed, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from stalls import generate
 
@@ -27,7 +25,7 @@ def generated(seed: int, monkeypatch: pytest.MonkeyPatch) -> Problem:
     return make_problem(case.blocks, case.y, **case.arguments)
 
 
-def small(loss: str = "logistic", n: int = 30, seed: int = 0, **more: Any) -> Problem:
+def small(loss="logistic", n=30, seed=0, **more):
     rng = np.random.default_rng(seed)
     blocks = [rng.normal(size=(n, d)) for d in (4, 3, 5)]
     z = blocks[0] @ [1.0, -2.0, 0.0, 0.5] + blocks[2][:, 0] + rng.normal(size=n)
@@ -39,7 +37,7 @@ def small(loss: str = "logistic", n: int = 30, seed: int = 0, **more: Any) -> Pr
     return make_problem(blocks, y, loss=loss, lam=0.02, sample_weight=weight, **more)
 
 
-def small_classes(n: int = 30, **more: Any) -> Problem:
+def small_classes(n=30, **more):
     rng = np.random.default_rng(1)
     blocks = [rng.normal(size=(n, d)) for d in (4, 3, 5)]
     z = np.hstack(blocks) @ rng.normal(size=(12, 3)) + rng.gumbel(size=(n, 3))
@@ -48,16 +46,14 @@ def small_classes(n: int = 30, **more: Any) -> Problem:
     return make_problem(blocks, y, loss="multinomial", lam=0.02, sample_weight=weight, **more)
 
 
-def penalties_of(problem: Problem) -> list[PartyPenalty]:
+def penalties_of(problem):
     pairs = zip(problem.party_regularizers, problem.party_constraints, strict=True)
     return [
         PartyPenalty(regularizer, constraint, problem.regularization) for regularizer, constraint in pairs
     ]
 
 
-def best_of_all_columns(
-    problem: Problem, wanted: float, engine: Engine
-) -> tuple[list[np.ndarray], PathEnd] | None:
+def best_of_all_columns(problem, wanted, engine):
     """Weights of every party, (d_m,) or (d_m, C), and the end of the path."""
     blocks, penalties = problem.blocks, penalties_of(problem)
     values = np.hstack([block.columns(np.arange(block.shape[1]), engine) for block in blocks])
@@ -69,7 +65,7 @@ def best_of_all_columns(
     return [np.ascontiguousarray(x.T) for x in np.split(end.weights, np.cumsum(widths)[:-1], axis=-1)], end
 
 
-def slopes(function: Any, x: np.ndarray) -> np.ndarray:
+def slopes(function, x):
     """Central differences."""
     steps = 1e-6 * np.eye(len(x))
     return np.array([(function(x + h) - function(x - h)) / 2e-6 for h in steps])
@@ -95,11 +91,11 @@ def test_a_loss_with_logarithms(loss, mu):
         expected = 0.0
         for at, zero, soft, low, high in zip(z[barrier.counts], *barrier.lines, strict=True):
 
-            def slope(u: float, *given: float) -> float:
+            def slope(u, *given):
                 e, soft, low, high = given
                 return e - soft * u + mu / (u - low) - (mu / (high - u) if math.isfinite(high) else 0.0)
 
-            def mirrored(u: float, *given: float) -> float:
+            def mirrored(u, *given):
                 e, soft, _, high = given
                 return e - soft * u - mu / (high - u)
 
@@ -117,13 +113,9 @@ def test_a_loss_with_logarithms(loss, mu):
 @pytest.mark.parametrize(
     ("regularizer", "constraint"),
     [
-        ("l1", "all"),
-        ("elastic_net", "ball:2.0"),
-        ("l2", ["nonnegative", "box:-1,0.5", "ball:3.0"]),
-        ("none", ["nonnegative", "all", "ball:3.0"]),
-        ("group_lasso", "all"),
-        ("group_lasso", "ball:2.0"),
-        ("l1", "nonnegative"),
+        *(("l1", "all"), ("elastic_net", "ball:2.0"), ("l2", ["nonnegative", "box:-1,0.5", "ball:3.0"])),
+        *(("none", ["nonnegative", "all", "ball:3.0"]), ("group_lasso", "all")),
+        *(("group_lasso", "ball:2.0"), ("l1", "nonnegative")),
     ],
 )
 def test_penalties_with_logarithms(regularizer, constraint):
@@ -160,7 +152,7 @@ def test_newton_equations_of_the_rows(classes, fit_intercept):
         lead, count = rows.lead, rows.lead + 12 * problem.n_outputs
         point = 0.3 * np.random.default_rng(2).normal(size=count)
 
-        def at(v: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        def at(v):
             return rows.at(problem.offset + rows.moved(v[lead:], rows.rise(v[:lead])), 0.1)
 
         _, u, h = at(point)

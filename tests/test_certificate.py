@@ -173,8 +173,6 @@ def test_not_a_number_never_becomes_a_bound():
 
 
 # --- the root finder of the intercept
-
-
 @pytest.mark.parametrize("start", [0.0, 1e-3, -50.0, 800.0])
 @pytest.mark.parametrize("root", [0.0, -3.7, 41.0, -900.0])
 def test_increasing_root_of_a_sigmoid(root, start):
@@ -207,8 +205,6 @@ def test_the_last_call_is_made_at_the_root_that_is_returned():
 
 
 # --- what a loss cannot go below
-
-
 @pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "loss",
@@ -274,8 +270,6 @@ def test_soft_targets_are_fitted_no_better_than_their_entropy():
 
 
 # --- the certificate is of the weights that are returned
-
-
 def objective_of(problem, weights, intercept):
     with Engine(1) as engine:
         z = problem.offset + sum(b.product(x, engine) for b, x in zip(problem.blocks, weights)) + intercept

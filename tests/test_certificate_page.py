@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -12,7 +11,7 @@ SUMS = [ROOT / "kernels" / f"{name}.py" for name in ("proof_sums", "compensated"
 PLAIN = [ROOT / "fastadmm" / "runs" / f"{name}.py" for name in ("recompute", "plain")]
 
 
-def imported(path: Path) -> Iterator[Path]:
+def imported(path):
     """Files of the package that a file imports from."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("fastadmm"):
@@ -22,7 +21,7 @@ def imported(path: Path) -> Iterator[Path]:
             yield from (f for f in (place.with_suffix(".py"), place / "__init__.py") if f.exists())
 
 
-def reached(paths: list[Path]) -> set[Path]:
+def reached(paths):
     """These files and all that they import, in however many steps."""
     found: set[Path] = set()
     left = list(paths)
@@ -34,7 +33,7 @@ def reached(paths: list[Path]) -> set[Path]:
     return found
 
 
-def lines(paths: list[Path] | set[Path]) -> int:
+def lines(paths):
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WHERE = "import fastadmm.kernels, fastadmm.data_tools.libsvm, fastadmm; print(fastadmm.kernels.__file__)"
 
 
-def imported_from(directory: Path) -> str:
+def imported_from(directory):
     # -S: without site-packages there is no installed fastadmm; nothing of the two modules needs more.
     path = [p for p in sys.path if p.endswith("site-packages")]
     code = f"import sys; sys.path += {path}; {WHERE}"

@@ -10,7 +10,7 @@ from fastadmm.runs.columns import column_drift, column_report
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-from run_tools import run, write_blocks
+from run_tools import refused, run, write_blocks
 
 Array = np.ndarray
 
@@ -39,11 +39,11 @@ def home(tmp_path_factory):
     return home
 
 
-def by_column(rows: list[dict]) -> dict[str, dict]:
+def by_column(rows):
     return {row["column"]: row for row in rows}
 
 
-def psi(p: Array, q: Array) -> float:
+def psi(p, q):
     return float(((p - q) * np.log(p / q)).sum())
 
 
@@ -87,8 +87,7 @@ def test_commands(home, tmp_path, capsys):
     assert rows["one"] == {
         "party": "host", "column": "one", "vif": None, "correlation": None, "with": None, "iv": 0.0,
     }  # fmt: skip
-    assert run("columns", home / "new.parts", "--labels", labels) == 3
-    assert "other rows" in capsys.readouterr().err
+    assert "other rows" in refused(capsys, 3, "columns", home / "new.parts", "--labels", labels)
     assert run("columns", home / "old.parts") == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 

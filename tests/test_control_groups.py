@@ -12,7 +12,7 @@ def test_quotas_of_a_group_and_of_those_that_it_is_in(tmp_path, version, kinds):
     root, own = tmp_path / "root", tmp_path / "cgroup"
     place = root / kinds
 
-    def group(path: str, quota: str, period: int = 100_000) -> None:
+    def group(path, quota, period=100_000):
         (place / path).mkdir(parents=True, exist_ok=True)
         if version == 2:
             (place / path / "cpu.max").write_text(f"{quota} {period}\n")

@@ -1,7 +1,6 @@
 """The comparison of revisions: what is masked and what is not (the comparison itself: ``make corpus``)."""
 
 import json
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import corpus
 
 
-def write(home: Path, identifier: str = "0123456789abcdef", weight: float = 1.5, gap: float = 0.25) -> None:
+def write(home, identifier="0123456789abcdef", weight=1.5, gap=0.25):
     home.mkdir()
     with h5py.File(home / "model.h5", "w") as file:
         file.attrs["model-id"] = f"{identifier}-3"

@@ -2,12 +2,10 @@
 
 import gzip
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from fastadmm.data_tools import csv_table, npz
-from fastadmm.data_tools.blocks import Block
 from fastadmm.data_tools.csv_table import CsvSource
 from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.opening import SourceFile
@@ -17,16 +15,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 
-def write(path: Path, text: str | bytes) -> SourceFile:
+def write(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return SourceFile(path)
 
 
-def offsets(blocks: list[Block]) -> list[int]:
+def offsets(blocks):
     return [sum(len(block.labels) for block in blocks[:i]) for i in range(len(blocks))]
 
 
-def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
+def collect(source):
     blocks = list(source.blocks())
     assert [block.first_row for block in blocks] == offsets(blocks)
     X = [block.X if isinstance(block.X, np.ndarray) else block.X.toarray() for block in blocks]
@@ -34,8 +32,6 @@ def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- CSV -------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     table=st.lists(
@@ -168,9 +164,7 @@ def test_csv_header_faults(tmp_path, text, options, message):
 
 
 # --- NPZ -------------------------------------------------------------------------------------------------
-
-
-def save(path: Path, **arrays: np.ndarray) -> SourceFile:
+def save(path, **arrays):
     np.savez_compressed(path, **arrays)
     return SourceFile(path)
 

@@ -10,7 +10,7 @@ from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.admm import coordinator as coordinator_module
 from fastadmm.coordinator.admm.penalty_rule import CurvatureRule
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
@@ -18,14 +18,14 @@ from sklearn.preprocessing import scale
 import naive
 
 
-def cancer(parties: int, **options: Any) -> Problem:
+def cancer(parties, **options):
     X, y = load_breast_cancer(return_X_y=True)
     X = scale(X)
     bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
     return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
 
 
-def rounds_to(problem: Problem, gap: float, **options: Any) -> int:
+def rounds_to(problem, gap, **options):
     result = solve(problem, SolverOptions(scheme="sharing", gap=gap, max_rounds=600, n_threads=1, **options))
     assert result.gap <= gap
     return len(result.history)
@@ -104,7 +104,7 @@ def test_it_certifies_what_is_true_in_fewer_rounds(regularizer, monkeypatch):
 
 
 def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing():
-    def solver(problem: Problem, **options: Any) -> Any:
+    def solver(problem, **options):
         return Solver(problem, SolverOptions(scheme="sharing", n_threads=1, **options)).coordinator
 
     assert solver(cancer(2)).curvature_rule is not None

@@ -33,7 +33,7 @@ MODULES = {
 TRANSITIVE = {"threadpoolctl": "scikit-learn", "joblib": "scikit-learn", "llvmlite": "numba"}
 
 
-def names(requirements: list[str]) -> set[str]:
+def names(requirements):
     """Distributions of a list of requirements, without this one."""
     found = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
     return found - {"fastadmm"}
@@ -88,8 +88,6 @@ def test_the_page_explains_every_dependency():
 
 
 # --- absent extras -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A partition, a run, tables and owners."""

@@ -11,7 +11,6 @@ import tarfile
 import time
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -53,12 +52,12 @@ HOSTS = {
 }
 
 
-def examples(page: Path) -> list[tuple[str, str, str]]:
+def examples(page):
     """Language, text and output shown (in a block of its own) of the examples marked runnable, in order."""
     return MARKED.findall(page.read_text(encoding="utf-8"))
 
 
-def tracked_texts() -> Iterator[tuple[Path, str]]:
+def tracked_texts():
     """Every text file that git tracks; where there is no git, the ones a release is made of."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = listed.stdout.split("\n")[:-1] if listed.returncode == 0 else []
@@ -83,7 +82,7 @@ def tracked_texts() -> Iterator[tuple[Path, str]]:
                 continue
 
 
-def slug(heading: str) -> str:
+def slug(heading):
     """The anchor that code hosts make of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
@@ -122,7 +121,7 @@ def test_the_readme_runs_as_it_is_installed(tmp_path):
     run_examples(ROOT / "README.md", tmp_path, [])
 
 
-def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
+def run_examples(page, tmp_path, first):
     """Run a page's examples, some directories first on PATH; where the page shows outputs, it shows these."""
     # One directory per page: an example may use what an earlier one made.
     names: dict[str, object] = {}
@@ -194,7 +193,7 @@ def test_every_marker_belongs_to_an_example():
         assert page.read_text(encoding="utf-8").count("<!-- runnable -->") == len(examples(page)), page.name
 
 
-def without_code(text: str) -> str:
+def without_code(text):
     """Markdown without fenced, indented-fence and inline code."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
 

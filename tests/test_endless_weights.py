@@ -89,7 +89,7 @@ def test_what_is_claimed_is_true_of_models_of_a_size_that_data_fix(intercept, se
     assert claims[-1] <= 0.5 * ((full @ best - y) ** 2).sum() * (1.0 + 1e-12)
 
 
-def far_columns(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+def far_columns(seed):
     """A time stamp, whose spread is a share of 1e-8 of its mean, and another column; a line in both."""
     rng = np.random.default_rng(seed)
     steps, other = np.cumsum(rng.integers(1, 900, size=200)) * 1.0, rng.normal(size=200)

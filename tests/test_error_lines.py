@@ -91,13 +91,13 @@ def tables(tmp_path_factory):
     return home
 
 
-def _content(text: str) -> str:
+def _content(text):
     return re.sub(
         r"\\(x..|[ntr0])", lambda match: f'"{match[0]}"'.encode().decode("unicode_escape")[1:-1], text
     )
 
 
-def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
+def told(home, capsys, text):
     """The table, with what the program says now."""
     lines = []
     with chdir(home):
@@ -124,7 +124,7 @@ def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _compare(table: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def _compare(table, home, capsys):
     known = table.read_text(encoding="utf-8")
     now = told(home, capsys, known)
     if "FASTADMM_WRITE_ERROR_LINES" in os.environ:

@@ -17,8 +17,6 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "exit-codes.md"
 
 
 # --- the table
-
-
 def test_documented_exit_codes_are_the_ones_of_the_program():
     rows = re.findall(
         r"^\| (\d+) \| `([A-Z_]+)` \| .+ \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
@@ -46,7 +44,6 @@ def test_the_base_class_is_an_internal_error():
 
 
 # --- problems
-
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
@@ -161,7 +158,6 @@ def test_unknown_loss():
 
 
 # --- options
-
 OPTIONS = {
     "scheme": ({"scheme": "newton"}, "scheme: unknown scheme 'newton'; choose auto, "),
     "negative gap": ({"gap": -1e-3}, "gap: -0.001 must be a finite number, not negative"),

@@ -19,7 +19,7 @@ PAIRS = [
 ]
 
 
-def a_run(regularizer: str, constraint: str, loss: str, rounds: int, lam: float = 1e-2) -> Solver:
+def a_run(regularizer, constraint, loss, rounds, lam=1e-2):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(120, 12)) + rng.normal(size=(120, 1))
     y = X[:, :4] @ [1.0, -1.0, 0.5, 0.2] + rng.normal(size=120)
@@ -37,7 +37,7 @@ def a_run(regularizer: str, constraint: str, loss: str, rounds: int, lam: float 
     return solver
 
 
-def objective(solver: Solver, c: Array, intercept: float) -> float:
+def objective(solver, c, intercept):
     """From the parties' weights, each combined from its directions."""
     problem, shared = solver.problem, solver.coordinator.shared
     z, value = problem.offset + intercept, 0.0
@@ -56,7 +56,7 @@ def test_promises_are_kept(regularizer, constraint, loss, monkeypatch):
     solver = a_run(regularizer, constraint, loss, 0)
     search = FaceSearch.found
 
-    def recorded(self: FaceSearch) -> Found | None:
+    def recorded(self):
         found = search(self)
         if found is not None:
             before = objective(solver, self.model.coefficients, self.model.intercept)
@@ -85,7 +85,7 @@ def test_a_repaired_gradient_has_no_slope_on_the_face(regularizer, loss):
     solver = a_run(regularizer, "all", loss, 3)
     coordinator = solver.coordinator
 
-    def repaired() -> Array | None:
+    def repaired():
         value = coordinator._value(coordinator.model)
         search = coordinator._search(coordinator._model_faces, value, 0.0)
         gradient = coordinator.primal_of(solver.problem, coordinator.model).gradient

@@ -13,10 +13,10 @@ from fastadmm.method.penalised_bound import bound_from_shares
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
 from fastadmm.parties.face import FaceParty
-from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative
+from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
-from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso, Regularizer
+from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -34,14 +34,14 @@ seeds = given(seed=st.integers(0, 10**6))
 few = settings(max_examples=15, deadline=None)
 
 
-def a_point(rng: np.random.Generator, regularizer: Regularizer, constraint: Constraint) -> Array:
+def a_point(rng, regularizer, constraint):
     """Weights in the set, some of them exactly at kinks and bounds."""
     x = rng.normal(size=D)
     x[regularizer.together(np.flatnonzero(rng.random(D) < 0.3), D)] = 0.0
     return constraint.project(x * (0.5 if isinstance(constraint, Ball) else 1.0) / 2.0)
 
 
-def a_face(seed: int, pair: tuple[Regularizer, Constraint]) -> tuple[ActiveSet, Array]:
+def a_face(seed, pair):
     """A face, and coefficients of a point of it; half of the directions leave what is held alone."""
     rng, (regularizer, constraint) = np.random.default_rng(seed), pair
     penalty = PartyPenalty(regularizer, constraint, 0.3)
@@ -135,7 +135,7 @@ def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer, see
         assert value <= 0.5 * at + 0.5 * float(c @ face.stiffness @ c) + 1e-11 * (1.0 + value)
 
 
-def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
+def brute_crossing(active, x, y):
     """Per weight the first t at which it is at its kink or beyond its bound, one by one."""
     regularizer, (low, high) = active.span.penalty.regularizer, active.span.penalty.constraint.bounds
     groups = [[j] for j in range(D)] if regularizer.separable else [list(g) for g in regularizer.members]
@@ -225,11 +225,7 @@ def test_a_party_with_a_single_free_direction_is_held_where_it_crosses():
 
 
 # --- the party
-
-
-def a_party(
-    seed: int, pair: tuple[Regularizer, Constraint], engine: Engine
-) -> tuple[FaceParty, Array, Array]:
+def a_party(seed, pair, engine):
     """A party with a metric, the matrix, and the metric."""
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(N, D)) * 10.0 ** rng.uniform(-0.5, 0.5, D)
@@ -240,7 +236,7 @@ def a_party(
     return party, matrix, metric
 
 
-def respond(party: FaceParty, seed: int) -> tuple[BestResponse, Array, Array]:
+def respond(party, seed):
     """An answer to a gradient at the party's start, and the weights there."""
     c = party.feasible_start()["coefficients"]
     gradient, y = np.random.default_rng(seed).normal(size=N), party.weights(c)
@@ -258,7 +254,7 @@ def test_an_answer_minimises_the_block_problem(pair, seed):
         x = party.weights(answer.coefficients)
     hessian, slope = (matrix.T * metric) @ matrix, matrix.T @ gradient
 
-    def value(v: Array) -> float:
+    def value(v):
         return party.regularization * regularizer.value(v) + slope @ v + 0.5 * (v - y) @ hessian @ (v - y)
 
     # Convex: what no feasible neighbour improves is the minimiser.
@@ -277,7 +273,7 @@ def test_an_answer_minimises_the_block_problem(pair, seed):
     free = np.flatnonzero(~party.penalty.held(x))
     if len(free) and not np.isfinite(constraint.radius):
 
-        def on_face(w: Array) -> float:
+        def on_face(w):
             v = x.copy()
             v[free] = w
             return value(constraint.project(v))

@@ -88,7 +88,7 @@ def test_negative_binomial_deviance_is_twice_the_lost_log_likelihood():
     loss, z = get_loss("negative_binomial", alpha=0.4), rng.normal(size=40)
     y = rng.poisson(np.exp(z)).astype(float)
 
-    def likelihood(mean: np.ndarray) -> float:
+    def likelihood(mean):
         return float(nbinom.logpmf(y, 2.5, 2.5 / (2.5 + mean)).sum())
 
     with Engine(1) as engine:

@@ -4,12 +4,11 @@ import importlib.util
 import math
 import sys
 from pathlib import Path
-from types import ModuleType
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     sys.path.insert(0, str(BENCH))
     try:
         specification = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
@@ -32,7 +31,7 @@ def test_the_page_counts_what_was_measured():
     assert page.sure_tolerance([exact, loose]) == 1e-3
     assert page.sure_tolerance([exact, slow]) is None
 
-    def problem(ours: float, peer: list[list[float]] | None) -> dict:
+    def problem(ours, peer):
         return {"ours": {"fastadmm": {"seconds": ours}}, "peers": {"a": peer}}
 
     problems = {0: problem(1.0, exact), 1: problem(8.0, loose), 2: problem(1.0, loose), 3: problem(1.0, None)}

@@ -8,7 +8,7 @@ from fastadmm import SolverOptions, make_problem, solve
 N, WIDTHS = 800, (12, 12)
 
 
-def case(loss: str, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+def case(loss, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(N, sum(WIDTHS)))
     z = x @ rng.normal(size=x.shape[1]) * 0.4 + rng.logistic(size=N)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from page_outputs import between_markers
+
 
 @pytest.fixture(scope="module")
 def campaign():
@@ -35,6 +37,6 @@ def test_a_share_of_the_faults_is_survived(campaign, tmp_path):
 def test_the_page_shows_what_was_counted(campaign):
     counts = json.loads(campaign.MEASURED.read_text(encoding="utf-8"))
     page = campaign.PAGE.read_text(encoding="utf-8")
-    assert campaign.with_table(page, counts) == page
+    assert between_markers(page, "faults", campaign.table(counts)) == page
     assert counts["faults"] == sum(n for row in counts["subjects"].values() for n in row.values())
     assert counts["lost"] == counts["silent"] == counts["traceback"] == counts["crash"] == counts["hang"] == 0

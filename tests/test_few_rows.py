@@ -16,7 +16,7 @@ from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
-def made(seed: int, monkeypatch: pytest.MonkeyPatch):
+def made(seed, monkeypatch):
     """A problem of ``bench/few_rows.py``."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
     from few_rows import generate_ridge
@@ -25,7 +25,7 @@ def made(seed: int, monkeypatch: pytest.MonkeyPatch):
     return make_problem([np.ascontiguousarray(block) for block in blocks], y, **given)
 
 
-def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds: int = 6) -> Solver:
+def known(party_kernels, directions=None, rounds=6):
     rng = np.random.default_rng(0)
     n = len(party_kernels[0])
     problem = make_problem(party_kernels, rng.normal(size=n), lam=1e-3, loss="squared")
@@ -36,7 +36,7 @@ def known(party_kernels: list[np.ndarray], directions: int | None = None, rounds
     return solver
 
 
-def wide_blocks(n: int = 20, widths: tuple[int, ...] = (600, 550)) -> list[np.ndarray]:
+def wide_blocks(n=20, widths=(600, 550)):
     rng = np.random.default_rng(1)
     return [rng.normal(size=(n, d)) for d in widths]
 

@@ -9,7 +9,6 @@ hang, no crash of a library, nothing half-written, no input changed. ``fuzz_subj
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ N_CASES = 10_000
 PIECE = 500
 
 
-def run_cases(start: int, stop: int, directory: Path, seed: int = SEED) -> list[dict[str, Any]]:
+def run_cases(start, stop, directory, seed=SEED):
     reports = list(watched(seed, start, stop, directory))
     bad = [report for report in reports if report["problems"]]
     assert not bad, "\n\n".join(json.dumps(report, indent=1, ensure_ascii=False) for report in bad[:5])
@@ -100,7 +99,6 @@ def test_watcher_reports_crash_and_hang(tmp_path, monkeypatch):
 
 
 # --- text that hypothesis writes ---------------------------------------------------------------------------
-
 CELLS = st.one_of(
     st.floats().map(repr),
     st.integers().map(str),

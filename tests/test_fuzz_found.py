@@ -11,19 +11,9 @@ from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
-from run_tools import run, write_blocks, write_problem
+from run_tools import refused, run, write_blocks, write_problem
 
 TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
-
-
-def refused(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
-    """The one line of a command that ends with this code."""
-    capsys.readouterr()
-    assert run(*arguments) == code
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1, err
-    assert "Traceback" not in err
-    return err
 
 
 def test_label_infinity_is_a_class_name_like_any_other(tmp_path):

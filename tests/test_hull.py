@@ -12,7 +12,7 @@ from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.spheres import Sphere, minimise_in_balls
 from fastadmm.coordinator.proximal.weights_program import descent_step, solve_weights_program
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -24,7 +24,7 @@ seeds = given(seed=st.integers(0, 10**6))
 few = settings(max_examples=15, deadline=None)
 
 
-def a_problem(rng: np.random.Generator, loss: str, intercept: bool = True) -> Problem:
+def a_problem(rng, loss, intercept=True):
     X = rng.normal(size=(N, 4))
     y = X[:, 0] + rng.normal(size=N)
     y = (y > 0.0) * 1.0 if loss == "logistic" else y
@@ -32,14 +32,12 @@ def a_problem(rng: np.random.Generator, loss: str, intercept: bool = True) -> Pr
     return make_problem([X[:, :2], X[:, 2:]], y, loss=loss, fit_intercept=intercept, sample_weight=weight)
 
 
-def loss_value(problem: Problem, z: Array) -> float:
+def loss_value(problem, z):
     with Engine(1) as engine:
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
 
 
 # --- the quadratic program over weights
-
-
 @seeds
 @few
 def test_the_weights_program_is_the_best_of_all_active_sets(seed):
@@ -52,7 +50,7 @@ def test_the_weights_program_is_the_best_of_all_active_sets(seed):
     weights = np.array([1.0, 0.0, 0.0, 0.4, 0.6, 0.3])
     found = solve_weights_program(hessian, slope, weights, lower, owner, 40)
 
-    def value(d: Array) -> float:
+    def value(d):
         return float(slope @ d + 0.5 * d @ hessian @ d)
 
     best = np.inf
@@ -98,8 +96,6 @@ def test_a_descent_step_of_a_singular_system_descends(rank):
 
 
 # --- Newton's method over hull and face
-
-
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("flat", [0.0, 0.9])
 def test_newton_system_is_gradient_and_hessian_of_differences(extra, flat):
@@ -127,7 +123,7 @@ def test_on_a_face_newton_finds_what_scipy_finds(loss, seed):
     root = rng.normal(size=(3, 3))
     model = FaceModel(rng.normal(size=(3, N)), rng.normal(size=3), root @ root.T, rng.normal(size=N))
 
-    def value(v: Array) -> float:
+    def value(v):
         z = problem.offset + v[-1] + model.total + v[:-1] @ model.messages
         return loss_value(problem, z) + model.penalty(v[:-1])
 
@@ -174,8 +170,6 @@ def test_in_balls_newton_ends_where_no_point_of_them_is_lower(loss, seed):
 
 
 # --- the segment
-
-
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @seeds
 @few
@@ -192,7 +186,7 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss, seed):
         square = (float(a @ a), 2.0 * float(a @ (b - a)), float((b - a) @ (b - a)))
         penalties.append(SegmentPenalty(positions, norms, square, 7.0, 2.0))
 
-    def value(t: float) -> float:
+    def value(t):
         points = x + t * (y - x)
         z = (ends[0].total + ends[0].intercept) * (1 - t) + (ends[1].total + ends[1].intercept) * t
         norm, square = float(np.abs(points).sum()), float((points * points).sum())
@@ -211,8 +205,6 @@ def test_the_best_position_is_the_best_of_a_dense_grid(loss, seed):
 
 
 # --- shared directions
-
-
 @seeds
 @few
 def test_recombined_directions_keep_messages_and_products(seed):
@@ -221,7 +213,7 @@ def test_recombined_directions_keep_messages_and_products(seed):
     sent: list[Array] = [np.empty((0, 6)) for _ in blocks]
     shared = SharedDirections(N, Engine(1))
 
-    def agree() -> None:
+    def agree():
         assert len(shared) == sum(map(len, sent))
         for m, (block, directions) in enumerate(zip(blocks, sent)):
             mine = shared.of(m)

@@ -26,11 +26,11 @@ sm = pytest.importorskip("statsmodels.api")
 FREE = {"alpha": 1e-12, "tol": 1e-12, "n_threads": 1}
 
 
-def columns(table: pd.DataFrame, *names: str) -> np.ndarray:
+def columns(table, *names):
     return table[list(names)].to_numpy()
 
 
-def generated(rng: np.random.Generator, family: str) -> tuple[np.ndarray, np.ndarray]:
+def generated(rng, family):
     X = rng.standard_normal((300, 5)) @ np.diag([1.0, 0.1, 10.0, 1.0, 3.0])
     z = 0.3 + X @ np.array([0.4, -3.0, 0.05, 0.0, 0.1])
     if family == "poisson":
@@ -38,7 +38,7 @@ def generated(rng: np.random.Generator, family: str) -> tuple[np.ndarray, np.nda
     return X, (rng.random(300) < 1.0 / (1.0 + np.exp(-z))).astype(float)
 
 
-def data(name: str) -> tuple[np.ndarray, np.ndarray]:
+def data(name):
     rng = np.random.default_rng(1)
     if name == "diabetes":
         X, y = load_diabetes(return_X_y=True)

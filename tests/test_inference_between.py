@@ -26,7 +26,7 @@ from fastadmm.errors import ConfigError, FormatError, InputError, WaitingError
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
 from fastadmm.runs.infer import infer_run
 from fastadmm.runs.train import start_run
@@ -38,9 +38,7 @@ from run_tools import run
 TIGHT = {"lambda": 1e-3, "gap": 1e-10}
 
 
-def problem(
-    loss: str, widths: tuple[int, ...], intercept: bool, lam: float
-) -> tuple[Problem, list[np.ndarray]]:
+def problem(loss, widths, intercept, lam):
     """Columns of very different sizes, and weights near those that made the targets."""
     rng = np.random.default_rng(3)
     blocks = [rng.standard_normal((120, d)) * 10.0 ** rng.integers(-3, 3, d) for d in widths]
@@ -65,7 +63,7 @@ def problem(
     return made, weights
 
 
-def between(made: Problem, weights: list[np.ndarray], intercept: float, covariance: str) -> list[Inference]:
+def between(made, weights, intercept, covariance):
     """What each party learns, and what the coordinator does."""
     with Engine(1) as engine:
         parties = [
@@ -79,7 +77,7 @@ def between(made: Problem, weights: list[np.ndarray], intercept: float, covarian
     return [*found, own]
 
 
-def assert_same(tables: list[Inference], whole: Inference) -> None:
+def assert_same(tables, whole):
     for name in ("weight", "standard_error", "statistic", "p_value", "low", "high"):
         shown = np.concatenate([table.columns[name] for table in tables])
         np.testing.assert_allclose(shown, whole.columns[name], rtol=1e-8, atol=1e-12)
@@ -134,7 +132,7 @@ def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge):
     rotation, x = np.linalg.qr(rng.standard_normal((4, 4)))[0], rng.standard_normal(4)
     with Engine(1) as engine:
 
-        def shown(matrix: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+        def shown(matrix, weights):
             party = InferenceParty("a", as_block(matrix), weights, list("abcd"), np.ones(4), engine)
             return party.answer("span", {"ridge": ridge, "first": 0, "last": 4})
 
@@ -152,7 +150,7 @@ def test_combinations_are_refused_where_they_are_seen():
         np.asarray(block.matrix_product(np.eye(block.shape[1]), Engine(1)).T) for block in made.blocks
     )
 
-    def again(a: np.ndarray, b: np.ndarray) -> list[Inference]:
+    def again(a, b):
         blocks = [as_block(np.ascontiguousarray(block)) for block in (a, b)]
         other = make_problem(blocks, made.y, loss="squared", lam=1e-18, names=made.names)
         return between(other, weights, 0.0, "model")
@@ -180,12 +178,8 @@ def test_what_a_coordinator_says_is_looked_at():
         fit = dict.fromkeys(vars(between(made, weights, 0.0, "model")[0].fit), 1.0)
         told = {"loss": "squared", "covariance": "model", "shrunk": False, "fit": fit, "overall": None}
         wrong = [
-            {"loss": "x"},
-            {"loss": 5},
-            {"fit": {**fit, "n": 1e400}},
-            {"fit": fit},
-            {"fit": {}},
-            {"fit": []},
+            *({"loss": "x"}, {"loss": 5}, {"fit": {**fit, "n": 1e400}}, {"fit": fit}),
+            *({"fit": {}}, {"fit": []}),
         ]
         texts = [json.dumps({**told, **change}) for change in wrong]
         for about in ("", "[]", "[" * 2000, "{}", *texts):
@@ -195,8 +189,6 @@ def test_what_a_coordinator_says_is_looked_at():
 
 
 # --- by files, and between agents -------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, quiet):
     folder = tmp_path_factory.mktemp("whole")
@@ -213,11 +205,11 @@ def by_files(tmp_path_factory, quiet):
     return folder
 
 
-def party_files(folder: Path, name: str) -> dict[str, Path]:
+def party_files(folder, name):
     return {"data": folder / name / f"{name}.h5", "state": folder / name / "state"}
 
 
-def answers(folder: Path, requests: list[Path]) -> list[Path]:
+def answers(folder, requests):
     found = []
     for request in requests:
         name = request.stem.split("-", 2)[2]
@@ -234,7 +226,7 @@ def answers(folder: Path, requests: list[Path]) -> list[Path]:
     return found
 
 
-def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference) -> None:
+def assert_as_whole(tables, own, whole):
     shown = pd.concat([*tables, own.to_frame()], ignore_index=True)
     expected = whole.to_frame()
     assert shown.feature.tolist() == expected.feature.tolist()
@@ -296,7 +288,7 @@ def test_what_is_damaged_or_of_others_is_refused(by_files, tmp_path):
     # Another penalty would show more of the rows than one basis does.
     task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
 
-    def asked(ridge: float) -> Path:
+    def asked(ridge):
         path = tmp_path / f"{ridge}.msg"
         path.write_bytes(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge})))
         return path

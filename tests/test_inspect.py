@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -51,18 +49,18 @@ def run(tmp_path):
     return path
 
 
-def call(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
+def call(capsys, *argv):
     with pytest.raises(SystemExit) as stop:
         main(["inspect", *map(str, argv)])
     captured = capsys.readouterr()
     return int(stop.value.code or 0), captured.out, captured.err
 
 
-def as_json(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:
+def as_json(capsys, *argv):
     code, out, err = call(capsys, *argv, "--json")
     assert (code, err) == (0, "")
 
-    def refuse(name: str) -> None:
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(out, parse_constant=refuse)
@@ -148,12 +146,12 @@ def test_links_and_loops_are_not_followed(run, capsys):
     assert len(found["elements"]) < 100
 
 
-def write(path: Path, name: str, text: str) -> None:
+def write(path, name, text):
     path.mkdir()
     (path / name).write_text(text)
 
 
-def foreign(path: Path) -> None:
+def foreign(path):
     with h5py.File(path, "w") as file:
         file.attrs["encoding-type"] = "anndata"
 

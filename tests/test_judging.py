@@ -12,13 +12,13 @@ from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.evaluate import evaluate_partition
 
-from run_tools import run, write_blocks
+from run_tools import refused, run, write_blocks
 from sklearn import metrics
 
 Array = np.ndarray
 
 
-def sample(n: int = 300, seed: int = 0) -> tuple[Array, Array, Array]:
+def sample(n=300, seed=0):
     """Classes, scores with many ties, and weights, some of them zero."""
     rng = np.random.default_rng(seed)
     y = (rng.random(n) < 0.3).astype(float)
@@ -86,7 +86,7 @@ def test_thinned_curves_keep_their_ends():
     assert thin.positives == whole.positives
 
 
-def delong(y: Array, score: Array) -> float:
+def delong(y, score):
     """Variance of the AUC by its definition, over all pairs."""
     one, zero = score[y == 1.0], score[y == 0.0]
     pairs = (one[:, None] > zero) + 0.5 * (one[:, None] == zero)
@@ -119,7 +119,7 @@ def test_the_interval_of_an_auc():
     assert auc_interval(y, score, (np.cumsum(y) <= 1.0) * 1.0) is None  # one row of a class
 
 
-def rng_weights(n: int) -> Array:
+def rng_weights(n):
     return np.random.default_rng(3).uniform(0.2, 3.0, n)
 
 
@@ -220,11 +220,9 @@ def test_evaluate(tmp_path, capsys):
     for key in ("ranking", "confusion", "drift"):
         damaged = {**document, key: {**document[key], **dict.fromkeys(("curves", "matrix", "bins"))}}
         (tmp_path / "run" / "evaluation.json").write_text(json.dumps(damaged))
-        assert run("report", tmp_path / "run") == 4
-        assert "evaluate again" in capsys.readouterr().err
+        assert "evaluate again" in refused(capsys, 4, "report", tmp_path / "run")
     assert run("evaluate", *given, "--curves", tmp_path / "c.csv") == 6
-    assert run("evaluate", *given, "--threshold", 2) == 5
-    assert "no probability" in capsys.readouterr().err
+    assert "no probability" in refused(capsys, 5, "evaluate", *given, "--threshold", 2)
     assert evaluate_partition(tmp_path / "run", tmp_path / "a.parts", reference=tmp_path / "a.parts")[
         "drift"
     ]["psi"] == pytest.approx(0.0, abs=1e-12)

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 
 
-def problem(loss: str = "hinge", **more: Any) -> Problem:
+def problem(loss="hinge", **more):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(60, d)) * 10.0 ** rng.uniform(-1.0, 1.0, d) for d in (6, 5, 7)]
     z = blocks[0] @ rng.normal(size=6) + blocks[2][:, 0] + 3.0 * rng.logistic(size=60)
@@ -20,7 +19,7 @@ def problem(loss: str = "hinge", **more: Any) -> Problem:
     return make_problem(blocks, z if loss in ("squared", "quantile") else y, loss=loss, lam=1e-3, **more)
 
 
-def objective(given: Problem, weights: list[np.ndarray], intercept: Any) -> float:
+def objective(given, weights, intercept):
     """From the data alone."""
     z = sum(block.matrix @ x for block, x in zip(given.blocks, weights, strict=True)) + intercept
     z = np.ascontiguousarray(z.T).ravel()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastadmm.kernels.cache import is_safe, make_safe
@@ -57,9 +56,7 @@ def site(folder):
     return folder / "site"
 
 
-def kernels(
-    site: Path, cache: Path | None, home: Path, *user: object, **options: Any
-) -> tuple[str, int, str]:
+def kernels(site, cache, home, *user, **options):
     """Place of the cache, how many kernels were compiled, and what was said."""
     environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(home), "NUMBA_NUM_THREADS": "1"}
     environment = {k: v for k, v in environment.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
@@ -75,10 +72,10 @@ def kernels(
 
 
 class Evil:
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.system, (f"touch {self.file}",)
 
 

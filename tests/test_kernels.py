@@ -53,17 +53,17 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 N = 600 if COMPILED else 30
 
 
-def targets(rng: np.random.Generator, n: int) -> np.ndarray:
+def targets(rng, n):
     """Hard and soft targets mixed."""
     return np.where(rng.random(n) < 0.5, rng.integers(0, 2, n).astype(float), rng.random(n))
 
 
-def weights(rng: np.random.Generator, n: int) -> np.ndarray:
+def weights(rng, n):
     """Sample weights over six orders of magnitude, some zero."""
     return np.where(rng.random(n) < 0.1, 0.0, 10.0 ** rng.uniform(-3, 3, n))
 
 
-def spread(rng: np.random.Generator, n: int, decades: float = 6.0) -> np.ndarray:
+def spread(rng, n, decades=6.0):
     """Numbers of both signs from 1e-decades to 1e+decades, and zero."""
     values = rng.choice([-1.0, 1.0], n) * 10.0 ** rng.uniform(-decades, decades, n)
     values[0] = 0.0
@@ -71,9 +71,7 @@ def spread(rng: np.random.Generator, n: int, decades: float = 6.0) -> np.ndarray
 
 
 # --- the exponential
-
-
-def ulps(value: float, exact: Decimal) -> float:
+def ulps(value, exact):
     return float(abs(Decimal(value) - exact) / Decimal(math.ulp(float(exact))))
 
 
@@ -115,8 +113,6 @@ def test_exponential_of_any_number():
 
 
 # --- logistic: value, gradient, curvature
-
-
 def check_logistic(z, q, s):
     n = len(z)
     gradient, curvature = np.full(n, np.nan), np.full(n, np.nan)
@@ -164,8 +160,6 @@ def test_logistic_gradient_of_well_classified_samples_keeps_its_digits():
 
 
 # --- logistic: proximal operator
-
-
 def check_prox(v, shift, q, s, r, start):
     """Solve and compare with bisection in 50 digits: rounding of the inputs' size is all that is allowed."""
     n = len(v)
@@ -237,8 +231,6 @@ def test_logistic_gradient_from_the_prox_lies_in_the_conjugate_domain():
 
 
 # --- squared loss
-
-
 @given(
     st.lists(
         st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.floats(0, 1e3)),
@@ -267,8 +259,6 @@ def test_squared_loss_and_prox(rows, r):
 
 
 # --- sparse rows
-
-
 def random_csr(rng, n, d, density):
     matrix = np.where(rng.random((n, d)) < density, rng.normal(size=(n, d)), 0.0)
     matrix[n // 2] = 0.0  # an empty row
@@ -435,8 +425,6 @@ def test_csr_rows_keep_to_themselves(bad):
 
 
 # --- dense rows, and rows in a file
-
-
 NARROW_SHAPES = [(7, 3), (23, 5), (2, 3), (19, 8), (21, 10), (33, 17), (9, 31), (30, 32), (11, 33)]
 STRIPS = [(1, 33), (300, 39), (290, 40), (200, 41), (3, 47), (190, 64), (150, 65)]
 
@@ -582,8 +570,6 @@ def scattered(path, array, chunk):
 
 
 # --- the same without compilation
-
-
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_kernels_without_compilation(tmp_path):

@@ -1,7 +1,6 @@
 """Losses with kinks on ``proximal``: how wide they are smoothed; steps at a party and along a line."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from fastadmm.method.line_length import best_length
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import GroupLasso, get_regularizer
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import SolverOptions, solve
@@ -25,7 +24,7 @@ from sklearn.preprocessing import scale
 N = 60
 
 
-def small_problem(loss: str, regularizer: str = "l1") -> Problem:
+def small_problem(loss, regularizer="l1"):
     rng = np.random.default_rng(4)
     X = rng.standard_normal((N, 6))
     y = (X[:, 0] > 0.3) * 1.0 if loss == "hinge" else X @ rng.standard_normal(6) + rng.standard_normal(N)
@@ -60,7 +59,7 @@ def test_a_centre_is_its_own_gradient_and_costs_nothing(loss, width):
         smoothing = Smoothing(problem, engine)
         smoothing.width = width
 
-        def kinks() -> np.ndarray:
+        def kinks():
             return np.where(problem.y > 0.5, 1.0, -1.0) if loss == "hinge" else problem.y
 
         z = rng.standard_normal(N)
@@ -80,7 +79,7 @@ def test_a_centre_is_its_own_gradient_and_costs_nothing(loss, width):
         assert smoothing.bias(z, u) <= before + 1e-12
 
 
-def sparse_rows(n: int, d: int, regularizer: str = "l2") -> Problem:
+def sparse_rows(n, d, regularizer="l2"):
     """As many rows meet their kinks in the end as there are columns."""
     rng = np.random.default_rng(0)
     X = np.where(rng.random((n, d)) < 0.04, rng.standard_normal((n, d)), 0.0)
@@ -153,7 +152,7 @@ def test_badly_scaled_columns_in_a_ball_are_solved_to_the_end(regularizer, share
         chosen = GroupLasso((tuple((j,) for j in range(12)),)).of_party(0, 12, "p")
     gram, right, mu = block.T @ block, block.T @ w, 1e-3
 
-    def solution(radius: float) -> np.ndarray:
+    def solution(radius):
         with Engine(1) as engine:
             update, _ = choose_penalised(as_block(block), chosen, get_constraint(f"ball:{radius!r}"))
             update.prepare(engine)
@@ -206,7 +205,7 @@ def test_length_along_a_line_is_the_best(linear, square):
     problem = make_problem([X[:, :1], X[:, 1:]], (X[:, 0] > 0.0) * 1.0)
     base, along = 0.1 * X[:, 1], 4.0 * X[:, 0]
 
-    def value(t: float) -> float:
+    def value(t):
         loss = problem.loss.evaluate(base + t * along, problem.y, problem.weight, np.empty(N), engine)
         return loss + linear * t + 0.5 * square * t * t
 
@@ -223,7 +222,7 @@ def test_length_along_a_line_is_the_best(linear, square):
     assert found == pytest.approx(best.x, abs=1e-5)
 
 
-def steep_line() -> tuple[Problem, np.ndarray, np.ndarray]:
+def steep_line():
     """One row's loss rises by forty powers of ten along it, the others fall."""
     X = np.random.default_rng(1).standard_normal((N, 2))
     base, along = np.full(N, -3.0), np.full(N, -1.0)
@@ -258,11 +257,11 @@ def test_length_along_a_line_of_several_classes_takes_few_evaluations():
     base, along = rng.standard_normal(3 * N), rng.standard_normal(3 * N) + 300.0
     evaluate, lengths = type(problem.loss).evaluate, []
 
-    def counted(*given: Any) -> float:
+    def counted(*given):
         lengths.append(evaluate(problem.loss, *given))
         return lengths[-1]
 
-    def slope(t: float) -> float:
+    def slope(t):
         gradient = np.empty(3 * N)
         evaluate(problem.loss, base + t * along, problem.y, problem.weight, gradient, engine)
         return float(gradient @ along)

@@ -2,7 +2,6 @@
 
 import random
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,13 @@ from fastadmm.kernels.cells import parse_numbers
 N = 3000
 
 
-def bounds(cells: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def bounds(cells):
     ends = np.cumsum([len(cell) + 1 for cell in cells]).astype(np.int32) - 1
     starts = (ends - [len(cell) for cell in cells]).astype(np.int32)
     return np.frombuffer("\n".join(cells).encode() + b"\n", dtype=np.uint8), starts, ends
 
 
-def numbers(rng: random.Random) -> list[str]:
+def numbers(rng):
     """Numbers as people and programs write them, and near the ends of the range."""
     any_bits = [repr(struct.unpack("d", rng.randbytes(8))[0]) for _ in range(2000)]
     halfway = [str(2 * rng.randint(2**52, 2**61) + 1) for _ in range(1000)]
@@ -68,7 +67,7 @@ def test_what_is_no_plain_number_is_left_to_python(cell):
     assert (stopped, found[2]) == ((-1, 1) if cell == "" else (0, 0))
 
 
-def tables_of(folder: Path, ids: Any = None) -> dict[str, pa.Table]:
+def tables_of(folder, ids=None):
     rng = np.random.default_rng(3)
     ids = rng.permutation(N) * 7 - 500 if ids is None else ids
     bank = {
@@ -87,13 +86,13 @@ def tables_of(folder: Path, ids: Any = None) -> dict[str, pa.Table]:
     return found
 
 
-def made(folder: Path, out: str, guest: str, host: str) -> dict[str, bytes]:
+def made(folder, out, guest, host):
     options: dict[str, Any] = {"id": "id", "label": "y", "missing": "median", "standardize": True}
     partition = convert_tables(folder / guest, [folder / host], folder / out, names="bank,shop", **options)
     return {path.name: path.read_bytes() for path in partition.path.glob("*.h5")}
 
 
-def in_parts(folder: Path, name: str, table: pa.Table, kind: str) -> str:
+def in_parts(folder, name, table, kind):
     parts = folder / f"{name}-{kind}"
     parts.mkdir()
     for k, start in enumerate(range(0, N, 800)):
@@ -155,7 +154,7 @@ def test_parts_that_do_not_fit_are_named(tmp_path):
     whole = in_parts(tmp_path, "bank", given["bank"], "parquet")
     second = tmp_path / whole / "part-1.parquet"
 
-    def refused(message: str) -> None:
+    def refused(message):
         with pytest.raises(InputError, match=message):
             made(tmp_path, "p", whole, "shop.csv")
         assert not (tmp_path / "p").exists()

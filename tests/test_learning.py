@@ -27,8 +27,6 @@ X, Y = scale(CANCER.data), CANCER.target
 
 
 # --- class weights
-
-
 @pytest.mark.parametrize("weight", ["balanced", {0: 3.0, 1: 0.5}, {1: 2.0}])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_class_weights_are_those_of_scikit_learn(weight, weighted):
@@ -78,15 +76,13 @@ def test_class_weights_of_the_command_line():
 
 
 # --- offsets
-
-
 def test_offset_against_a_general_minimiser():
     rng = np.random.default_rng(1)
     features, exposure = rng.normal(size=(120, 3)), rng.uniform(0.5, 4, 120)
     y = rng.poisson(exposure * np.exp(features @ [0.5, -0.3, 0.2])).astype(float)
     model = ADMMSharingRegressor(2, 1e-2, loss="poisson", tol=1e-11).fit(features, y, offset=np.log(exposure))
 
-    def objective(x: np.ndarray) -> float:
+    def objective(x):
         z = np.log(exposure) + x[3] + features @ x[:3]
         return float(np.mean(np.exp(z) - y * z) + 0.5e-2 * x[:3] @ x[:3])
 
@@ -109,8 +105,6 @@ def test_offset_of_a_classifier():
 
 
 # --- warm starts
-
-
 def test_warm_start_begins_at_the_last_model():
     model = ADMMSharingClassifier(3, 1e-2, warm_start=True)
     cold = model.fit(X, Y).n_rounds_
@@ -141,8 +135,6 @@ def test_initial_coefficients():
 
 
 # --- early stopping
-
-
 def test_early_stopping_keeps_the_best_round():
     model = ADMMSharingClassifier(3, 1e-6, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, Y)
     values = [record.validation for record in model.history_]
@@ -192,8 +184,6 @@ def test_early_stopping_goes_with_no_privacy():
 
 
 # --- the rest of scikit-learn
-
-
 def test_scikit_learns_callbacks():
     callback = pytest.importorskip("sklearn.callback")
     monitor = callback.ScoringMonitor(scoring="neg_log_loss")
@@ -203,16 +193,16 @@ def test_scikit_learns_callbacks():
     assert pickle.loads(pickle.dumps(model)).coef_.shape == (1, 30)
 
     class Stop:
-        def __init__(self) -> None:
+        def __init__(self):
             self.models: list[Any] = []
 
-        def setup(self, estimator: Any, context: Any) -> None: ...
+        def setup(self, estimator, context): ...
 
-        def teardown(self, estimator: Any, context: Any) -> None: ...
+        def teardown(self, estimator, context): ...
 
-        def on_fit_task_begin(self, estimator: Any, context: Any) -> None: ...
+        def on_fit_task_begin(self, estimator, context): ...
 
-        def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
             self.models.append(fitted_estimator)
             return context.task_name == "round" and context.task_id == 2
 
@@ -259,8 +249,6 @@ def test_tables_keep_their_names(library):
 
 
 # --- one alpha for each party
-
-
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
 def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer):
     rng = np.random.default_rng(2)

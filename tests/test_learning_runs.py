@@ -2,7 +2,6 @@
 
 import json
 import signal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def data(tmp_path_factory):
     return folder
 
 
-def train(data: Path, out: Path, display: Any = None, **keys: Any) -> dict[str, Any]:
+def train(data, out, display=None, **keys):
     return start_run(make_config({"data": str(data / "a.parts"), **keys}), out, display=display)
 
 

@@ -5,8 +5,6 @@ import re
 import shutil
 import tomllib
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import h5py
 import pytest
@@ -42,7 +40,7 @@ def private(request, tmp_path_factory):
     return home
 
 
-def numbers_in(value: Any) -> set[float]:
+def numbers_in(value):
     """All numbers of a document that are no small whole ones."""
     if isinstance(value, dict):
         return set().union(*map(numbers_in, value.values()))
@@ -52,7 +50,7 @@ def numbers_in(value: Any) -> set[float]:
     return {float(value)} if exact else set()
 
 
-def secrets_of(run_directory: Path) -> tuple[set[float], set[str]]:
+def secrets_of(run_directory):
     """Exact numbers and digests that the run directory holds, but not its settings and its statement."""
     result = json.loads((run_directory / "result.json").read_text())
     settings = numbers_in(tomllib.loads((run_directory / "run.toml").read_text()))
@@ -76,7 +74,7 @@ def secrets_of(run_directory: Path) -> tuple[set[float], set[str]]:
     return measured - settings, digests
 
 
-def holds(text: str, number: float) -> bool:
+def holds(text, number):
     """Whether a text shows five digits or more of a number, however it is rounded."""
     text = re.sub(r"(?s)<(svg|style).*?</\1>", "", text)
     for word in re.findall(r"(?<![\w.])\d+\.\d+(?:e[-+]?\d+)?(?![\w.])", text):
@@ -86,7 +84,7 @@ def holds(text: str, number: float) -> bool:
     return False
 
 
-def left(home: Path, out: Path) -> dict[str, str]:
+def left(home, out):
     """Everything that is made of a run to be handed on, as text."""
     run_directory = home / "run"
     made = {name: out / name for name in ("card.md", "card.json", "report.html", "c.html", "c.json", "c.csv")}
@@ -161,14 +159,12 @@ def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path):
 
 
 # --- what a statement says -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [1230.0, 20000.0, 150.84785, 2.00001, 1.0, 0.30000001, 1e-7, 99999.9])
 def test_an_epsilon_is_never_shown_smaller_than_it_is(value):
     assert value * (1 - 1e-9) <= float(rounded_up(value)) <= 1.0011 * value
 
 
-def a_statement(**values: Any) -> PrivacyStatement:
+def a_statement(**values):
     settings = Privacy(mode="message", epsilon=4.0, delta=1.2345678e-5)
     party = PartyGuarantee("delta", "gaussian message", "T2", 2.00001, sigma=7.46189, rounds=3, gdp=0.9)
     return replace(state(settings, [party], {"coordinator": "messages"}, ("labels",)), **values)

@@ -10,7 +10,7 @@ from fastadmm.parties.own_directions import add_weights, orthonormal
 COLUMNS = 20_001
 
 
-def basis(k: int, columns: int = COLUMNS) -> np.ndarray:
+def basis(k, columns=COLUMNS):
     """Orthonormal rows."""
     found = np.linalg.qr(np.random.default_rng(k).normal(size=(columns, k)))[0]
     return np.ascontiguousarray(found.T)

@@ -35,8 +35,6 @@ KINKS = ("hinge", "quantile")
 
 
 # --- twins: values and derivatives, from the formulas
-
-
 def value(loss, z, y):
     """One sample's loss, elementwise."""
     m = (2 * y - 1) * z
@@ -154,8 +152,6 @@ def conjugate(loss, u, y, s):
 
 
 # --- inputs
-
-
 def draw_targets(loss, rng, n):
     if loss.name in LABELS:
         return rng.integers(0, 2, n).astype(float)
@@ -213,8 +209,6 @@ def draw(loss, seed, n=200, reach=12.0):
 
 
 # --- kernels
-
-
 @every_loss
 def test_curvature_grows_no_faster_than_a_self_concordant_loss_says(loss):
     if not loss.self_concordant:
@@ -526,8 +520,6 @@ def test_intercept_by_formula_is_the_best(name, seed):
 
 
 # --- whole fits
-
-
 def data_for(loss, seed=0, n=60):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(n, 7))
@@ -774,8 +766,6 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
 
 
 # --- choices, parameters, targets
-
-
 def test_subspace_is_chosen_with_squared_l2_whatever_the_loss():
     options = SolverOptions()
     assert choose_scheme(options)[0].name == "subspace"

@@ -21,7 +21,7 @@ def test_many_parties_have_the_same_bits_with_any_number_of_threads(parties):
     assert found[0] == found[1]
 
 
-def problem(parties: int):
+def problem(parties):
     rng = np.random.default_rng(4)
     own = [sp.random(N, 400, 0.01, format="csr", rng=rng) for _ in range(parties)]
     z = sum(X @ rng.standard_normal(400) for X in own)

@@ -3,8 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -13,11 +11,11 @@ from scripts import script_of
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def script(name: str) -> ModuleType:
+def script(name):
     return script_of(f"bench/{name}.py")
 
 
-def measured(name: str) -> Any:
+def measured(name):
     return json.loads((ROOT / "bench" / f"{name}.json").read_text(encoding="utf-8"))
 
 

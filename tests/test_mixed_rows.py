@@ -1,7 +1,5 @@
 """Parties with dense columns beside others with sparse ones: each is read as it is stored."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,12 +9,11 @@ from fastadmm.blocks.mixed import Mixed, in_order, rows_of_all
 from fastadmm.blocks.side_by_side import Beside, mean_row_square
 from fastadmm.blocks.stored import are_narrow
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem
 
 N, WIDTHS, KINDS = 2300, (30, 45, 3, 60), "dsds"
 
 
-def matrices(kinds: str = KINDS, n: int = N) -> list[Any]:
+def matrices(kinds=KINDS, n=N):
     """Of each party: d for a dense matrix, s for a sparse one."""
     rng = np.random.default_rng(4)
     dense = [rng.normal(size=(n, d)) for d in WIDTHS]
@@ -24,11 +21,11 @@ def matrices(kinds: str = KINDS, n: int = N) -> list[Any]:
     return [own if kind == "d" else other for kind, own, other in zip(kinds, dense, sparse)]
 
 
-def whole(given: list[Any]) -> np.ndarray:
+def whole(given):
     return np.hstack([m.toarray() if sp.issparse(m) else m for m in given])
 
 
-def problem(kinds: str = KINDS, loss: str = "logistic", lam: float = 1e-4, **more: Any) -> Problem:
+def problem(kinds=KINDS, loss="logistic", lam=1e-4, **more):
     given, rng = matrices(kinds), np.random.default_rng(6)
     z = whole(given) @ rng.normal(size=sum(WIDTHS)) / 3.0 + rng.logistic(size=N)
     y = z if loss in ("squared", "huber", "quantile") else (z > 0) * 1.0

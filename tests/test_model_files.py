@@ -2,7 +2,6 @@
 
 import shutil
 import tomllib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -36,7 +35,7 @@ def model():
     )
 
 
-def assert_same(one: Model, other: Model) -> None:
+def assert_same(one, other):
     for key in ("loss", "task", "lam", "intercept", "classes", "certificate"):
         assert getattr(one, key) == getattr(other, key)
     for a, b in zip(one.parties, other.parties, strict=True):
@@ -95,7 +94,7 @@ def test_each_file_holds_its_own_part_alone(model, tmp_path):
     assert manifest["certificate"] == model.certificate
 
 
-def older(path: Path, version: str, ids: bool) -> str:
+def older(path, version, ids):
     """Make a model one of an older format, whose id was a digest of its exact numbers."""
     values = tomllib.loads((path / "model.toml").read_text())
     shared, _ = open_shared_part(path)

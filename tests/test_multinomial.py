@@ -43,8 +43,6 @@ def draw(seed, n=60, classes=4, spread=3.0):
 
 
 # --- kernels
-
-
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0, 1e6])
@@ -208,8 +206,6 @@ def test_class_root_finds_intercepts_from_far_away():
 
 
 # --- whole fits
-
-
 def iris():
     X, y = load_iris(return_X_y=True)
     return scale(X), y
@@ -266,21 +262,6 @@ def test_digits_is_scikit_learns_for_any_number_of_parties():
         assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
 
 
-@pytest.mark.repeats
-def test_mnist_weights_are_scikit_learns(shared_data):
-    if not (shared_data / "mnist.npz").exists():
-        pytest.skip("mnist.npz not found beside a9a.bz2")
-    data = np.load(shared_data / "mnist.npz")
-    X, y = data["X_train"][:600].reshape(600, -1) / 255.0, data["y_train"][:600]
-    lam = 1e-1
-    result = solve(
-        make_problem(np.array_split(X, 2, axis=1), y, loss="multinomial", lam=lam), SolverOptions(gap=1e-13)
-    )
-    other = reference(X, y, lam)
-    np.testing.assert_allclose(np.vstack(result.weights), other.coef_.T, atol=1e-6)
-    np.testing.assert_allclose(result.intercept, other.intercept_, atol=1e-6)
-
-
 def test_two_classes_are_the_logistic_model_with_half_the_strength():
     # Two opposite vectors w/2 and -w/2 share the penalty of w: |w/2|^2 + |w/2|^2 = |w|^2 / 2.
     X, y = iris()
@@ -313,12 +294,8 @@ def test_offsets_per_class():
 
 
 PENALTIES = [
-    ("l1", None, None),
-    ("elastic_net", None, {"l1_ratio": 0.5}),
-    ("group_lasso", None, None),
-    ("l2", "nonnegative", None),
-    ("l2", "ball:1", None),
-    ("l2", "box:-1,1", None),
+    *(("l1", None, None), ("elastic_net", None, {"l1_ratio": 0.5}), ("group_lasso", None, None)),
+    *(("l2", "nonnegative", None), ("l2", "ball:1", None), ("l2", "box:-1,1", None)),
 ]
 
 
@@ -367,8 +344,6 @@ def test_other_penalties_class_by_class(regularizer, constraint, parameters):
 
 
 # --- the certificate
-
-
 @pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi"])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_gap_bounds_the_suboptimality_in_every_round(scheme, intercept):
@@ -438,8 +413,6 @@ def test_separable_data_with_a_weak_penalty_are_certified():
 
 
 # --- the method's own properties
-
-
 def test_messages_are_images_of_orthonormal_directions_that_all_classes_share():
     X, y = iris()
     blocks = [X[:, :3], X[:, 3:]]
@@ -574,8 +547,6 @@ def test_resume_and_threads_to_the_bit(scheme):
 
 
 # --- refusals
-
-
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
@@ -602,8 +573,6 @@ def test_a_class_that_never_occurs_needs_no_intercept():
 
 
 # --- the estimator
-
-
 def test_estimator_with_three_classes():
     X, y = iris()
     names = np.array(["setosa", "versicolor", "virginica"])[y]

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -23,7 +22,7 @@ from run_tools import assert_clean, assert_same_run, result_of, run
 NAMES = ("setosa", "versicolor", "virginica")
 
 
-def iris_csv(path: Path, rows: slice, weights: bool = False) -> None:
+def iris_csv(path, rows, weights=False):
     X, y = load_iris(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))[rows]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -160,8 +159,6 @@ def test_numbers_need_the_task(tmp_path, capsys):
 
 
 # --- files
-
-
 def test_label_files_of_two_classes_stay_version_1_0(tmp_path):
     for names, y, version in ((("a", "b"), [0, 1], "1.0"), (("a", "b", "c"), [0, 2], "1.1")):
         path = tmp_path / f"{len(names)}.h5"
@@ -189,13 +186,13 @@ def test_class_numbers_beyond_the_names_are_refused(tmp_path):
 def test_damaged_models_are_refused(folder, tmp_path):
     import shutil
 
-    def change_weights(path: Path) -> None:
+    def change_weights(path):
         with h5py.File(path / "party-1.h5", "a") as file:
             attributes, values = dict(file["weights"].attrs), file["weights"][:, :2]
             del file["weights"], file.attrs["digest"]
             file.create_dataset("weights", data=values).attrs.update(attributes)
 
-    def drop_intercepts(path: Path) -> None:
+    def drop_intercepts(path):
         with h5py.File(path / "coordinator.h5", "a") as file:
             del file["intercepts"]
 
@@ -211,8 +208,6 @@ def test_damaged_models_are_refused(folder, tmp_path):
 
 
 # --- metrics
-
-
 @pytest.mark.parametrize("classes", [2, 4])
 def test_metrics_are_scikit_learns(classes):
     rng = np.random.default_rng(classes)

@@ -10,15 +10,14 @@ from fastadmm.engine.engine import Engine
 from fastadmm.method.span import SpanPoint, minimise_over_span
 from fastadmm.method.span_hessian import SpanHessian
 from fastadmm.problem.convex_losses import Huber, SmoothedHinge, SmoothedQuantile, SquaredHinge
-from fastadmm.problem.loss import Loss
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 
 N, K = 3000, 5
 
 LOSSES = [SmoothedHinge(0.02), SmoothedQuantile(0.3, 0.05), Huber(0.05), SquaredHinge()]
 
 
-def case(loss: Loss, intercept: bool) -> tuple[Problem, np.ndarray]:
+def case(loss, intercept):
     rng = np.random.default_rng(5)
     V = rng.standard_normal((K, N))
     z = rng.standard_normal(K) @ V + rng.standard_normal(N)
@@ -50,7 +49,7 @@ def test_few_rows_find_the_minimum_over_all(loss, intercept, tilted, monkeypatch
     tilt = np.linspace(-2.0, 2.0, K) if tilted else None
     rows = []
 
-    def watched(*arguments: object) -> object:
+    def watched(*arguments):
         rows.append(len(arguments[2]))  # type: ignore[arg-type]
         return on_few(*arguments)  # type: ignore[arg-type]
 

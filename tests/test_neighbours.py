@@ -3,7 +3,6 @@
 import ast
 import secrets
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,9 +37,7 @@ def test_two_thousand_sequences(tmp_path):
 
 
 # --- the attacks that taught it ---------------------------------------------------------------------------
-
-
-def coordinator(tmp_path: Path, X: np.ndarray, mode: str, **more: Any) -> Coordinator:
+def coordinator(tmp_path, X, mode, **more):
     """Of a run that the party has approved."""
     plain = {"regularization": 1.0, "regularizer": "l2"}
     terms = first_terms(np.random.default_rng(1), mode, len(X)) | plain | more

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +17,11 @@ def umask(request):
     os.umask(before)
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def open_to_others(directory: Path) -> list[str]:
+def open_to_others(directory):
     """Everything below a directory that others could read, were they let in."""
     return [str(path) for path in [directory, *directory.rglob("*")] if mode(path) & 0o077]
 

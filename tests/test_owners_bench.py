@@ -87,8 +87,6 @@ def test_svm_optimum_is_certified(script):
 
 
 # --- the paper's claims
-
-
 def test_shares_beyond_the_assumed_bound_are_said(script, measured):
     text = script.shares_block(measured)
     for name, found in measured["problems"].items():

@@ -1,7 +1,5 @@
 """Rows of a file become owners: sizes, a column, separate files; overlap; public scaling; faults."""
 
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ def rows(owner):
     return np.concatenate([block for _, block in owner.iter_rows(7)])
 
 
-def raw(path: Path) -> np.ndarray:
+def raw(path):
     return np.array([[float(v) for v in line.split(",")[:2]] for line in path.read_text().splitlines()[1:]])
 
 

@@ -111,8 +111,6 @@ def test_overflow_in_a_record_is_no_nan():
 
 
 # --- noise -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scale", [1, 2, 3, 7])
 def test_discrete_laplace_has_the_exact_probabilities(scale):
     sample = discrete_laplace_integers(scale, 200_000, words_of(scale))
@@ -203,8 +201,6 @@ def test_batches_are_subsets_of_the_size():
 
 
 # --- sensitivity -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.representatives(4)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("text", ["clip:0.8", "features:1.3"])

@@ -3,7 +3,6 @@
 import doctest
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,19 +43,17 @@ CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 EXACT = SolverOptions(gap=1e-10)
 
 
-def diabetes(**more: Any) -> Any:
+def diabetes(**more):
     X, y = DIABETES
     return make_problem([X[:, :4], X[:, 4:]], y, loss="squared", **more)
 
 
-def cancer(**more: Any) -> Any:
+def cancer(**more):
     X, y = CANCER
     return make_problem([X[:, :10], X[:, 10:]], y.astype(float), **more)
 
 
 # --- the grid
-
-
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 @pytest.mark.parametrize(
     ("regularizer", "parameters"), [("l1", {}), ("elastic_net", {"l1_ratio": 0.3}), ("group_lasso", {})]
@@ -118,8 +115,6 @@ def test_what_has_no_path_is_refused():
 
 
 # --- the path
-
-
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 def test_the_path_is_scikit_learns_enet_path(l1_ratio):
     X, y = DIABETES
@@ -148,8 +143,6 @@ def test_warm_starts_save_rounds_and_change_nothing():
 
 
 # --- folds and the choice
-
-
 def test_folds_are_scikit_learns():
     y = CANCER[1].astype(float)
     fold = make_folds(y, 5, 3, stratify=True)
@@ -217,8 +210,6 @@ def test_by_gap_chooses_as_exact_fits_do_with_fewer_rounds(which):
 
 
 # --- the estimators against scikit-learn's
-
-
 @pytest.mark.repeats
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 def test_lasso_and_elastic_net(l1_ratio):

@@ -4,8 +4,6 @@ import csv
 import hashlib
 import json
 import signal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,15 +38,15 @@ def data(tmp_path_factory):
     return folder
 
 
-def config(data: Path, **keys: Any) -> Any:
+def config(data, **keys):
     return make_config({"data": str(data / "a.parts"), **SMALL, **keys})
 
 
-def table_of(directory: Path) -> dict[str, Any]:
+def table_of(directory):
     return json.loads((directory / "path.json").read_text(encoding="utf-8"))
 
 
-def digests(directory: Path) -> dict[str, str]:
+def digests(directory):
     """sha256 of all that does not hold times: table, plot, model, and the weights of every fit."""
     files = [directory / name for name in ("path.json", "path.csv", "path.svg")]
     files += directory.glob("fits/*/*.npy")
@@ -113,7 +111,7 @@ def test_a_killed_path_ends_in_the_same_bytes(data, finished, tmp_path, monkeypa
     write = path_run.StoredFits._write
     count = 0
 
-    def dies(self: Any, *arguments: Any) -> None:
+    def dies(self, *arguments):
         nonlocal count
         count += 1
         if count % 10 == 0:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "bench" / "performance.json"
 
 
-def load(name: str):
+def load(name):
     """A script of bench/, whose neighbours it imports."""
     sys.path.insert(0, str(ROOT / "bench"))
     try:
@@ -65,7 +65,7 @@ def test_fits_reach_what_the_page_says(measured):
                 assert tuned["tolerance"] == pytest.approx(first)
 
 
-def compare(*arguments: object) -> subprocess.CompletedProcess[str]:
+def compare(*arguments):
     command = [sys.executable, "-P", ROOT / "bench" / "compare.py", *arguments]
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
 
@@ -93,7 +93,7 @@ def test_compare_finds_a_planted_regression(measured, tmp_path):
     assert compare(old, new, "--limit", 1.6).returncode == 0
 
 
-def tracked(ratio: float, spread: float = 0.05, rounds: int = 10, processor: str = "a") -> str:
+def tracked(ratio, spread=0.05, rounds=10, processor="a"):
     extra = {"ratio": ratio, "low": ratio * (1.0 - spread), "high": ratio * (1.0 + spread), "rounds": rounds}
     return json.dumps(
         {

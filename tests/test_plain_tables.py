@@ -1,8 +1,6 @@
 """Large CSV tables of numbers: compiled code reads the same rows as the readers of small ones."""
 
 import random
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,12 +26,12 @@ CELLS = [
 ]  # fmt: skip
 
 
-def write(path: Path, lines: list[str], end: str = "\n") -> Path:
+def write(path, lines, end="\n"):
     path.write_bytes("".join(line + end for line in lines).encode())
     return path
 
 
-def read(path: Path, **options: Any) -> str:
+def read(path, **options):
     """All rows with their notes, or what is wrong with them."""
     try:
         source = CsvSource(SourceFile(path), label="y", **options)
@@ -62,20 +60,12 @@ def test_every_cell_is_read_or_refused_as_in_small_tables(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     "lines",
     [
-        ["a,b,y", "", "1,2,0", "", "3,4,1", ""],
-        ["a,b,y", "1,2,0", "3,4"],
-        ["a,b,y", "1,2,0", "3,4,1,5"],
-        ["a,b,y", "1,2,0", "  ", "3,4,1"],
-        ["a,b,y", "1,2,0\r3,4,1"],
-        ["\ufeffa,b,y", "1,2,0", "3,4,1"],
-        ["a;b;y", "1;2;0", "3;4;1"],
-        ["a\tb\ty", "1\t2\tno", "3\t4\tyes"],
-        ["a,b,y", "1,2,no", "3,4, yes ", "5,6,1"],
-        ["a,b,y", "1,2,0", "3,4,"],
-        ["a,b,y", "1,2,0", '3,4,"1"'],
-        ["a,b,y", "1,007,0", "3,4,1"],
-        ['"a\nb",c,y', "1,2,0", "3,4,1"],
-        ["a,b,y"],
+        *(["a,b,y", "", "1,2,0", "", "3,4,1", ""], ["a,b,y", "1,2,0", "3,4"]),
+        *(["a,b,y", "1,2,0", "3,4,1,5"], ["a,b,y", "1,2,0", "  ", "3,4,1"], ["a,b,y", "1,2,0\r3,4,1"]),
+        *(["\ufeffa,b,y", "1,2,0", "3,4,1"], ["a;b;y", "1;2;0", "3;4;1"]),
+        *(["a\tb\ty", "1\t2\tno", "3\t4\tyes"], ["a,b,y", "1,2,no", "3,4, yes ", "5,6,1"]),
+        *(["a,b,y", "1,2,0", "3,4,"], ["a,b,y", "1,2,0", '3,4,"1"'], ["a,b,y", "1,007,0", "3,4,1"]),
+        *(['"a\nb",c,y', "1,2,0", "3,4,1"], ["a,b,y"]),
     ],
 )
 def test_tables_of_every_shape_are_read_alike(tmp_path, monkeypatch, lines):
@@ -125,14 +115,8 @@ def test_what_is_spooled_comes_back_to_the_last_bit(tmp_path):
     spool = Spool(tmp_path)
     rng = np.random.default_rng(0)
     kinds = [
-        np.ones(3000),
-        np.arange(3000.0),
-        np.arange(3000.0) * 20,
-        np.full(3000, 0.25),
-        rng.standard_normal(3000),
-        np.r_[np.ones(2000), -0.0],
-        np.r_[np.ones(2000), 1e300],
-        np.zeros(0),
+        *(np.ones(3000), np.arange(3000.0), np.arange(3000.0) * 20, np.full(3000, 0.25)),
+        *(rng.standard_normal(3000), np.r_[np.ones(2000), -0.0], np.r_[np.ones(2000), 1e300], np.zeros(0)),
     ]
     blocks = [Block(data.reshape(-1, 1), data, 0) for data in kinds]
     for data in kinds:

@@ -13,7 +13,6 @@ from fastadmm.errors import ConfigError
 from fastadmm.pooled import cost, newton
 from fastadmm.pooled.goal import Goal
 from fastadmm.pooled.minimisers import MINIMISERS, ways_of
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.program import pooled_hint
 from fastadmm.solver.solver import Solver
@@ -24,9 +23,7 @@ from resumed import assert_resumed_is_the_same
 KINDS = ("dense", "sparse", "mixed")
 
 
-def problem(
-    kind: str = "dense", loss: str = "logistic", n: int = 400, lam: float = 1e-2, **more: Any
-) -> Problem:
+def problem(kind="dense", loss="logistic", n=400, lam=1e-2, **more):
     rng = np.random.default_rng(11)
     blocks: list[Any] = []
     for m, d in enumerate((9, 14, 7)):
@@ -236,7 +233,7 @@ class _Elsewhere:
     local = False
 
 
-def _rows_of(given: Problem) -> Any:
+def _rows_of(given):
     from fastadmm.problem.problem import TestSet
 
     return TestSet(given.blocks, given.y, given.weight, given.offset)
@@ -281,7 +278,7 @@ def test_the_cost_model_is_not_off_by_three(kind):
         X = sp.random_array((12_000, 400), density=0.1, rng=rng, format="csr")
     given = make_problem([X], rng.normal(size=12_000), loss="squared")
 
-    def least(work: Any) -> float:
+    def least(work):
         found = math.inf
         for _ in range(7):
             begin = time.process_time()

@@ -5,7 +5,7 @@ import pytest
 from fastadmm.pooled.preconditioner import Preconditioner
 
 
-def conjugate(matrix: np.ndarray, count: int) -> np.ndarray:
+def conjugate(matrix, count):
     """Directions that are conjugate in a matrix, by Gram and Schmidt."""
     found = np.random.default_rng(1).normal(size=(count, len(matrix)))
     for k in range(count):

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,10 +20,10 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss, roc_auc_score
 
-from run_tools import run, write_blocks
+from run_tools import refused, run, write_blocks
 
 
-def write_csv(path: Path, X: np.ndarray, y: list[str], first: int = 0) -> Path:
+def write_csv(path, X, y, first=0):
     names = [f"x{j + 1}" for j in range(X.shape[1])]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -33,7 +32,7 @@ def write_csv(path: Path, X: np.ndarray, y: list[str], first: int = 0) -> Path:
     return path
 
 
-def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
+def write_libsvm(path, X, y):
     with open(path, "w", encoding="utf-8") as file:
         for row, label in zip(X.tolist(), y.tolist()):
             file.write(" ".join([f"{label:g}", *(f"{j + 1}:{v!r}" for j, v in enumerate(row) if v)]) + "\n")
@@ -56,8 +55,6 @@ def folder(tmp_path_factory):
 
 
 # --- predict ----------------------------------------------------------------------------------------------
-
-
 def test_the_formula(folder):
     model, partition = open_model(folder / "run"), open_partition(folder / "test.parts")
     z = model.intercept + sum(p.load() @ m.weights for p, m in zip(partition.parties, model.parties))
@@ -145,8 +142,6 @@ def test_ids_and_no_labels(tmp_path, capsys):
 
 
 # --- evaluate ---------------------------------------------------------------------------------------------
-
-
 def test_metrics_of_classification(folder, capsys):
     assert run("evaluate", folder / "run", folder / "test.parts", "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -213,59 +208,41 @@ def test_logistic_needs_classes(tmp_path, capsys):
 
 
 # --- data that do not fit ---------------------------------------------------------------------------------
+def other(old="", new="", **options):
+    """What converts the test data otherwise, or after a change of their text."""
+
+    def make(folder, to):
+        text = (folder / "test.csv").read_text()
+        assert old in text
+        (to.parent / "changed.csv").write_text(text.replace(old, new, -1 if old == "benign" else 1))
+        convert(to.parent / "changed.csv", to, **{"parties": 3, "label": "kind", **options})
+
+    return make
 
 
-def _columns(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=2, label="kind")
-
-
-def _fewer(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, columns="10,10,9", drop=["x30"], label="kind")
-
-
-def _names(folder: Path, to: Path) -> None:
-    text = (folder / "test.csv").read_text().replace("x7,", "seven,", 1)
-    (to.parent / "named.csv").write_text(text)
-    convert(to.parent / "named.csv", to, parties=3, label="kind")
-
-
-def _order(folder: Path, to: Path) -> None:
-    text = (folder / "test.csv").read_text().replace("x7,x8,", "x8,x7,", 1)
-    (to.parent / "ordered.csv").write_text(text)
-    convert(to.parent / "ordered.csv", to, parties=3, label="kind")
-
-
-def _parties(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=3, label="kind", names="a,b,c")
-
-
-def _scaling(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=3, label="kind", standardize=True)
-
-
-def _norm(folder: Path, to: Path) -> None:
-    convert(folder / "test.csv", to, parties=3, label="kind", normalize="l2")
-
-
-def _classes(folder: Path, to: Path) -> None:
-    (to.parent / "c.csv").write_text((folder / "test.csv").read_text().replace("benign", "harmless"))
-    convert(to.parent / "c.csv", to, parties=3, label="kind")
-
-
-def _regression(folder: Path, to: Path) -> None:
+def _regression(folder, to):
     text = (folder / "test.csv").read_text().replace("benign", "0.5").replace("malignant", "1.5")
     (to.parent / "r.csv").write_text(text)
     convert(to.parent / "r.csv", to, parties=3, label="kind", task="regression")
 
 
-FEATURES = [_columns, _fewer, _names, _order, _parties, _scaling, _norm]
-LABELS = [_classes, _regression]
+FEATURES = {
+    "columns": other(parties=2),
+    "fewer": other(parties=None, columns="10,10,9", drop=["x30"]),
+    "names": other("x7,", "seven,"),
+    "order": other("x7,x8,", "x8,x7,"),
+    "parties": other(names="a,b,c"),
+    "scaling": other(standardize=True),
+    "norm": other(normalize="l2"),
+}
+LABELS = {"classes": other("benign", "harmless"), "regression": _regression}
+OTHERS = {**FEATURES, **LABELS}
 
 
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("make", FEATURES)
 def test_predict_refuses_other_features(folder, tmp_path, capsys, make):
-    make(folder, tmp_path / "other.parts")
+    OTHERS[make](folder, tmp_path / "other.parts")
     for command in ("predict", "evaluate"):
         assert run(command, folder / "run", tmp_path / "other.parts") == 3
         out, err = capsys.readouterr()
@@ -286,7 +263,7 @@ def test_evaluate_names_the_way_around_a_run_that_cannot_be_written(folder, tmp_
 
 @pytest.mark.parametrize("make", LABELS)
 def test_evaluate_refuses_other_labels(folder, tmp_path, make):
-    make(folder, tmp_path / "other.parts")
+    OTHERS[make](folder, tmp_path / "other.parts")
     before = (folder / "run" / "evaluation.json").exists()
     with pytest.raises(InputError, match=r"other\.parts"):
         evaluate_partition(folder / "run", tmp_path / "other.parts")
@@ -295,13 +272,11 @@ def test_evaluate_refuses_other_labels(folder, tmp_path, make):
 
 
 @pytest.mark.representatives(2)
-@pytest.mark.parametrize("make", [*FEATURES, *LABELS])
+@pytest.mark.parametrize("make", OTHERS)
 def test_train_refuses_a_test_partition_that_differs(folder, tmp_path, capsys, make):
-    make(folder, tmp_path / "other.parts")
+    OTHERS[make](folder, tmp_path / "other.parts")
     test = ["--test", tmp_path / "other.parts"]
-    assert run("train", folder / "train.parts", *test, "--out", tmp_path / "run", "--quiet") == 3
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 3, "train", folder / "train.parts", *test, "--out", tmp_path / "run", "--quiet")
     assert "other.parts" in err
     assert not (tmp_path / "run").exists()
 

@@ -1,8 +1,6 @@
 """``predict`` straight from tables gives what converting with --like and predicting gives."""
 
 import csv
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from run_tools import run
 RNG = np.random.default_rng(0)
 
 
-def table(path: Path, columns: dict[str, list[Any]]) -> Path:
+def table(path, columns):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -25,7 +23,7 @@ def table(path: Path, columns: dict[str, list[Any]]) -> Path:
     return path
 
 
-def people(n: int, seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+def people(n, seed):
     """A bank's and a shop's table of the same people, in different orders, with categories and gaps."""
     rng = np.random.default_rng(seed)
     ids = [f"p{i}" for i in range(n)]
@@ -65,7 +63,7 @@ def trained(tmp_path_factory):
     return folder
 
 
-def scores(path: Path) -> dict[str, float]:
+def scores(path):
     with path.open(encoding="utf-8") as file:
         return {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
 

@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from fastadmm.solver.refined_dual import refined_dual
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
-def exact_sum(products: list[tuple[float, float]]) -> Fraction:
+def exact_sum(products):
     return sum((Fraction(float(a)) * Fraction(float(b)) for a, b in products), Fraction(0))
 
 
@@ -116,7 +115,7 @@ def test_a_party_s_part_of_the_gap_bounds_every_vector_within_the_error(regulari
             assert -1e-12 <= part <= bound * (1.0 + 1e-12) + 1e-15
 
 
-def problem_and_model(loss: str = "logistic", **given: object) -> tuple:
+def problem_and_model(loss="logistic", **given):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(80, 5))
     z = X[:, 0] - 0.5 * X[:, 3]
@@ -130,7 +129,7 @@ def test_a_pass_that_read_something_else_is_a_contradiction(monkeypatch):
     block = type(problem.blocks[1])
     honest, other = block.product_into, problem.blocks[1]
 
-    def planted(self: Any, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
+    def planted(self, x, out, engine):
         honest(self, 1.001 * x if self is other else x, out, engine)
 
     monkeypatch.setattr(block, "product_into", planted)
@@ -146,7 +145,7 @@ def test_a_contradiction_ends_a_run_and_claims_nothing(monkeypatch):
     block = type(problem.blocks[1])
     honest = block.product_into
 
-    def planted(self: Any, x: np.ndarray, out: np.ndarray, engine: Engine) -> None:
+    def planted(self, x, out, engine):
         honest(self, x, out, engine)
         out[:] = out.astype("f4")
 

@@ -1,18 +1,16 @@
 """What is proved of a model whose columns are elsewhere: one exchange more, and nothing that is not so."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fastadmm.between.letters import RemoteBlock
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.calls import argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Answers, Call, Exchange, converse
+from fastadmm.conversation.exchange import converse
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.proof.claim import Claim
-from fastadmm.solver.loop import SolveResult, ended
+from fastadmm.solver.loop import ended
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 from federation_tools import Parties, train_with
@@ -28,16 +26,16 @@ class Elsewhere:
 
     local = False
 
-    def __init__(self, parties: list[Any], change: Any = None) -> None:
+    def __init__(self, parties, change=None):
         self.parties, self.change, self.asked = parties, change, []
 
-    def carry(self, exchange: Exchange) -> Answers:
+    def carry(self, exchange):
         return [self._ask(call) for call in exchange.calls]
 
-    def notes(self) -> list[tuple[str, str, str]]:
+    def notes(self):
         return []
 
-    def _ask(self, call: Call) -> dict[str, Any]:
+    def _ask(self, call):
         asked = call.made()
         check_values(asked, argument_fields(call.name, N, "request"), "request")
         if call.name in FINAL and call.party == 0:
@@ -51,7 +49,7 @@ class Elsewhere:
         return answer
 
 
-def problem_of(loss: str, seed: int = 2, **more: Any) -> Problem:
+def problem_of(loss, seed=2, **more):
     if loss in ("squared", "quantile", "huber"):
         blocks, y, _ = make_vertical_regression(N, (3, 4), seed=seed)
     else:
@@ -60,7 +58,7 @@ def problem_of(loss: str, seed: int = 2, **more: Any) -> Problem:
     return make_problem(blocks, y, loss=loss, **{"lam": 1e-2, **more})
 
 
-def run_between(problem: Problem, change: Any = None, **options: Any) -> tuple[SolveResult, Elsewhere]:
+def run_between(problem, change=None, **options):
     """Rounds, the proof and the result, with parties in another place."""
     given = SolverOptions(**{"gap": 1e-6, "max_rounds": 3000, **options})
     there = Solver(problem, given)
@@ -91,7 +89,7 @@ def run_between(problem: Problem, change: Any = None, **options: Any) -> tuple[S
     return result, driver
 
 
-def assert_proved(problem: Problem, result: SolveResult, claim: Claim = Claim.CERTIFIED) -> None:
+def assert_proved(problem, result, claim=Claim.CERTIFIED):
     assert result.proof is not None
     assert result.proof.claim is claim, result.message
     best = solve(problem, SolverOptions(gap=1e-9, max_rounds=3000))
@@ -103,12 +101,8 @@ def assert_proved(problem: Problem, result: SolveResult, claim: Claim = Claim.CE
 @pytest.mark.parametrize(
     "penalty",
     [
-        {},
-        {"fit_intercept": False},
-        {"regularizer": "l1"},
-        {"regularizer": "elastic_net"},
-        {"constraint": "box:-0.5,0.5"},
-        {"regularizer": "none", "constraint": "ball:1"},
+        *({}, {"fit_intercept": False}, {"regularizer": "l1"}, {"regularizer": "elastic_net"}),
+        *({"constraint": "box:-0.5,0.5"}, {"regularizer": "none", "constraint": "ball:1"}),
     ],
 )
 def test_certified_with_one_exchange(loss, penalty):
@@ -153,12 +147,12 @@ def test_sums_only(loss, more, options):
     assert driver.asked == ["prove_masked"]
 
 
-def other_message(party: Any, name: str, asked: dict) -> dict[str, Any]:
+def other_message(party, name, asked):
     answer = party.answer(name, asked)
     return {**answer, "message": answer["message"] * (1.0 + 1e-6)}
 
 
-def other_weights(party: Any, name: str, asked: dict) -> dict[str, Any]:
+def other_weights(party, name, asked):
     honest = party.final_weights
     if asked["kept"]:
         party.kept = party.kept + 0.5

@@ -1,15 +1,13 @@
 """Proximal Newton sharing: rounds, limits of what a party keeps, and promises that are kept."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
-from fastadmm.conversation.exchange import Exchange
 from fastadmm.coordinator.proximal import coordinator
 from fastadmm.parties.active_set import ActiveSet
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.solver.warm_start import StartingPoint
@@ -17,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
 
-def cancer(parties: int, **options: Any) -> Problem:
+def cancer(parties, **options):
     X, y = load_breast_cancer(return_X_y=True)
     X = scale(X)
     bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
@@ -148,7 +146,7 @@ def test_a_round_takes_three_exchanges_where_the_gap_falls(loss, regularizer, co
     asked: list[str] = []
     carry = solver.driver.carry
 
-    def counted(exchange: Exchange) -> Any:
+    def counted(exchange):
         answers = carry(exchange)
         for call, answer in zip(exchange.calls, answers, strict=True):
             check_values(call.arguments, argument_fields(call.name, problem.n_samples, ""), "asked")

@@ -10,14 +10,14 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.method.class_certificate import class_curvature_about
 from fastadmm.parties.common_shift import common_shift
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions
 from sklearn.datasets import load_iris
 
 N, C = 40, 3
 
 
-def make(regularizer: str = "l1", constraint: str | None = None, intercept: bool = True) -> Problem:
+def make(regularizer="l1", constraint=None, intercept=True):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(N, d)) for d in (3, 5)]
     y = np.argmax(blocks[0] + blocks[1][:, :3] + rng.gumbel(size=(N, C)), axis=1)
@@ -68,7 +68,7 @@ def test_no_shift_of_a_column_is_better_than_the_common_shift(classes, alpha, be
     weights[:, :5] = 0.0
     found = common_shift(weights, alpha, beta)
 
-    def value(t: np.ndarray) -> np.ndarray:
+    def value(t):
         rest = weights - t
         return alpha * np.abs(rest).sum(axis=0) + 0.5 * beta * (rest * rest).sum(axis=0)
 

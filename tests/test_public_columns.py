@@ -3,7 +3,6 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ def tables(tmp_path):
     return tmp_path / "bank.csv", tmp_path / "shop.csv", tmp_path / "columns.toml"
 
 
-def described(tables: tuple[Path, Path, Path], out: str = "p", **options: Any) -> Any:
+def described(tables, out="p", **options):
     bank, shop, columns = tables
     given = {"id": "id", "label": "y", "public_columns": columns, **options}
     return convert_tables(bank, [shop], bank.parent / out, **given)
@@ -119,8 +118,6 @@ def test_parties_that_share_names_are_described_with_their_prefix(tmp_path):
 
 
 # --- the template
-
-
 def test_a_template_holds_names_and_types_and_no_number_of_a_cell(tables, capsys):
     bank, shop, _ = tables
     out = bank.parent / "new.toml"
@@ -194,9 +191,7 @@ def test_options_that_would_learn_what_is_described(tables):
 
 
 # --- the whole path
-
-
-def write_shops(folder: Path, n: int, seed: int) -> tuple[Path, Path]:
+def write_shops(folder, n, seed):
     """A label that depends on numbers and categories of both parties, with gaps."""
     rng = np.random.default_rng(seed)
     age, spent = rng.integers(18, 90, n), rng.gamma(2.0, 1.0, n)
@@ -216,7 +211,7 @@ def write_shops(folder: Path, n: int, seed: int) -> tuple[Path, Path]:
     return bank, shop
 
 
-def log_loss(folder: Path) -> float:
+def log_loss(folder):
     return json.loads((folder / "result.json").read_text())["comparison"]["test_loss"]["fusion"]
 
 

@@ -96,8 +96,8 @@ def problem(tmp_path_factory):
     return path, np.hstack(blocks), y
 
 
-def objective(X: np.ndarray, y: np.ndarray, lam: float, low: float) -> float:
-    def value(w: np.ndarray) -> float:
+def objective(X, y, lam, low):
+    def value(w):
         e = X @ w[:-1] + w[-1] - y
         inside = np.clip(e, -low, 2.0)
         return float(np.mean(inside * e - inside**2 / 2) + lam / 2 * w[:-1] @ w[:-1])

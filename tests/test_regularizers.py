@@ -16,7 +16,7 @@ from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
 from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
 from fastadmm.problem.penalty import PartyPenalty, check_compatible
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import (
     L1,
     ElasticNet,
@@ -29,7 +29,6 @@ from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.schemes.registry import choose_scheme
 from fastadmm.solver.history import Status
-from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from hypothesis import given, settings
@@ -48,11 +47,11 @@ SETS = [AllSpace(), NonNegative(), Box(-0.3, 0.5), Box(0.1, math.inf), Box(-math
 PAIRS = [(r, c) for r, c in itertools.product(REGULARIZERS, SETS) if r.separable or not isinstance(c, Box)]
 
 
-def pair_name(value: object) -> str:
+def pair_name(value):
     return value.text if isinstance(value, Constraint) else str(getattr(value, "name", value))
 
 
-def split(X: np.ndarray, parties: int) -> list[np.ndarray]:
+def split(X, parties):
     return np.array_split(X, parties, axis=1)
 
 
@@ -69,8 +68,6 @@ def diabetes():
 
 
 # --- regulariser and set together
-
-
 @pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_prox_and_conjugate_belong_together(regularizer, constraint):
@@ -132,8 +129,6 @@ def test_shares_and_values():
 
 
 # --- x-updates
-
-
 @given(
     st.integers(0, 10**6),
     st.sampled_from([(0.0, 0.0), (0.5, 0.0), (0.5, 0.3), (0.0, 0.3)]),
@@ -210,18 +205,14 @@ def test_more_columns_than_a_gram_matrix_holds():
 
 
 # --- whole fits
-
-
-def fit(
-    X: np.ndarray, y: np.ndarray, parties: int = 3, gap: float = 1e-8, **arguments: object
-) -> SolveResult:
+def fit(X, y, parties=3, gap=1e-8, **arguments):
     problem = make_problem(split(X, parties), y, **arguments)  # type: ignore[arg-type]
     result = solve(problem, SolverOptions(gap=gap, max_rounds=1500, n_threads=1))
     assert result.status is Status.CONVERGED
     return result
 
 
-def objective(problem: Problem, x: np.ndarray, intercept: float) -> float:
+def objective(problem, x, intercept):
     z = np.hstack([b.matrix for b in problem.blocks]) @ x + intercept  # type: ignore[attr-defined]
     if problem.loss.name == "squared":
         loss = 0.5 * (z - problem.y) ** 2
@@ -345,8 +336,6 @@ def test_duplicated_and_empty_columns(diabetes):
 
 
 # --- certificates
-
-
 # One loss for each pair, so that every loss meets every regulariser and every set.
 @pytest.mark.representatives(6)
 @pytest.mark.parametrize(
@@ -387,12 +376,8 @@ def test_no_gap_below_the_truth(loss, regularizer, constraint):
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "limit"),
     [
-        ("l1", None, 60),
-        ("elastic_net", None, 60),
-        ("group_lasso", None, 60),
-        ("l2", "nonnegative", 40),
-        ("none", "box:-0.1,0.1", 40),
-        ("l2", "ball:0.5", 40),
+        *(("l1", None, 60), ("elastic_net", None, 60), ("group_lasso", None, 60)),
+        *(("l2", "nonnegative", 40), ("none", "box:-0.1,0.1", 40), ("l2", "ball:0.5", 40)),
     ],
 )
 def test_rounds_with_default_options(cancer, diabetes, regularizer, constraint, limit):
@@ -407,8 +392,6 @@ def test_rounds_with_default_options(cancer, diabetes, regularizer, constraint, 
 
 
 # --- determinism, choice and errors
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "loss", "scheme"),

@@ -12,7 +12,6 @@ from fastadmm.method.certificate import primal_value
 from fastadmm.method.span import SpanPoint
 from fastadmm.pooled import ascent
 from fastadmm.problem.losses import get_loss
-from fastadmm.problem.problem import Problem
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
@@ -24,7 +23,7 @@ N, WIDTHS = 150, (500, 300, 200)
 LOSSES = ("logistic", "squared", "huber", "squared_hinge", "smoothed_hinge")
 
 
-def problem(loss: str = "logistic", dense: bool = False, lam: float = 1e-2, **more: Any) -> Problem:
+def problem(loss="logistic", dense=False, lam=1e-2, **more):
     rng = np.random.default_rng(7)
     blocks: list[Any] = [sp.random_array((N, d), density=0.1, rng=rng, format="csr") for d in WIDTHS]
     if dense:
@@ -34,12 +33,12 @@ def problem(loss: str = "logistic", dense: bool = False, lam: float = 1e-2, **mo
     return make_problem(blocks, y, loss=loss, lam=lam, **more)
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, passes: float = 100.0) -> list[bool]:
+def counted(monkeypatch, passes=100.0):
     """Whether each ascent ended with a dual vector; it is what is tried first."""
     found: list[bool] = []
     exact = ascent.ascend
 
-    def ascend(*given: Any) -> Any:
+    def ascend(*given):
         end = exact(*given[:-2], passes, given[-1])
         found.append(end is not None)
         return end

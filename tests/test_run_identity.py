@@ -3,10 +3,7 @@
 import errno
 import os
 import shutil
-import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -20,12 +17,11 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.display import Silent
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.solver.history import RoundRecord
 from fastadmm.store import open_partition
 from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.h5file import create_h5
 
-from run_tools import SignalAfter, result_of, run, write_problem
+from run_tools import SignalAfter, flipped, python, result_of, run, write_problem
 
 LIMITS = {"gap": 0.0, "rounds": 6, "lambda": 1e-3}
 
@@ -35,13 +31,11 @@ def data(tmp_path_factory):
     return write_problem(tmp_path_factory.mktemp("identity") / "a.parts", n=60, widths=(3, 4, 2))
 
 
-def configured(data: Path, **changes: object) -> object:
+def configured(data, **changes):
     return make_config({"data": str(data), **LIMITS, **changes})
 
 
 # --- whose directory it is --------------------------------------------------------------------------------
-
-
 def test_a_running_run_is_not_replaced(data, tmp_path):
     start_run(configured(data), tmp_path / "run")
     before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
@@ -53,7 +47,7 @@ def test_a_running_run_is_not_replaced(data, tmp_path):
 
 def test_a_new_run_is_held_from_the_moment_it_appears(data, tmp_path):
     class Intruder(Silent):
-        def round(self, record: RoundRecord) -> None:
+        def round(self, record):
             with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
                 pass
 
@@ -65,7 +59,7 @@ def test_nothing_is_written_into_a_directory_that_took_the_place(data, tmp_path)
     out = tmp_path / "run"
 
     class Replace(Silent):
-        def round(self, record: RoundRecord) -> None:
+        def round(self, record):
             if record.round == 3:
                 os.rename(out, tmp_path / "aside")
                 out.mkdir()
@@ -90,7 +84,7 @@ def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch):
     assert (tmp_path / "old" / "file").read_text() == "new"
     assert (tmp_path / "new" / "file").read_text() == "old"
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise AssertionError("the old directory was set aside")
 
     with monkeypatch.context() as patched, atomic_directory(tmp_path / "old", force=True) as directory:
@@ -105,8 +99,6 @@ def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch):
 
 
 # --- what it goes on from ---------------------------------------------------------------------------------
-
-
 def test_changed_settings_are_refused(data, tmp_path):
     out = tmp_path / "run"
     start_run(configured(data), out, display=SignalAfter(3))
@@ -167,9 +159,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data, tmp_path):
     for file in newest.iterdir():
         raw = file.read_bytes()
         for place in rng.integers(0, 8 * len(raw), 40):
-            spoiled = bytearray(raw)
-            spoiled[place // 8] ^= 1 << (place % 8)
-            file.write_bytes(spoiled)
+            file.write_bytes(flipped(raw, place))
             with pytest.raises(FormatError):
                 checkpoint._check_digests(newest)
         file.write_bytes(raw)
@@ -185,7 +175,7 @@ def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
     start_run(configured(data), out, display=SignalAfter(3))
     before = sorted(path.name for path in (out / "checkpoints").iterdir())
 
-    def read(*arguments: object, **options: object) -> object:
+    def read(*arguments, **options):
         nonlocal left
         left -= 1
         if left >= 0:
@@ -202,8 +192,6 @@ def test_what_cannot_be_read_is_not_damaged(data, tmp_path, monkeypatch, code):
 
 
 # --- manifests --------------------------------------------------------------------------------------------
-
-
 def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data, tmp_path):
     place = tmp_path / "a.parts"
     shutil.copytree(data, place)
@@ -211,9 +199,7 @@ def test_a_flipped_bit_of_any_byte_of_a_partitions_manifest_is_seen(data, tmp_pa
     raw = manifest.read_bytes()
     names = [party.name for party in open_partition(place).parties]
     for at in range(len(raw)):
-        spoiled = bytearray(raw)
-        spoiled[at] ^= 1 << (3 * at % 8)
-        manifest.write_bytes(spoiled)
+        manifest.write_bytes(flipped(raw, 8 * at + 3 * at % 8))
         try:
             found = open_partition(place)
         except (FormatError, InputError, StorageError):
@@ -247,10 +233,8 @@ def test_a_damaged_fit_of_a_path_is_refused(data, tmp_path, flip, finished_path)
     (out / "result.json").unlink()
     for name in ("party-2.npy", "fit.json"):
         file = out / "fits" / "lambda-0001" / name
-        raw = bytearray(file.read_bytes())
-        raw[(8 * len(raw) - 1 - 3 * flip) // 8] ^= 1 << (flip % 8)
         kept = file.read_bytes()
-        file.write_bytes(raw)
+        file.write_bytes(flipped(kept, (8 * len(kept) - 1 - 3 * flip) // 8 * 8 + flip % 8))
         with pytest.raises(FormatError, match="lambda-0001"):
             resume_run(out)
         file.write_bytes(kept)
@@ -264,8 +248,6 @@ def finished_path(data, tmp_path_factory):
 
 
 # --- inside HDF5 ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.representatives(1)
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_it(
@@ -275,20 +257,20 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
     n_writes, fail_at = 0, -1
 
     class Disk:
-        def __init__(self, path: object, *_: object, **__: object) -> None:
+        def __init__(self, path, *_, **__):
             self.file = open(path, "w+b", buffering=0)  # type: ignore[call-overload]  # noqa: SIM115
 
-        def write(self, data: object) -> int:
+        def write(self, data):
             nonlocal n_writes
             n_writes += 1
             if n_writes == fail_at or (n_writes > fail_at > 0 and isinstance(fault, OSError)):
                 raise fault
             return self.file.write(data)
 
-        def __getattr__(self, name: str) -> object:
+        def __getattr__(self, name):
             return getattr(self.file, name)
 
-    def make() -> None:
+    def make():
         with create_h5(tmp_path / "a.h5", "test") as file:
             for k in range(6):
                 write_strings(file, f"names-{k}", [f"{k}-{j}" * 40 for j in range(50)])
@@ -309,8 +291,6 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
 
 
 # --- leftovers and signals --------------------------------------------------------------------------------
-
-
 def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
     code = (
         "import os, sys\n"
@@ -318,7 +298,7 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path):
         "with atomic_file('a') as one, atomic_directory('b') as two:\n"
         "    one.write_text('half'); (two / 'c').write_text('half'); os._exit(9)\n"
     )
-    subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, check=False)
+    python(code, cwd=tmp_path)
     assert len(os.listdir(tmp_path)) == 2
     with atomic_file(tmp_path / "other") as mine:
         mine.write_text("whole")
@@ -346,9 +326,7 @@ def test_a_signal_outside_rounds_leaves_nothing(tmp_path, name):
         "sys.argv = ['fastadmm', 'convert', 'a.svm', '-o', 'out.parts', '--parties', '2']\n"
         "main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = python(code, cwd=tmp_path)
     assert done.returncode == 130, done.stderr
     assert done.stderr in ("", "fastadmm: interrupted\n")
     assert os.listdir(tmp_path) == ["a.svm"]
@@ -369,7 +347,7 @@ def test_a_signal_while_an_object_is_cleared_away_is_not_lost():
         "except KeyboardInterrupt:\n"
         "    sys.exit(130)\n"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    done = python(code)
     assert (done.returncode, done.stderr) == (130, "")
 
 
@@ -383,13 +361,11 @@ def test_an_interrupt_during_the_first_imports_is_no_traceback():
         "from fastadmm.cli.start import main\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    done = python(code)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 # --- owners of rows ---------------------------------------------------------------------------------------
-
-
 def test_flipped_bits_of_owners_files_are_seen(tmp_path):
     """Kappa divides every budget, and a run's epsilon is what its answers are drawn with."""
     rng = np.random.default_rng(0)
@@ -408,8 +384,7 @@ def test_flipped_bits_of_owners_files_are_seen(tmp_path):
     ):
         raw = file.read_bytes()
         for at in range(3, 8 * len(raw), 8 * len(raw) // 40):
-            spoiled = bytearray(raw)
-            spoiled[at // 8] ^= 1 << (at % 8)
+            spoiled = flipped(raw, at)
             file.write_bytes(spoiled)
             if tomllib_or_none(spoiled) != tomllib_or_none(raw):
                 assert run(*command) not in (0, 1), (file.name, at)
@@ -418,7 +393,7 @@ def test_flipped_bits_of_owners_files_are_seen(tmp_path):
     assert run(*train, "--force") == 9  # it would remove the run's own ledger
 
 
-def tomllib_or_none(raw: bytes) -> object:
+def tomllib_or_none(raw):
     try:
         return tomllib.loads(bytes(raw).decode())
     except ValueError:

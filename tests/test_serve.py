@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def home(tmp_path_factory):
     return home
 
 
-def ask(app: Any, method: str, path: str, document: Any = None, raw: bytes = b"") -> tuple[int, Any]:
+def ask(app, method, path, document=None, raw=b""):
     """Status and answer of one request."""
     body = json.dumps(document).encode() if document is not None else raw
     sent: list[dict[str, Any]] = []
@@ -61,12 +60,12 @@ def ask(app: Any, method: str, path: str, document: Any = None, raw: bytes = b""
     return sent[0]["status"], json.loads(text) if text.startswith(b"{") else text
 
 
-def rows(path: Path, separator: str, *columns: str) -> list[dict[str, Any]]:
+def rows(path, separator, *columns):
     with path.open(encoding="utf-8") as file:
         return [{c: row[c] for c in columns} for row in csv.DictReader(file, delimiter=separator)]
 
 
-def predicted(home: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+def predicted(home, capsys):
     capsys.readouterr()
     assert not run("predict", home / "run", home / "bank.csv", home / "shop.csv", "--id", "id")
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ class Service:
     port: int
     row: dict[str, float]
 
-    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+    def ask(self, method, path, body=None, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             given = body if isinstance(body, bytes | None) else json.dumps(body).encode()
@@ -38,19 +37,19 @@ class Service:
         finally:
             connection.close()
 
-    def connect(self, text: str) -> socket.socket:
+    def connect(self, text):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
         connection.sendall(text.replace("\n", "\r\n").encode())
         return connection
 
 
-def post(length: int) -> str:
+def post(length):
     """Head of a request, but for the empty line."""
     lines = ("POST /contribution HTTP/1.1", "Host: localhost", "Content-Type: application/json")
     return "\n".join((*lines, f"Content-Length: {length}\n"))
 
 
-def serving(home: Path, *options: object) -> Service:
+def serving(home, *options):
     process = start("serve", home / "run", "--party", "party-1", "--port", "0", *options)
     assert process.stdout is not None
     port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
@@ -59,7 +58,7 @@ def serving(home: Path, *options: object) -> Service:
     return service
 
 
-def ended(service: Service, number: int = signal.SIGTERM) -> tuple[int, str, float]:
+def ended(service, number=signal.SIGTERM):
     """Exit code, what it said, and how long it took."""
     begin = time.monotonic()
     service.process.send_signal(number)
@@ -87,12 +86,8 @@ def service(home):
 def test_it_answers_to_its_own_names(service):
     body = {"row": service.row}
     for name in (
-        "localhost",
-        "127.0.0.1",
-        f"localhost:{service.port}",
-        "[::1]:1",
-        "LOCALHOST",
-        "scores.example:80",
+        *("localhost", "127.0.0.1", f"localhost:{service.port}", "[::1]:1"),
+        *("LOCALHOST", "scores.example:80"),
     ):
         assert service.ask("POST", "/contribution", body, JSON | {"Host": name})[0] == 200, name
     for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "evil@localhost", "[::1"):
@@ -190,7 +185,7 @@ def test_many_bodies_at_once_are_bounded(home):
     head = post(size) + "\n"
     refused = []
 
-    def send() -> None:
+    def send():
         with service.connect(head) as connection:
             with suppress(OSError):
                 connection.sendall(b" " * (size - 1))  # all but the last byte
@@ -250,6 +245,6 @@ def test_an_answer_that_nobody_takes_is_given_up(home):
     assert seconds < 5.0
 
 
-def open_sockets(service: Service) -> int:
+def open_sockets(service):
     links = Path(f"/proc/{service.process.pid}/fd").iterdir()
     return sum(str(link.readlink()).startswith("socket:") for link in links)

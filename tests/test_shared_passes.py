@@ -8,13 +8,13 @@ from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.shared_hull import minimise_over_shared_hull
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from scipy.optimize import minimize
 
 N, K = 80, 6
 
 
-def case(loss: str, intercept: bool) -> tuple[Problem, SharedDirections, HullPoint, np.random.Generator]:
+def case(loss, intercept):
     rng = np.random.default_rng(3)
     V = rng.normal(size=(K, N))
     y = rng.normal(size=N) if loss in ("squared", "huber") else (rng.random(N) < 0.4) * 1.0
@@ -55,7 +55,7 @@ def test_hulls(loss, intercept):
     first = np.eye(5)[0]
     messages, lead = points @ shared.messages, int(intercept)
 
-    def objective(v: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(v):
         c, g = v[:5], np.empty(N)
         z = problem.offset + c @ messages + v[5:].sum()
         value = problem.loss.evaluate(z, problem.y, problem.weight, g, engine)
@@ -98,7 +98,7 @@ def places(monkeypatch):
     found: list[Place] = []
     take = Passes._place
 
-    def taking(self: Passes, move: np.ndarray, origin: np.ndarray, intercept: float) -> Place:
+    def taking(self, move, origin, intercept):
         found.append(take(self, move, origin, intercept))
         return found[-1]
 

@@ -1,12 +1,10 @@
 """Singular values where LAPACK's quick method gives up."""
 
-from typing import Any
-
 import numpy as np
 from fastadmm.engine.singular import least_squares, singular
 
 
-def gives_up(*args: Any, **settings: Any) -> None:
+def gives_up(*args, **settings):
     raise np.linalg.LinAlgError("SVD did not converge")
 
 

@@ -7,7 +7,6 @@ import sys
 import tarfile
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,7 +15,7 @@ from scripts import script_of
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     return script_of(f"website/{name}.py")
 
 

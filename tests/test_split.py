@@ -19,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+
 # --- splits ----------------------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 30), st.integers(1, 200))
 def test_equal_widths(k, d):
     if k > d:
@@ -77,9 +76,7 @@ def test_by_names():
 
 
 # --- labels ----------------------------------------------------------------------------------------------
-
-
-def finish(*chunks: list, **options: object) -> object:
+def finish(*chunks, **options):
     collector = LabelCollector("file")
     for chunk in chunks:
         text = any(isinstance(value, str) for value in chunk)
@@ -188,8 +185,6 @@ def test_label_text():
 
 
 # --- scaling ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_statistics_equal_two_pass_formulas(kind):
     rng = np.random.default_rng(1)
@@ -236,8 +231,6 @@ def test_transform_of_a_party():
 
 
 # --- synthetic data --------------------------------------------------------------------------------------
-
-
 def test_synthetic():
     blocks, y, weights = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
     again, y_again, _ = make_vertical_classification(300, [3, 5], density=0.3, seed=4)

@@ -9,12 +9,11 @@ from fastadmm import make_problem
 from fastadmm.blocks.block import CSRBlock, as_block
 from fastadmm.blocks.side_by_side import can_stand_side_by_side, mean_row_square, side_by_side
 from fastadmm.engine.engine import Engine
-from fastadmm.problem.problem import Problem
 
 N, WIDTHS = 2500, (40, 30, 2)
 
 
-def matrices(ones: bool = False) -> list[Any]:
+def matrices(ones=False):
     rng = np.random.default_rng(5)
     found: list[Any] = [sp.random_array((N, d), density=0.06, rng=rng, format="csr") for d in WIDTHS[:2]]
     if ones:
@@ -22,7 +21,7 @@ def matrices(ones: bool = False) -> list[Any]:
     return [*found, rng.normal(size=(N, WIDTHS[2]))]
 
 
-def problem(loss: str = "logistic", regularizer: str = "l2", lam: float = 1e-4, **more: Any) -> Problem:
+def problem(loss="logistic", regularizer="l2", lam=1e-4, **more):
     rng, blocks = np.random.default_rng(6), matrices(bool(more.pop("ones", False)))
     blocks[1] = sp.hstack([blocks[1].tocsc()[:, :28], blocks[0].tocsc()[:, :1], sp.csc_array((N, 1))]).tocsr()
     z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + rng.logistic(size=N)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastadmm.method import method as stall_watch
 from fastadmm.method.method import PATIENCE, StallWatch
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -18,7 +18,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
 
 
-def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
+def wide_in_a_ball(loss, constraint="ball:0.5"):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(12, 20))
     z = X @ rng.normal(size=20)
@@ -169,7 +169,7 @@ def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch):
         assert again.bound.value == whole.bound.value
 
 
-def far_from_balance() -> Problem:
+def far_from_balance():
     X, y = load_diabetes(return_X_y=True)
     X = scale(X)
     return make_problem([X[:, :5], X[:, 5:]], scale(y), loss="quantile", lam=1e-5)

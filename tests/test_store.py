@@ -3,8 +3,6 @@
 import doctest
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -38,18 +36,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_array, random_array
 
+from run_tools import python
+
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def hidden(directory: Path) -> list[str]:
+def hidden(directory):
     """Temporary files left behind."""
     return [entry.name for entry in directory.rglob(".*")]
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_a_digest_tells_every_value_place_and_name(kind):
-    def digest(matrix: np.ndarray, names: str = "ab", dtype: str = "float64") -> str:
+    def digest(matrix, names="ab", dtype="float64"):
         found = ContentDigest(kind, dtype)
         rows = csr_array(matrix)
         if kind == "csr":
@@ -66,8 +66,6 @@ def test_a_digest_tells_every_value_place_and_name(kind):
 
 
 # --- elements
-
-
 @QUICK
 @given(
     array=hnp.arrays(
@@ -166,8 +164,6 @@ def test_chunks_are_whole_rows_of_bounded_size(tmp_path, pieces):
 
 
 # --- parties
-
-
 @QUICK
 @given(
     dense=hnp.arrays(
@@ -336,8 +332,6 @@ def test_verify_notices_consistent_edits(tmp_path):
 
 
 # --- labels
-
-
 def test_labels_round_trip(tmp_path):
     with LabelWriter(tmp_path / "l.h5", task="classification") as writer:
         writer.append([0, 1], sample_weight=[1.0, 0.0], offset=[0.5, -0.5], ids=["a", "b"])
@@ -377,7 +371,7 @@ def test_labels_round_trip(tmp_path):
     ],
 )
 def test_wrong_labels(tmp_path, task, classes, y, options, words):
-    def write() -> None:
+    def write():
         with LabelWriter(tmp_path / "l.h5", task=task, classes=classes) as writer:
             writer.append(y, **options)  # type: ignore[arg-type]
 
@@ -394,9 +388,7 @@ def test_weights_for_all_or_none(tmp_path):
 
 
 # --- partitions
-
-
-def build(path: Path, *, force: bool = False, fail: bool = False, n: int = 20) -> None:
+def build(path, *, force=False, fail=False, n=20):
     rng = np.random.default_rng(n)
     with create_partition(path, task="regression", source="/some/where/x.csv", force=force) as partition:
         partition.party(kind="dense").append(rng.normal(size=(n, 3)))
@@ -464,7 +456,7 @@ def test_force_spares_what_is_not_ours(tmp_path):
 
 
 def test_partition_refuses_what_does_not_fit(tmp_path):
-    def write(kind: str) -> None:
+    def write(kind):
         with create_partition(tmp_path / "a.parts", task="regression") as partition:
             if kind == "empty":
                 return
@@ -496,10 +488,8 @@ def test_partition_refuses_what_does_not_fit(tmp_path):
 
 
 # --- atomic writes, disks and permissions
-
-
 def test_atomic_file(tmp_path):
-    def write(text: str, *, fail: bool = False, force: bool = True) -> None:
+    def write(text, *, fail=False, force=True):
         with atomic_file(tmp_path / "a", force=force) as temporary:
             temporary.write_text(text)
             if fail:
@@ -520,10 +510,8 @@ def test_atomic_file(tmp_path):
 
 
 def test_missing_parent_and_directory_as_file(tmp_path):
-    with (
-        pytest.raises(StorageError, match="create the directory first"),
-        atomic_directory(tmp_path / "x" / "y"),
-    ):
+    absent = tmp_path / "x" / "y"
+    with pytest.raises(StorageError, match="create the directory first"), atomic_directory(absent):
         pass
     with pytest.raises(StorageError, match="is a directory"), atomic_file(tmp_path):
         pass
@@ -592,13 +580,7 @@ SCRIPT = """
 @pytest.mark.parametrize("limit", [100, 5_000, 3 << 20, 9_500_001])
 def test_disk_full(tmp_path, limit):
     """A file size limit stands for a full disk: HDF5 itself would crash at exit."""
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(limit)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    run = python(textwrap.dedent(SCRIPT), tmp_path, limit)
     assert run.stderr == ""
     assert run.returncode == 0
     first, second, rest = run.stdout.splitlines()
@@ -639,13 +621,7 @@ def test_no_permission(tmp_path):
     (tmp_path / "a.parts" / "shop.h5").chmod(0)
     tmp_path.chmod(0o555)
     try:
-        run = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        run = python(textwrap.dedent(script), tmp_path)
     finally:
         tmp_path.chmod(0o755)
     assert run.stderr == ""
@@ -657,8 +633,6 @@ def test_no_permission(tmp_path):
 
 
 # --- transform
-
-
 def test_transform_dense_and_sparse_agree():
     rng = np.random.default_rng(0)
     dense = np.where(rng.random((30, 6)) < 0.5, rng.normal(size=(30, 6)), 0.0)
@@ -733,14 +707,12 @@ def test_wrong_transforms(options, words):
 
 
 # --- imports, documentation
-
-
 def test_import_is_light():
     code = (
         "import sys, fastadmm.store as s; s.open_partition, s.PartyWriter, s.Transform; "
         "print([m for m in ('pandas', 'sklearn', 'numba', 'matplotlib') if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = python(code)
     assert run.stdout.strip() == "[]"
 
 

@@ -33,7 +33,7 @@ def small_tiles(monkeypatch):
         monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
 
 
-def matrix(kind: str, dtype: str = "float64", n: int = N, d: int = D) -> np.ndarray | sp.csr_array:
+def matrix(kind, dtype="float64", n=N, d=D):
     """Random values with empty rows, an empty column and one full, long row."""
     rng = np.random.default_rng(3)
     dense = rng.normal(size=(n, d)).astype(dtype)
@@ -46,7 +46,7 @@ def matrix(kind: str, dtype: str = "float64", n: int = N, d: int = D) -> np.ndar
     return sp.csr_array(np.where(keep, dense, 0.0).astype(dtype))
 
 
-def write(path: Path, values: np.ndarray | sp.csr_array, dtype: str = "float64") -> Path:
+def write(path, values, dtype="float64"):
     """A party's file."""
     kind = "csr" if sp.issparse(values) else "dense"
     with PartyWriter(path, name="p", n_features=values.shape[1], kind=kind, dtype=dtype) as writer:
@@ -55,7 +55,7 @@ def write(path: Path, values: np.ndarray | sp.csr_array, dtype: str = "float64")
     return path
 
 
-def rechunk(path: Path, change: dict[str, dict[str, object]]) -> None:
+def rechunk(path, change):
     """Store datasets of a file again, with other types, chunks or filters."""
     with h5py.File(path, "r+") as file:
         for key, options in change.items():

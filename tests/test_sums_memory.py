@@ -3,8 +3,6 @@
 import shutil
 import stat
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +37,7 @@ TESTED = np.random.default_rng(9).normal(size=(20, 3))
 class Member:
     """One party of a run with sums only, and a coordinator that asks it by hand."""
 
-    def __init__(self, home: Path, name: str, run: str, names: str, **files: Any) -> None:
+    def __init__(self, home, name, run, names, **files):
         home.mkdir(parents=True)
         self.home, self.name, self.run, self.names = home, name, run, names
         self.state, self.said = home / "state", []
@@ -50,15 +48,15 @@ class Member:
         self.previous, self.answered = -1, ""
         self.restart()
 
-    def give(self, rows: np.ndarray) -> None:
+    def give(self, rows):
         self.test.unlink(missing_ok=True)
         party_file(self.test, self.name, rows)
 
-    def restart(self, test: bool = True) -> None:
+    def restart(self, test=True):
         own = self.test if test else None
         self.agent = Agent(self.data.path, self.state, threads=1, test=own, say=self.said.append)
 
-    def ask(self, *calls: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
+    def ask(self, *calls):
         number = self.previous + 1
         raw = encode_request(Request(self.run, self.name, number, self.previous, list(calls), self.answered))
         got = self.agent.handle(CALLER, self.name, raw)
@@ -69,7 +67,7 @@ class Member:
         self.previous, self.answered = number, digest_of(got)
         return found.answer, ""
 
-    def terms(self) -> dict[str, Any]:
+    def terms(self):
         return {
             "family": "subspace_sums",
             "parties": ",".join(self.names),
@@ -77,7 +75,7 @@ class Member:
             "test": open_party(self.test).row_digest,
         }
 
-    def start(self, **limits: Any) -> str:
+    def start(self, **limits):
         begin = ("start", terms_of(self.data, **self.terms()))
         assert self.ask(begin)[1] == "run"
         own = asked_file(self.run, self.state), self.data.path, self.state
@@ -87,7 +85,7 @@ class Member:
         return self.ask(begin)[1]
 
 
-def introduced(members: list[Member]) -> None:
+def introduced(members):
     keys = np.concatenate([member.ask(("show_key", {}))[0]["key"] for member in members])
     prints = [fingerprint(key) for key in keys_of(keys)]
     for k, member in enumerate(members):
@@ -95,7 +93,7 @@ def introduced(members: list[Member]) -> None:
         assert member.ask(("introduce", {"keys": keys}), ("sum_squares", {"exchange": 1}))[1] == ""
 
 
-def direction(members: list[Member], gradient: np.ndarray) -> list[Any]:
+def direction(members, gradient):
     arguments = {"exchange": 2, "gradient": gradient, "coefficients": np.zeros(0), "step": STEP}
     calls = ("set_metric", {"curvature": np.ones(N)}), ("respond_masked", {**arguments, "units": np.ones(2)})
     found = [member.ask(*calls) for member in members]
@@ -111,7 +109,7 @@ def opened():
         member.agent.close()
 
 
-def begun(opened: list[Member], home: Path, run: str, names: str, **files: Any) -> list[Member]:
+def begun(opened, home, run, names, **files):
     members = [Member(home / run / name, name, run, names, **files) for name in names]
     opened += members
     return members
@@ -181,7 +179,7 @@ def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     )
     before = first.previous, first.answered
 
-    def asked_again() -> tuple[Any, str]:
+    def asked_again():
         first.previous, first.answered = before
         first.restart()
         try:
@@ -205,7 +203,7 @@ def test_a_mask_hides_one_answer(tmp_path, opened, monkeypatch):
     first.give(TESTED)
     honest = MaskedDirectionParty.scores
 
-    def other(self: Any, rows: str, **needed: Any) -> dict[str, Any]:
+    def other(self, rows, **needed):
         return {"scores": honest(self, rows, **needed)["scores"] + 1.0}
 
     with monkeypatch.context() as patch:

@@ -1,7 +1,5 @@
 """Sums only in ADMM sharing: the iterates of messages that are seen, and certificates that stay proofs."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fastadmm.conversation.answering import Unanswerable
@@ -28,7 +26,7 @@ PROBLEMS = [
 ]
 
 
-def sharing(**more: Any) -> SolverOptions:
+def sharing(**more):
     return sums(**{"scheme": "sharing", **more})
 
 
@@ -156,8 +154,6 @@ def test_a_constraint_without_zero_is_refused():
 
 
 # --- the least of shares ----------------------------------------------------------------------------------
-
-
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
 def test_the_least_share_is_one_that_all_allow(shares):
     least = least_share(sum(at_or_above(share) for share in shares), len(shares))
@@ -174,8 +170,6 @@ def test_thresholds_fall_from_one():
 
 
 # --- what a party does not answer -------------------------------------------------------------------------
-
-
 def test_a_decision_that_is_not_of_this_run_is_refused():
     _, problem = build(7)
     solver = Solver(problem, sharing())

@@ -25,7 +25,7 @@ ROWS = [
 ]
 
 
-def wide_table() -> Table:
+def wide_table():
     table = Table(title="columns", box=SIMPLE)
     for name in NAMES:
         table.add_column(name, justify="left" if name in ("party", "column", "helpers") else "right")

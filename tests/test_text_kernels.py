@@ -11,7 +11,7 @@ from fastadmm.kernels.cells import code_words, parse_libsvm, parse_whole_numbers
 import naive
 
 
-def _parsed(text: str, shift: int = 1, limit: int = 99) -> tuple | None:
+def _parsed(text, shift=1, limit=99):
     raw = np.frombuffer(text.encode(), dtype=np.uint8)
     labels, values = np.zeros(len(raw) + 1), np.zeros(len(raw) + 1)
     indptr, indices = np.zeros(len(raw) + 2, dtype=np.int32), np.zeros(len(raw) + 1, dtype=np.int32)
@@ -25,7 +25,7 @@ def _parsed(text: str, shift: int = 1, limit: int = 99) -> tuple | None:
     return labels[:rows].tolist(), [indices[c].tolist() for c in cut], [values[c].tolist() for c in cut]
 
 
-def _number(rng: random.Random) -> str:
+def _number(rng):
     shapes = [
         lambda: f"{rng.gauss(0, 1000):.{rng.randint(0, 14)}f}",
         lambda: repr(rng.gauss(0, 1)),

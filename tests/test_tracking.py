@@ -7,8 +7,6 @@ import shutil
 import signal
 import struct
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fastadmm.errors import ConfigError, FormatError, StorageError
@@ -18,7 +16,7 @@ from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
 from fastadmm.tracking import Target, parse_target, tracked
 
-from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, result_of, run, write_problem
+from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, refused, result_of, run, write_problem
 
 pytest.importorskip("tensorboardX")
 
@@ -31,11 +29,11 @@ def data(tmp_path_factory):
     return home
 
 
-def a_config(data: Path, **options: Any):
+def a_config(data, **options):
     return make_config({"data": str(data / "a.parts"), "test": str(data / "t.parts"), **options})
 
 
-def events(directory: Path) -> list[Any]:
+def events(directory):
     """All events of a directory, oldest file first, by the record format and TensorBoard's own messages."""
     from tensorboardX.proto.event_pb2 import Event
 
@@ -49,7 +47,7 @@ def events(directory: Path) -> list[Any]:
     return found
 
 
-def scalars(directory: Path) -> dict[str, dict[int, float]]:
+def scalars(directory):
     """Value by step of every tag, as TensorBoard shows them: a new file purges steps from its first on."""
     shown: dict[str, dict[int, float]] = {}
     for event in events(directory):
@@ -63,7 +61,7 @@ def scalars(directory: Path) -> dict[str, dict[int, float]]:
     return shown
 
 
-def texts(directory: Path) -> dict[str, str]:
+def texts(directory):
     return {
         value.tag.removesuffix("/text_summary"): value.tensor.string_val[0].decode()
         for event in events(directory)
@@ -72,13 +70,11 @@ def texts(directory: Path) -> dict[str, str]:
     }
 
 
-def rounds_of(place: Path) -> list[dict[str, Any]]:
+def rounds_of(place):
     return [json.loads(line) for line in (place / "rounds.jsonl").read_text().splitlines()]
 
 
 # --- TensorBoard ---------------------------------------------------------------------------------
-
-
 def test_tensorboard_has_the_round_log(data, tmp_path):
     place = tmp_path / "run"
     with tracked(place, ["tensorboard"]) as tracking:
@@ -149,8 +145,6 @@ def test_a_log_inside_the_run_moves_with_it(data, tmp_path):
 
 
 # --- privacy -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"mode": "fusion", "epsilon": 1.0}, {"mode": "message", "epsilon": 2.0, "rounds": 2}],
@@ -207,8 +201,6 @@ def test_the_statement_is_the_runs_own(data, tmp_path):
 
 
 # --- mistakes ------------------------------------------------------------------------------------
-
-
 def test_targets():
     assert parse_target("tensorboard") == Target("tensorboard", "")
     assert parse_target("mlflow=http://host:5000") == Target("mlflow", "http://host:5000")
@@ -230,9 +222,7 @@ def test_a_missing_library_is_one_line_and_nothing_is_trained(
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    assert run("train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", kind) == 5
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 5, "train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", kind)
     assert f'pip install "fastadmm[{kind}]"' in err
     assert not (tmp_path / "run").exists()
 
@@ -247,8 +237,7 @@ def test_command(data, tmp_path, capsys):
     assert set(scalars(tmp_path / "logs")["objective"]) == {1, 2, 3, 4, 5}
     assert run(*arguments, "--rounds", 2, "--force") == 7  # takes the place of a run with a log
     (place / "tracking.json").write_text("[]")
-    assert run("resume", place, "-q", "--rounds", 6) == 4
-    assert "tracking.json" in capsys.readouterr().err
+    assert "tracking.json" in refused(capsys, 4, "resume", place, "-q", "--rounds", 6)
 
 
 def test_a_log_that_fails_does_not_stop_training(data, tmp_path):
@@ -256,7 +245,7 @@ def test_a_log_that_fails_does_not_stop_training(data, tmp_path):
     with tracked(place, ["tensorboard"], notes) as tracking:
         begun = tracking._new[0]
 
-        def fails(number: int, values: dict[str, float]) -> None:
+        def fails(number, values):
             raise StorageError("log-to: the disk is full")
 
         begun.round = fails  # type: ignore[method-assign]
@@ -272,8 +261,6 @@ def test_damaged_state(data, tmp_path):
 
 
 # --- MLflow --------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A database of MLflow's."""
@@ -282,7 +269,7 @@ def server(tmp_path_factory):
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'runs.db'}"
 
 
-def mlflow_run(place: Path) -> tuple[Any, Any]:
+def mlflow_run(place):
     from mlflow.tracking import MlflowClient
 
     (state,) = json.loads((place / "tracking.json").read_text())["logs"]
@@ -290,7 +277,7 @@ def mlflow_run(place: Path) -> tuple[Any, Any]:
     return client, client.get_run(state["run_id"])
 
 
-def steps(client: Any, run_id: str, name: str) -> list[int]:
+def steps(client, run_id, name):
     return [metric.step for metric in client.get_metric_history(run_id, name)]
 
 
@@ -345,8 +332,6 @@ def test_an_mlflow_server_that_is_down_is_one_line(data, tmp_path, monkeypatch, 
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     target = "mlflow=http://127.0.0.1:9"
-    assert run("train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", target) == 6
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refused(capsys, 6, "train", data / "a.parts", "-o", tmp_path / "run", "-q", "--log-to", target)
     assert "log-to: mlflow:" in err
     assert not (tmp_path / "run").exists()

@@ -9,7 +9,6 @@ from fastadmm import SolverOptions, make_problem
 from fastadmm.between.exchange import Message, Request
 from fastadmm.between.schema import encode_message, encode_request
 from fastadmm.conversation.calls import CALLS
-from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.conversation.threads import Threads
 from fastadmm.conversation.traffic import Traffic
 from fastadmm.solver.solver import Solver
@@ -27,12 +26,12 @@ class Elsewhere(Threads):
 
     local = False
 
-    def __init__(self, n_parties: int) -> None:
+    def __init__(self, n_parties):
         self.traffic, self.exchanges, self.messages = None, 0, 0
         self.queues: list[list[Any]] = [[] for _ in range(n_parties)]
         self.bytes = [0] * n_parties
 
-    def carry(self, exchange: Exchange) -> Answers:
+    def carry(self, exchange):
         answers, asked = super().carry(exchange), False
         for call, answer in zip(exchange.calls, answers):
             own = self.queues[call.party]
@@ -50,7 +49,7 @@ class Elsewhere(Threads):
         return answers
 
 
-def problem(**more: Any) -> Any:
+def problem(**more):
     rng = np.random.default_rng(3)
     blocks = [rng.normal(size=(N, d)) for d in (5, 8, 3)]
     z = sum(block[:, 0] for block in blocks) + 0.3 * rng.normal(size=N)

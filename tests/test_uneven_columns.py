@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
-def uneven(seed: int, loss: str) -> Problem:
+def uneven(seed, loss):
     """Seven orders of magnitude between columns, means of up to 1e4."""
     rng = np.random.default_rng(seed)
     n, d, parties = int(rng.integers(40, 600)), int(rng.integers(4, 60)), int(rng.integers(1, 5))
@@ -29,13 +29,8 @@ def uneven(seed: int, loss: str) -> Problem:
 @pytest.mark.parametrize(
     ("seed", "loss"),
     [
-        (22, "logistic"),
-        (154, "logistic"),
-        (4, "poisson"),
-        (50, "huber"),
-        (122, "huber"),
-        (143, "negative_binomial"),
-        (165, "gamma"),
+        *((22, "logistic"), (154, "logistic"), (4, "poisson"), (50, "huber"), (122, "huber")),
+        *((143, "negative_binomial"), (165, "gamma")),
     ],
 )
 def test_smooth_losses_are_certified(seed, loss):
@@ -45,12 +40,8 @@ def test_smooth_losses_are_certified(seed, loss):
 @pytest.mark.parametrize(
     ("seed", "loss"),
     [
-        (55, "quantile"),
-        (163, "quantile"),
-        (247, "quantile"),
-        (198, "hinge"),
-        (486, "hinge"),
-        (328, "poisson"),
+        *((55, "quantile"), (163, "quantile"), (247, "quantile"), (198, "hinge")),
+        *((486, "hinge"), (328, "poisson")),
     ],
 )
 def test_gradients_are_repaired_where_predictors_round(seed, loss):
@@ -74,7 +65,7 @@ def test_a_repaired_run_resumes_to_the_same_bits():
         np.testing.assert_array_equal(ours, theirs)
 
 
-def uneven_classes(seed: int) -> Problem:
+def uneven_classes(seed):
     """Five orders of magnitude between columns."""
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(60, 600)), int(rng.integers(4, 24))

@@ -1,7 +1,6 @@
 """Sums of vectors row by row and over rows, beside NumPy's."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -154,11 +153,11 @@ def test_an_engine_of_some_rows_has_the_other_do_its_work():
     rows, asked = np.arange(0, 70_000, 3), list[str]()
 
     class Whole(Engine):
-        def over_rows(self, *given: Any) -> None:
+        def over_rows(self, *given):
             asked.append("rows")
             super().over_rows(*given)
 
-        def _into_leaves(self, *given: Any) -> None:
+        def _into_leaves(self, *given):
             asked.append("sums")
             super()._into_leaves(*given)
 

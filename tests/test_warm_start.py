@@ -1,7 +1,5 @@
 """Warm starts: every method begins at given weights and certifies the same optimum."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
@@ -19,7 +17,7 @@ TARGETS = {
 }
 
 
-def problem(loss: str, lam: float, **more: Any) -> Any:
+def problem(loss, lam, **more):
     return make_problem(BLOCKS, TARGETS.get(loss, SCORE), loss=loss, lam=lam, **more)
 
 

@@ -36,13 +36,13 @@ print(cache_base(), *compiled, value, sep="|")
 """
 
 
-def environment(**changes: str | None) -> dict[str, str]:
+def environment(**changes):
     """This process's environment with changes; None removes."""
     merged: dict[str, str | None] = {**os.environ, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def program(text: str, **changes: str | None) -> str:
+def program(text, **changes):
     """Output of a program in a process of its own."""
     command = [sys.executable, "-P", "-c", text]
     done = subprocess.run(command, env=environment(**changes), capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ def installation(tmp_path):
     return site
 
 
-def one_kernel(site: Path, **changes: str | None) -> tuple[str, list[str], float]:
+def one_kernel(site, **changes):
     """Place of the cache, kernels that were compiled, and the value of one."""
     # Numba finds kernels by the package's path alone; nothing else of this environment may be found first.
     blocker = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
@@ -140,7 +140,7 @@ def test_digests_follow_imports(monkeypatch, tmp_path):
     for name, text in (files | {"c": "f = 1\n", "d": "f = 1\n"}).items():
         (tmp_path / f"{name}.py").write_text(text)
 
-    def digests() -> list[str]:
+    def digests():
         return [source_digest.__wrapped__(name) for name in "abcd"]
 
     before = digests()
@@ -228,7 +228,7 @@ if base is not None and pathlib.Path(base).is_dir():
         "--force",
     )
 
-    def train(*options: object) -> str:
+    def train(*options):
         code, _, err = run_process(*command, "--out", tmp_path / "run", *options, env=env)
         assert code == 7, err
         return err
@@ -255,7 +255,7 @@ def test_warmup_and_message(tmp_path):
     blocks, y, _ = make_vertical_classification(300, (4, 6), density=0.5)
     mixed = write_blocks(tmp_path / "mixed.parts", [blocks[0].toarray(), blocks[1]], y)
 
-    def train(data: Path, *options: object) -> str:
+    def train(data, *options):
         out = tmp_path / "run"
         arguments = ("train", data, "--test", data, "--out", out, "--force", "--lambda", "0.1", *options)
         code, _, err = run_process(*arguments, env=env)
@@ -277,7 +277,7 @@ def test_warmup_and_message(tmp_path):
     assert MESSAGE not in train(mixed, "--loss", "squared_hinge", "--json")
 
 
-def kernels_left_out() -> None:
+def kernels_left_out():
     """Run all of warmup, and print the kernels that neither it nor a kernel that it led to has called.
 
     Compiled forms that are kept already are loaded, not compiled: this takes a few seconds then.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 Array = np.ndarray
 
 
-def twin(hessian: Array, slope: Array, weights: Array, lower: Array, owner: Array, most: int) -> Array:
+def twin(hessian, slope, weights, lower, owner, most):
     """The same active set, each step from the optimality conditions of all free weights at once."""
     k, groups = len(slope), int(owner.max(initial=-1)) + 1
     step, free = np.zeros(k), (weights > lower) | (owner < 0)

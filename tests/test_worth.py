@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from fastadmm.runs.train import start_run
 from fastadmm.solver.metrics import classification_metrics, regression_metrics
 from fastadmm.solver.solver import SolverOptions
 from fastadmm.worth import coalitions, measure_worth, shapley_values
-from fastadmm.worth.coalitions import Coalition, plan_coalitions
+from fastadmm.worth.coalitions import plan_coalitions
 from fastadmm.worth.run import PARTIAL, read_worth, worth_of_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ games = st.integers(1, 5).flatmap(
 )
 
 
-def by_permutations(values: list[float]) -> list[Fraction]:
+def by_permutations(values):
     """Mean of what each player adds over all orders, one by one."""
     n = len(values).bit_length() - 1
     added = [Fraction(0)] * n
@@ -44,8 +43,6 @@ def by_permutations(values: list[float]) -> list[Fraction]:
 
 
 # --- the axioms, without rounding ----------------------------------------------------------------
-
-
 @given(games)
 def test_shapley_is_the_mean_over_all_orders(values):
     assert shapley_values(values) == by_permutations(values)
@@ -67,7 +64,7 @@ def test_who_adds_nothing_or_the_same_to_everybody_gets_that(values, extra):
 
 @given(games.filter(lambda v: len(v) >= 4))
 def test_players_who_can_be_exchanged_get_the_same(values):
-    def exchanged(mask: int) -> int:
+    def exchanged(mask):
         return (mask & ~3) | ((mask & 1) << 1) | ((mask >> 1) & 1)
 
     symmetric = [
@@ -85,9 +82,7 @@ def test_no_game():
 
 
 # --- coalitions ----------------------------------------------------------------------------------
-
-
-def a_problem(n_parties: int = 3, n: int = 240, loss: str = "logistic", **options):
+def a_problem(n_parties=3, n=240, loss="logistic", **options):
     """Train and test halves of synthetic rows."""
     blocks, y, _ = make_vertical_classification(n, (3,) * n_parties, **options)
     y = y if loss != "squared" else y + 0.3 * blocks[0][:, 0] + 0.2 * blocks[1][:, 1]
@@ -236,8 +231,6 @@ def test_refused():
 
 
 # --- runs on disk --------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     home = tmp_path_factory.mktemp("worth")
@@ -248,7 +241,7 @@ def trained(tmp_path_factory):
     return home
 
 
-def copy_of(trained: Path, tmp_path: Path) -> Path:
+def copy_of(trained, tmp_path):
     import shutil
 
     shutil.copytree(trained, tmp_path / "home")
@@ -258,12 +251,12 @@ def copy_of(trained: Path, tmp_path: Path) -> Path:
 class StopAfter:
     """Sends Ctrl-C once so many coalitions are done."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n):
         self.n, self.seen = n, []
 
-    def note(self, text: str) -> None: ...
+    def note(self, text): ...
 
-    def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
+    def coalition(self, names, coalition, done, total):
         import os
         import signal
 
@@ -346,7 +339,7 @@ def test_command_report_and_pictures(trained, tmp_path, capsys):
 def test_mistakes_are_one_line(trained, tmp_path, capsys):
     place = copy_of(trained, tmp_path)
 
-    def fails(code: int, said: str, *arguments: object) -> None:
+    def fails(code, said, *arguments):
         assert run("worth", *arguments) == code
         err = capsys.readouterr().err.splitlines()
         assert said in err[-1], err

@@ -60,12 +60,7 @@ def number(man: int, exponent: int) -> Any:
 
 
 class Exact:
-    """F of a generated problem, from the data as they were given.
-
-    Parameters
-    ----------
-    drawn : Draw
-    """
+    """F of a generated problem, from the data as they were given."""
 
     def __init__(self, drawn: Draw) -> None:
         self.draw = drawn
