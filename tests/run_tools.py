@@ -35,6 +35,22 @@ from command_server import PRELUDE, command_server
 _PROGRAM = "from fastadmm.cli.app import main; main()"
 
 
+def without_compilation(chosen: str, *files: str) -> None:
+    """Run the chosen tests of some files in plain Python."""
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=_folder_of_files(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
 class Killed(BaseException):
     """Nobody catches it: like a kill, it leaves things as they are."""
 

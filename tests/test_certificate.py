@@ -289,14 +289,8 @@ def test_the_objective_is_that_of_the_returned_weights(seed):
     if rng.random() < 0.5:
         y = np.where(rng.random(n) < 0.1, 1.0 - y, y)
     lam = 10.0 ** rng.uniform(-6, 0)
-    problem = make_problem(
-        [X[:, : d // 2], X[:, d // 2 :]],
-        y,
-        loss="hinge",
-        lam=lam,
-        regularizer=str(rng.choice(["elastic_net", "l1"])),
-        constraint="nonnegative",
-    )
+    more = {"regularizer": str(rng.choice(["elastic_net", "l1"])), "constraint": "nonnegative"}
+    problem = make_problem([X[:, : d // 2], X[:, d // 2 :]], y, loss="hinge", lam=lam, **more)
     result = solve(problem, SolverOptions(gap=1e-8, max_rounds=40, n_threads=1))
     assert objective_of(problem, result.weights, result.intercept) <= result.objective * (1.0 + 1.1e-13)
 

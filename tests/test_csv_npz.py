@@ -193,15 +193,8 @@ def test_npz_csr(tmp_path, layout, monkeypatch):
         row = slice(X.indptr[i], X.indptr[i + 1])
         X.indices[row], X.data[row] = X.indices[row][::-1].copy(), X.data[row][::-1].copy()
     extra = {"format": np.array(b"csr")} if layout == "scipy" else {}
-    source = save(
-        tmp_path / "a.npz",
-        data=X.data,
-        indices=X.indices,
-        indptr=X.indptr,
-        shape=np.array(X.shape),
-        y=dense[:, 0],
-        **extra,
-    )
+    more = {"shape": np.array(X.shape), "y": dense[:, 0]}
+    source = save(tmp_path / "a.npz", data=X.data, indices=X.indices, indptr=X.indptr, **extra, **more)
     reader = NpzSource(source)
     assert reader.kind == "csr"
     for block in reader.blocks():

@@ -23,14 +23,8 @@ def a_run(regularizer, constraint, loss, rounds, lam=1e-2):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(120, 12)) + rng.normal(size=(120, 1))
     y = X[:, :4] @ [1.0, -1.0, 0.5, 0.2] + rng.normal(size=120)
-    problem = make_problem(
-        [X[:, :5], X[:, 5:]],
-        (y > 0.0) * 1.0 if loss == "logistic" else y,
-        loss=loss,
-        lam=lam,
-        regularizer=regularizer,
-        constraint=constraint,
-    )
+    more = {"loss": loss, "lam": lam, "regularizer": regularizer, "constraint": constraint}
+    problem = make_problem([X[:, :5], X[:, 5:]], (y > 0.0) * 1.0 if loss == "logistic" else y, **more)
     solver = Solver(problem, SolverOptions(n_threads=1, scheme="proximal"))
     for _ in range(rounds):
         solver.round()

@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 from decimal import Decimal
 
 import numpy as np
@@ -24,6 +22,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import naive
+from run_tools import without_compilation
 
 EPS = np.finfo(float).eps
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -282,15 +281,6 @@ def test_low_order_bits_betray_naive_noise_but_not_the_grid(sigma, share):
 # --- the same without compilation
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
-def test_noise_without_compilation(tmp_path):
+def test_noise_without_compilation():
     chosen = "vectors or twin or seams or extremes or nearest"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, __file__],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    without_compilation(chosen, __file__)

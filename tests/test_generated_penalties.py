@@ -183,15 +183,8 @@ def reference(case):
 def test_the_default_never_diverges_and_is_right(seeds):
     for seed in seeds:
         case = generate(seed)
-        problem = make_problem(
-            case.blocks,
-            case.y,
-            loss=case.loss,
-            lam=case.lam,
-            fit_intercept=False,
-            regularizer=case.regularizer,
-            constraint=case.constraint,
-        )
+        more = {"regularizer": case.regularizer, "constraint": case.constraint}
+        problem = make_problem(case.blocks, case.y, loss=case.loss, lam=case.lam, fit_intercept=False, **more)
         result = solve(problem, SolverOptions(max_rounds=MAX_ROUNDS, n_threads=1))
         best, optimal = reference(case)
         scale = max(1.0, case.value(np.zeros(problem_width(case))))

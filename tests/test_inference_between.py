@@ -51,15 +51,8 @@ def problem(loss, widths, intercept, lam):
     }[loss]
     names = [f"p{m}" for m in range(len(blocks))]
     weight = rng.integers(0, 3, 120).astype(float)
-    made = make_problem(
-        [as_block(block) for block in blocks],
-        y,
-        loss=loss,
-        lam=lam,
-        fit_intercept=intercept,
-        sample_weight=weight,
-        names=names,
-    )
+    more = {"fit_intercept": intercept, "sample_weight": weight, "names": names}
+    made = make_problem([as_block(block) for block in blocks], y, loss=loss, lam=lam, **more)
     return made, weights
 
 

@@ -3,8 +3,6 @@
 import itertools
 import math
 import os
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -45,6 +43,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
+from run_tools import without_compilation
 
 EPS = np.finfo(float).eps
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -572,21 +571,9 @@ def scattered(path, array, chunk):
 # --- the same without compilation
 @pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
-def test_kernels_without_compilation(tmp_path):
+def test_kernels_without_compilation():
     """The kernels are plain Python too: a debugger can step through them."""
     chosen = "seams or evaluate or range or csr_ or dense_ker or dense_gram or against_exact or prox_is_exact"
     chosen += " or stays or test_rows or test_span_kernels or one_leaf"
-    files = [
-        __file__,
-        *(str(Path(__file__).with_name(f"test_{k}.py")) for k in ("rows", "span_kernels", "one_leaf")),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    others = (f"test_{name}.py" for name in ("rows", "span_kernels", "one_leaf"))
+    without_compilation(chosen, __file__, *(str(Path(__file__).with_name(name)) for name in others))

@@ -106,13 +106,8 @@ def test_many_weights_of_l1_that_are_free_do_not_stall():
 def test_few_rounds_for_losses_with_kinks(loss, lam, regularizer):
     X, y = (load_breast_cancer if loss == "hinge" else load_diabetes)(return_X_y=True)
     X = scale(X)
-    problem = make_problem(
-        [X[:, a::3] for a in range(3)],
-        y if loss == "hinge" else scale(y),
-        loss=loss,
-        lam=lam,
-        regularizer=regularizer,
-    )
+    more = {"loss": loss, "lam": lam, "regularizer": regularizer}
+    problem = make_problem([X[:, a::3] for a in range(3)], y if loss == "hinge" else scale(y), **more)
     fit = solve(problem, SolverOptions(scheme="proximal", gap=1e-6, max_rounds=40))
     assert fit.status is Status.CONVERGED
 

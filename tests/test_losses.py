@@ -598,16 +598,8 @@ def test_fits_against_independent_solvers(loss, intercept, weighted):
     for scheme, cuts in cut.items():
         blocks = np.split(matrix, cuts, axis=1)
         blocks[-1] = sp.csr_array(blocks[-1])
-        problem = make_problem(
-            blocks,
-            y,
-            loss=loss.name,
-            loss_parameters=loss.parameters,
-            lam=lam,
-            fit_intercept=intercept,
-            sample_weight=s,
-            offset=offset,
-        )
+        more = {"fit_intercept": intercept, "sample_weight": s, "offset": offset}
+        problem = make_problem(blocks, y, loss=loss.name, loss_parameters=loss.parameters, lam=lam, **more)
         gap = 1e-7 if loss.smooth else 1e-6
         result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=5000, n_threads=1))
         assert result.status is Status.CONVERGED, (scheme, result.message)

@@ -226,14 +226,8 @@ def reference(X, y, lam, fit_intercept=True, s=None):
 def test_iris_is_scikit_learns(scheme, intercept, lam):
     X, y = iris()
     s = np.random.default_rng(0).uniform(0.2, 2.0, len(y))
-    problem = make_problem(
-        [X[:, :1], sp.csr_array(X[:, 1:])],
-        y,
-        loss="multinomial",
-        lam=lam,
-        fit_intercept=intercept,
-        sample_weight=s,
-    )
+    more = {"fit_intercept": intercept, "sample_weight": s}
+    problem = make_problem([X[:, :1], sp.csr_array(X[:, 1:])], y, loss="multinomial", lam=lam, **more)
     # With an intercept rounding of the proof leaves some more.
     gap = 1e-10 if scheme != "subspace" else 1e-11 if intercept else 1e-12
     result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=2000))
@@ -307,15 +301,8 @@ def test_other_penalties_class_by_class(regularizer, constraint, parameters):
     X, y = iris()
     X, y, lam = X[::3], y[::3], 1e-2
     blocks = [X[:, :1], X[:, 1:]]
-    problem = make_problem(
-        blocks,
-        y,
-        loss="multinomial",
-        lam=lam,
-        regularizer=regularizer,
-        regularizer_parameters=parameters,
-        constraint=constraint,
-    )
+    more = {"regularizer_parameters": parameters, "constraint": constraint}
+    problem = make_problem(blocks, y, loss="multinomial", lam=lam, regularizer=regularizer, **more)
     result = solve(problem, SolverOptions(gap=1e-6, max_rounds=1000))
     assert result.status is Status.CONVERGED
     parts, b = [cp.Variable((d.shape[1], 3)) for d in blocks], cp.Variable(3)

@@ -452,14 +452,8 @@ def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.2,0.2"])
 def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
     X, y = problem_data("welsch")
-    problem = make_problem(
-        np.array_split(X, 2, axis=1),
-        y,
-        loss="welsch",
-        lam=0.05,
-        regularizer="log_sum:0.1",
-        constraint=constraint,
-    )
+    more = {"regularizer": "log_sum:0.1", "constraint": constraint}
+    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="welsch", lam=0.05, **more)
     result = solve(problem, SolverOptions(stationarity=1e-4, max_rounds=3000, n_threads=1))
     assert result.status is Status.STATIONARY
     objective = whole_objective(problem, X, 0.1)

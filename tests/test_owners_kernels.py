@@ -145,14 +145,8 @@ def test_published_answers_have_the_stated_scale_and_law():
     X, y, _ = problem(4, n=500, d=40)
     n, rounds, epsilon = 500, 20, 0.5
     for mechanism, law in (("laplace", "laplace"), ("gaussian", "norm")):
-        bound = make_bound(
-            "clip:1.5",
-            LOSSES["squared"],
-            euclidean=mechanism == "gaussian",
-            n_features=40,
-            intercept=False,
-            theta_max=10,
-        )
+        more = {"n_features": 40, "intercept": False, "theta_max": 10}
+        bound = make_bound("clip:1.5", LOSSES["squared"], euclidean=mechanism == "gaussian", **more)
         owner = Owner(
             "a", Rows(X, y), loss=LOSSES["squared"], bound=bound, intercept=False, mechanism=mechanism,
             epsilon=epsilon, rounds=rounds, delta=1e-6,

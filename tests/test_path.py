@@ -67,14 +67,8 @@ def test_a_grid_begins_where_all_weights_vanish(loss, regularizer, parameters, f
     )
     largest = largest_lambda(problem)
     for factor, zero in ((1.001, True), (0.98, False)):
-        at = make_problem(
-            blocks,
-            y / y.std(),
-            regularizer=regularizer,
-            regularizer_parameters=parameters,
-            lam=largest * factor,
-            **more,
-        )
+        options = {"regularizer_parameters": parameters, "lam": largest * factor}
+        at = make_problem(blocks, y / y.std(), regularizer=regularizer, **more, **options)
         result = solve(at, SolverOptions(gap=1e-9))
         size = max(np.abs(x).max() for x in result.weights)
         assert size < 1e-7 if zero else size > 1e-4

@@ -157,14 +157,8 @@ def test_what_a_terminal_shows(data, tmp_path, capsys):
     assert lines[0].split() == ["lambda", "held-out", "loss", "std.", "error", "nonzero", "gap", "rounds"]
     assert sum("<- chosen" in line for line in lines) == 1
     assert "2 folds, 2 values of lambda from 1 to 0.01" in shown.err
-    code = run(
-        "train",
-        data / "a.parts",
-        *in_file(path=True, path_values=[1.0, 0.01]),
-        "-o",
-        tmp_path / "j",
-        "--json",
-    )
+    options = in_file(path=True, path_values=[1.0, 0.01])
+    code = run("train", data / "a.parts", *options, "-o", tmp_path / "j", "--json")
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     assert document["path"]["chosen"] in (0, 1)

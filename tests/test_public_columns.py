@@ -332,13 +332,8 @@ def test_german_credit_from_the_file_to_a_private_model(shared_data, tmp_path):
     (tmp_path / "train.csv").write_text("".join(lines[:700]))
     (tmp_path / "test.csv").write_text("".join(lines[700:]))
     common = {"header": False, "label": "c21"}
-    convert(
-        tmp_path / "train.csv",
-        tmp_path / "p",
-        public_columns=tmp_path / "columns.toml",
-        columns="10,10",
-        **common,
-    )
+    more = {"public_columns": tmp_path / "columns.toml", "columns": "10,10"}
+    convert(tmp_path / "train.csv", tmp_path / "p", **common, **more)
     convert(tmp_path / "test.csv", tmp_path / "t", like=tmp_path / "p", **common)
     losses = []
     for k in range(3):

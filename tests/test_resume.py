@@ -68,13 +68,8 @@ def folder(tmp_path_factory):
         blocks, y, _ = make_vertical_classification(240, (5, 7, 4), seed=seed)
         sparse_blocks, _, _ = make_vertical_classification(240, (5, 7, 4), 0.3, seed=seed)
         rng = np.random.default_rng(seed)
-        write_blocks(
-            folder / name,
-            [blocks[0], sparse_blocks[1], blocks[2]],
-            y,
-            sample_weight=rng.uniform(0.5, 2.0, 240),
-            offset=rng.normal(size=240),
-        )
+        more = {"sample_weight": rng.uniform(0.5, 2.0, 240), "offset": rng.normal(size=240)}
+        write_blocks(folder / name, [blocks[0], sparse_blocks[1], blocks[2]], y, **more)
     return folder
 
 

@@ -182,21 +182,8 @@ def test_records_survive_json():
     for record in result.history:
         text = json.dumps(record.to_json(), allow_nan=False)
         assert RoundRecord.from_json(json.loads(text)) == record
-    odd = RoundRecord(
-        1,
-        0.5,
-        math.inf,
-        math.inf,
-        1.0,
-        0.0,
-        math.nan,
-        1.0,
-        1.0,
-        0.1,
-        [1.0, math.inf],
-        False,
-        {"auc": math.nan},
-    )
+    numbers = (1, 0.5, math.inf, math.inf, 1.0, 0.0, math.nan, 1.0, 1.0, 0.1)
+    odd = RoundRecord(*numbers, [1.0, math.inf], False, {"auc": math.nan})
     values = json.loads(json.dumps(odd.to_json(), allow_nan=False))
     assert values["objective"] is None
     assert values["weight_norms"] == [1.0, None]

@@ -214,19 +214,8 @@ if base is not None and pathlib.Path(base).is_dir():
 """,
         NUMBA_CACHE_DIR=os.environ.get("NUMBA_CACHE_DIR"),
     )
-    command = (
-        "train",
-        data,
-        "--loss",
-        "squared",
-        "--scheme",
-        "sharing",
-        "--rounds",
-        1,
-        "--gap",
-        0,
-        "--force",
-    )
+    options = "--loss squared --scheme sharing --rounds 1 --gap 0 --force"
+    command = ("train", data, *options.split())
 
     def train(*options):
         code, _, err = run_process(*command, "--out", tmp_path / "run", *options, env=env)
