@@ -58,6 +58,14 @@ def idle_machine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers of a few dozen rows, so that small files have many tiles."""
+    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
+        monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)
+        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Directory with the large public data sets; tests that need it skip where it is absent."""

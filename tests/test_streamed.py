@@ -22,15 +22,8 @@ from fastadmm.store import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
 from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block, stream_block
 
+pytestmark = pytest.mark.usefixtures("small_tiles")
 N, D = 20011, 7
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    """Tiles of a few dozen rows, so that small files have many."""
-    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
-        monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)
-        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
 
 
 def matrix(kind, dtype="float64", n=N, d=D):
