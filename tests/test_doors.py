@@ -1,12 +1,9 @@
 """One score at every door: however tables came in, and whatever program scores new rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +29,7 @@ TYPES = ("--types", "joined=days", "--categorical", "plan", "--na-values", "debt
 SCALED = ("--missing", "most-frequent", "--standardize", "--normalize", "l2")
 
 
-def columns(seed: int, n: int = 150) -> Columns:
+def columns(seed, n=150):
     """Categories, codes, numbers, dates and truth values, some of them missing."""
     rng = np.random.default_rng(seed)
     city, plan = rng.choice(["Rome", "Oslo", "Bern", ""], n), rng.choice(["1", "2", "3"], n)
@@ -47,7 +44,7 @@ def columns(seed: int, n: int = 150) -> Columns:
     return {name: own.astype(str).tolist() for name, own in cells.items()}
 
 
-def write(path: Path, cells: Columns, *names: str) -> Path:
+def write(path, cells, *names):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names or cells)
@@ -55,12 +52,12 @@ def write(path: Path, cells: Columns, *names: str) -> Path:
     return path
 
 
-def spelled(cells: Columns, spell: Callable[[str], str]) -> Columns:
+def spelled(cells, spell):
     return {**cells, "flag": [spell(cell) for cell in cells["flag"]]}
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Models of the same rows, which came in by different doors, and other rows to score."""
     home, old = tmp_path_factory.mktemp("doors"), columns(0)
     one = ("--label", "y", "--drop", "id", "--columns", "city,plan,amount;joined,debt,flag", *TYPES)
@@ -110,11 +107,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 WAYS = ("typed", "parquet", "tables", "plain", "strict", "marked", "binned")
 
 
-def number(cell: str) -> float:
+def number(cell):
     return float({"True": "1", "False": "0", "TRUE": "1", "FALSE": "0", "": "nan"}.get(cell, cell))
 
 
-def of_onnx(session: Any, cells: Columns) -> dict[str, np.ndarray]:
+def of_onnx(session, cells):
     """Outputs of an ONNX runtime."""
     given: dict[str, Any] = {}
     for entry in session.get_inputs():
@@ -123,13 +120,13 @@ def of_onnx(session: Any, cells: Columns) -> dict[str, np.ndarray]:
     return dict(zip([entry.name for entry in session.get_outputs()], session.run(None, given)))
 
 
-def frame(cells: Columns) -> pd.DataFrame:
+def frame(cells):
     """The cells as pandas reads them."""
     return pd.DataFrame({**cells, **{name: [number(cell) for cell in cells[name]] for name in NUMBERS}})
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_programs_of_ours_agree(home: Path, tmp_path: Path, way: str) -> None:
+def test_programs_of_ours_agree(home, tmp_path, way):
     cells, trained = columns(1), open_model(home / way)
     wanted = predict_tables(home / way, [home / "new.csv"], TableRows())[0].score
     if way in ("parquet", "tables"):
@@ -152,7 +149,7 @@ def test_programs_of_ours_agree(home: Path, tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_skops_agrees(home: Path, tmp_path: Path, way: str) -> None:
+def test_skops_agrees(home, tmp_path, way):
     io, cells = pytest.importorskip("skops.io"), columns(1)
     wanted = predict_tables(home / way, [home / "new.csv"], TableRows())[0]
     assert run("export", home / way, "-o", tmp_path / "m.skops") == 0
@@ -174,7 +171,7 @@ def test_skops_agrees(home: Path, tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_onnx_agrees(home: Path, tmp_path: Path, way: str) -> None:
+def test_onnx_agrees(home, tmp_path, way):
     """Needs onnx and onnxruntime, whose protobuf may be newer than that of openmined.psi."""
     pytest.importorskip("onnx")
     assert run("export", home / way, "-o", tmp_path / "m.onnx") == 0
@@ -199,7 +196,7 @@ def test_onnx_agrees(home: Path, tmp_path: Path, way: str) -> None:
         assert (outputs["label"].tolist() == [""]) == refused
 
 
-def test_sql_agrees(home: Path, tmp_path: Path) -> None:
+def test_sql_agrees(home, tmp_path):
     assert run("scorecard", "points", home / "binned", "--digits", 6, "-o", tmp_path / "card") == 0
     names, rows, _ = apply_card(tmp_path / "card", [home / "new.csv"], TableRows())
     table = frame(columns(1))
