@@ -111,7 +111,8 @@ def score_drift(
     rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
     return {
         "psi": stability_index(before, after),
-        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows],
+        "outside": int(bin_weights(now, edges)[before == 0.0].sum()),
+        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows if p + q > 0.0],
     }
 
 
