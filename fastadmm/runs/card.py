@@ -49,6 +49,7 @@ def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
             "loss": shared.loss,
             "task": shared.task,
             "classes": None if shared.classes is None else list(shared.classes),
+            "class 1": shared.classes[1] if shared.classes and len(shared.classes) == 2 else None,
             "lambda": shared.lam,
             **shared.penalty,
             **({} if private else {"intercept": np.asarray(shared.intercept).tolist()}),

@@ -12,6 +12,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.inference.table import Inference, infer
 from fastadmm.privacy.published import is_private
+from fastadmm.problem.class_names import sign_of
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.display import Silent
@@ -65,7 +66,8 @@ def infer_run(
         units,
         (model.classes or ()) if problem.loss.vector else (),
     )
-    return replace(table, notes=[*table.notes, *notes])
+    signs = [] if problem.loss.vector else sign_of(model.classes)
+    return replace(table, notes=[*signs, *table.notes, *notes])
 
 
 def _training(provenance: Any) -> Any:

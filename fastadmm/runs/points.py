@@ -79,6 +79,7 @@ def write_card(
         "version": "1.0",
         **{key: getattr(scaling, key) for key in ("base", "odds", "pdo", "digits")},
         "good": scaling.good if model is None or model.classes is None else model.classes[sign > 0],
+        "bad": None if model is None or model.classes is None else model.classes[sign < 0],
         "base_points": None if model is None else _base_points(model, scaling, sign),
         "parties": [party.name for party in parties],
     }
@@ -104,9 +105,7 @@ def write_card(
                 text = f"-- No expression: {printable_lines(str(error))}; rename it, and train again.\n"
             (directory / f"{party.name}.sql").write_text(text, encoding="utf-8")
             rows += table
-    if model is None or model.classes is None:
-        return rows, "class 1"
-    return rows, repr(model.classes[sign < 0])
+    return rows, "class 1" if document["bad"] is None else repr(document["bad"])
 
 
 def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
@@ -208,7 +207,7 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
     notes = [
         f"-- Points of {party.name}: an expression over its columns. The score is the sum of all parties'"
     ]
-    notes.append(f"-- points and the base points in {CARD}.")
+    notes.append(f"-- points and the base points in {CARD}, whose key 'bad' names who has few points.")
     terms = []
     for column, own in zip(encoder.columns, points, strict=True):
         bins = column.bins
