@@ -477,7 +477,10 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     data = write_problem(tmp_path / "a.parts", n=20_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
     of_class = "fastadmm: high scores and probabilities are for 'yes', class 1\n"
-    for command, first, said in (("predict", "id,score,probability,label\n", of_class), ("evaluate", None, "")):
+    for command, first, said in (
+        ("predict", "id,score,probability,label\n", of_class),
+        ("evaluate", None, ""),
+    ):
         process = start_program(command, tmp_path / "run", data)
         assert process.stdout is not None
         assert process.stderr is not None

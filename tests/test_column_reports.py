@@ -90,7 +90,11 @@ def test_values_outside_the_reference_are_a_shift(tmp_path: Path) -> None:
     found = column_drift(tmp_path / "old.parts", tmp_path / "new.parts")
     assert [row["outside"] for row in found] == [300, 300, int((x > 1.0).sum())]
     assert min(row["psi"] for row in found[:2]) > 5.0
-    assert [row["outside"] for row in column_drift(tmp_path / "old.parts", tmp_path / "gap.parts")] == [0, 300, 0]
+    assert [row["outside"] for row in column_drift(tmp_path / "old.parts", tmp_path / "gap.parts")] == [
+        0,
+        300,
+        0,
+    ]
 
 
 def test_commands(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -377,3 +377,11 @@ def test_every_door_says_which_class_counts(
     assert json.loads((tmp_path / "model.json").read_text())["positive"] == "yes"
     assert "class 1 = yes" in said("evaluate", tmp_path / "run", home / "w")
     assert "| class 1 | yes |" in said("card", tmp_path / "run")
+    said("report", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    page = " ".join(re.sub("<style>.*?</style>|<svg.*?</svg>|<[^>]*>", " ", page, flags=re.S).split())
+    parts = ["Class 1 yes", "AUC 0.", "Evaluation on w", "Coefficients", "standard error", "Points party"]
+    parts += ["the rarer yes", "Limits of the model", "evaluated on the rows it was trained on", "Training"]
+    places = [page.index(part) for part in [*parts, "No privacy setting"]]
+    assert places == sorted(places)
+    assert "infinity" not in page

@@ -9,22 +9,14 @@ import numpy as np
 
 from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS, render
 from fastadmm.figures.numbers import NONE, format_number
+from fastadmm.judging.judgement import event_in
 from fastadmm.reports.judgement_check import GROUP
 from fastadmm.reports.plots import Plot, safe_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["event_in", "judgement_section"]
-
-
-def event_in(evaluation: dict[str, Any]) -> tuple[str, float]:
-    """Class 1 of two, and its share of the evaluated rows; no name where there are none."""
-    confusion = evaluation.get("confusion") or {}
-    if len(confusion.get("classes", ())) != 2:
-        return "", 0.0
-    matrix = np.array(confusion["matrix"])
-    return str(confusion["classes"][1]), float(matrix[1].sum() / matrix.sum()) if matrix.any() else 0.0
+__all__ = ["judgement_section"]
 
 
 def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fastadmm.problem.class_names import sign_of
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.display import Silent
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import RunFolder, keep
 from fastadmm.runs.load import load_run
 from fastadmm.runs.provenance import check_provenance
 from fastadmm.store.coefficients import units_of
@@ -67,7 +67,10 @@ def infer_run(
         (model.classes or ()) if problem.loss.vector else (),
     )
     signs = [] if problem.loss.vector else sign_of(model.classes)
-    return replace(table, notes=[*signs, *table.notes, *notes])
+    table = replace(table, notes=[*signs, *table.notes, *notes])
+    document = table.to_dict()
+    keep(run, "inference.json", {key: document[key] for key in ("weights", "level", "ratio", "notes")})
+    return table
 
 
 def _training(provenance: Any) -> Any:
