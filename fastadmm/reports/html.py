@@ -408,10 +408,11 @@ def _metric(evaluation: dict[str, Any] | None) -> list[dict[str, str]]:
 
 
 def _training(records: RunRecords, facts: _Facts) -> list[dict[str, str]]:
-    result = records.result or {}
+    result, most = records.result or {}, _setting(records.config, ("rounds",))
+    limit = "" if most is None else f"at most {format_number(most)}"
     return [
         _item("Objective", format_number(facts.objective, 6), f"mean {result.get('loss') or 'loss'} + λ·R"),
-        _item("Rounds", format_number(facts.rounds), str(result.get("scheme") or "")),
+        _item("Rounds", format_number(facts.rounds), f"{result.get('scheme') or ''}, {limit}".strip(", ")),
         *_exchanges(records, facts),
         _item("Time", format_duration(facts.seconds), _per_round(facts)),
     ]
