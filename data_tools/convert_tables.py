@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
+from fastadmm.data_tools.suggest import each
 from fastadmm.data_tools.table_notes import column_notes
 from fastadmm.data_tools.tables import Cells, Column, Table, read_table
 from fastadmm.errors import ConfigError, FastadmmError, InputError
@@ -701,10 +703,10 @@ def _encode(
         report.append(
             f"columns that several tables have: {listed}: their features begin with the party's name"
         )
-    return [
-        _fit_party(name, own, at, columns, options, described, alias, report)
+    return each(
+        partial(_fit_party, name, own, at, columns, options, described, alias, report)
         for name, (own, at, columns), alias in zip(names, given, shown_as)
-    ]
+    )
 
 
 def _shared_names(

@@ -26,7 +26,9 @@ def test_card(tmp_path, capsys):
         assert card["certificate"] == kept
         assert card["claim"].startswith("certified: relative duality gap")
         assert card["metrics"]["metrics"]["auc"] == metrics["auc"]
-        assert card["data"] == {"data": "d.parts", "n_samples": 80}
+        assert card["data"]["data"] == "d.parts"
+        assert card["data"]["n_samples"] == sum(card["data"]["class_rows"].values()) == 80
+        assert (card["asked"]["gap"], card["asked"]["rounds"]) == (1e-6, 10_000)
         assert card["privacy"] == model.privacy.to_json()
     assert run("card", tmp_path / "run", "-o", tmp_path / "card.md") == 0
     text = (tmp_path / "card.md").read_text()

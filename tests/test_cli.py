@@ -416,14 +416,18 @@ def test_exit_codes_of_a_process(tmp_path):
 def test_a_reader_that_leaves_early(tmp_path):
     data = write_problem(tmp_path / "a.parts", n=20_000, widths=(2, 2))
     assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
-    for command, first in (("predict", "id,score,probability,label\n"), ("evaluate", None)):
+    of_class = "fastadmm: high scores and probabilities are for 'yes', class 1\n"
+    for command, first, said in (
+        ("predict", "id,score,probability,label\n", of_class),
+        ("evaluate", None, ""),
+    ):
         process = start_program(command, tmp_path / "run", data)
         assert process.stdout is not None
         assert process.stderr is not None
         with process.stderr:
             assert first is None or process.stdout.readline() == first
             process.stdout.close()
-            assert process.stderr.read() == ""
+            assert process.stderr.read() == said
         assert process.wait(60) == 0
 
 

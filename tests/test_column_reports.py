@@ -51,8 +51,11 @@ def test_drift_of_columns(home):
     found = by_column(column_drift(home / "old.parts", home / "new.parts"))
     old, new = pd.read_csv(home / "old-bank.csv"), pd.read_csv(home / "new-bank.csv")
     assert list(found) == ["age", "job", "pay", "pay:missing", "visits", "one"]
-    edges = np.sort(old.age)[29:-1:30]  # the largest of each tenth
-    shares = [np.bincount(np.searchsorted(edges, t.age), minlength=10) / len(t) for t in (old, new)]
+    edges = [np.nextafter(old.age.min(), 0.0), *np.sort(old.age)[29::30]]  # the largest of each tenth
+    counts = [np.bincount(np.searchsorted(edges, t.age), minlength=12) for t in (old, new)]
+    used = sum(counts) > 0
+    assert found["age"]["outside"] == counts[1][0] + counts[1][-1] > 0
+    shares = [np.maximum(bins, 0.5)[used] / np.maximum(bins, 0.5)[used].sum() for bins in counts]
     assert found["age"]["psi"] == pytest.approx(psi(*shares), rel=1e-12)
     assert found["age"]["mean_shift"] == pytest.approx(
         (new.age.mean() - old.age.mean()) / old.age.std(ddof=0)
@@ -68,6 +71,27 @@ def test_drift_of_columns(home):
     assert max(abs(row["psi"]) for row in raw.values()) < 1e-12
     back = by_column(column_drift(home / "raw.parts", home / "old.parts"))
     assert max(abs(row["psi"]) for row in back.values()) < 1e-12
+
+
+def test_values_outside_the_reference_are_a_shift(tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=300)
+    old = {"flag": np.zeros(300), "mostly": rng.choice([0.0, 9.0], 300, p=[0.95, 0.05]), "x": x}
+    new = {"flag": np.ones(300), "mostly": np.full(300, -5.0), "x": np.where(x > 1.0, x + 9.0, x)}
+    gap = {"flag": np.zeros(300), "mostly": np.full(300, 4.0), "x": x}
+    for name, columns in (("old", old), ("new", new), ("gap", gap)):
+        pd.DataFrame(columns | {"y": np.arange(300) % 2}).to_csv(tmp_path / f"{name}.csv", index=False)
+        like = ["--parties", 1] if name == "old" else ["--like", tmp_path / "old.parts"]
+        source = [tmp_path / f"{name}.csv", "--label", "y"]
+        assert run("convert", *source, *like, "-o", tmp_path / f"{name}.parts") == 0
+    found = column_drift(tmp_path / "old.parts", tmp_path / "new.parts")
+    assert [row["outside"] for row in found] == [300, 300, int((x > 1.0).sum())]
+    assert min(row["psi"] for row in found[:2]) > 5.0
+    assert [row["outside"] for row in column_drift(tmp_path / "old.parts", tmp_path / "gap.parts")] == [
+        0,
+        300,
+        0,
+    ]
 
 
 def test_commands(home, tmp_path, capsys):

@@ -351,3 +351,37 @@ def test_a_name_that_ends_at_different_places_has_no_sql(tmp_path: Path) -> None
     assert text.startswith("-- No expression: ")
     assert text.count("\n") == 1
     assert not run("scorecard", "apply", tmp_path / "card", source, "--id", "id", "-o", tmp_path / "s.csv")
+
+
+def test_every_door_says_which_class_counts(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: object) -> str:
+        capsys.readouterr()
+        assert run(*arguments) == 0
+        return "".join(capsys.readouterr())
+
+    shutil.copytree(home / "run", tmp_path / "run")
+    bins = said("scorecard", "bins", home / "p", "-o", tmp_path / "w")
+    assert "WOE = ln(share of 'no' / share of 'yes'): low where 'yes' is frequent" in bins
+    for command in ("coefficients", "infer"):
+        assert "a positive weight speaks for 'yes', class 1" in said(command, tmp_path / "run")
+    assert "points rise as the rate of 'yes' falls" in said(
+        "scorecard", "points", tmp_path / "run", "-o", tmp_path / "card"
+    )
+    assert "card.json, whose key 'bad'" in (tmp_path / "card" / "guest.sql").read_text()
+    card = json.loads((tmp_path / "card" / "card.json").read_text())
+    assert (card["good"], card["bad"]) == ("no", "yes")
+    assert "are for 'yes', class 1" in said("predict", tmp_path / "run", home / "w", "-o", tmp_path / "p.csv")
+    said("export", tmp_path / "run", "-o", tmp_path / "model.json")
+    assert json.loads((tmp_path / "model.json").read_text())["positive"] == "yes"
+    assert "class 1 = yes" in said("evaluate", tmp_path / "run", home / "w")
+    assert "| class 1 | yes |" in said("card", tmp_path / "run")
+    said("report", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    page = " ".join(re.sub("<style>.*?</style>|<svg.*?</svg>|<[^>]*>", " ", page, flags=re.S).split())
+    parts = ["Class 1 yes", "AUC 0.", "Evaluation on w", "Coefficients", "standard error", "Points party"]
+    parts += ["the rarer yes", "Limits of the model", "evaluated on the rows it was trained on", "Training"]
+    places = [page.index(part) for part in [*parts, "No privacy setting"]]
+    assert places == sorted(places)
+    assert "infinity" not in page

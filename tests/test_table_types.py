@@ -328,3 +328,13 @@ def test_unknown_words_of_options_are_named(tmp_path):
     ):
         with pytest.raises(FastadmmError, match=message):
             convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
+
+
+def test_all_columns_that_ask_are_told_in_one_line(tmp_path: Path) -> None:
+    rows = "k.A.,,01/15/2024,0\n1,x,02/15/2024,1\n2,,03/15/2024,0\n3,x,04/15/2024,1\n"
+    (tmp_path / "x.csv").write_text("pay,note,seen,y\n" + rows)
+    with pytest.raises(InputError, match=r"x\.csv: line 2, column 'pay'") as caught:
+        convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
+    for remedy in ("--na-values k.A.", "also", "'note': missing value (2 of 4 rows)", "--types seen=days"):
+        assert remedy in str(caught.value)
+    assert "weekday" not in str(caught.value)  # only the first fault is told at length

@@ -111,7 +111,7 @@ def points(
     as_json: _Json = False,
 ) -> None:
     """Write each party's points as CSV, JSON and SQL, and what all parties share."""
-    from fastadmm.runs.points import Scaling, write_card
+    from fastadmm.runs.points import Scaling, cells_of, write_card
 
     rows, bad = write_card(
         model,
@@ -120,7 +120,7 @@ def points(
         force=force,
         allow_infinite_epsilon=allow_infinite_epsilon,
     )
-    shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
+    shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": cells_of(row)} for row in rows]
     _print("bins", shown, ("party", "column", "cells"), as_json)
     say(f"fastadmm: points rise as the rate of {printable(bad)} falls", error=True)
 
@@ -176,20 +176,6 @@ def apply(
 
 #: What the screen shows of a bin; files have all of it.
 _SHOWN = ("party", "column", "rows", "rate", "woe", "points")
-
-
-def _cells(row: dict[str, Any]) -> str:
-    """What a bin holds, for people."""
-    if row["bin"] == "missing":
-        return "missing"
-    if row["categories"] is not None:
-        return row["categories"].replace("|", ", ")
-    low, high = row["above"], row["up_to"]
-    if low is None and high is None:
-        return "all"
-    if low is None:
-        return f"up to {high:.6g}"
-    return f"above {low:.6g}" + ("" if high is None else f", up to {high:.6g}")
 
 
 def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:

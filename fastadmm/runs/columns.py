@@ -50,10 +50,14 @@ def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
 def _moved(column: TableColumn, old: Array, new: Array) -> dict[str, Any]:
     edges = bin_edges(old) if column.levels is None else np.arange(len(column.levels)) + 0.5
     before, after = bin_weights(old, edges), bin_weights(new, edges)
-    used = before + after > 0.0
     deviation = old.std() if column.levels is None else 0.0
     shift = float((new.mean() - old.mean()) / deviation) if deviation > 0.0 else None
-    return {"psi": stability_index(before[used], after[used]), "bins": int(used.sum()), "mean_shift": shift}
+    return {
+        "psi": stability_index(before, after),
+        "bins": int((before + after > 0.0).sum()),
+        "outside": int(after[before == 0.0].sum()),
+        "mean_shift": shift,
+    }
 
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:

@@ -79,6 +79,8 @@ def bin_data(
                 )
     left = [f"{row['party']}: {row['column']}" for row in rows if not row["used"]]
     notes = [f"left out, IV below {binning.least:g} or one bin: {', '.join(left)}"] if left else []
+    other, event = map(repr, found.classes or ())
+    notes.append(f"WOE = ln(share of {other} / share of {event}): low where {event} is frequent")
     if found.label_epsilon is not None:
         notes.append(f"labels are randomised with epsilon {found.label_epsilon:g}: bins and IV are estimates")
     return rows, notes
