@@ -144,10 +144,12 @@ def doubts(task: str, loss: Loss) -> list[str]:
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:
-    """Refuse a test partition whose task or classes are not those of training."""
+    """Refuse a test partition whose task, classes or lack of an offset are not those of training."""
     if test.labels is None or train.labels is None:
         return
     if test.task != train.task or test.labels.classes != train.labels.classes:
         raise InputError(
             f"{shown(place)}: classes differ from training; convert with --like the training partition"
         )
+    if train.labels.offset is not None and test.labels.offset is None:
+        raise InputError(f"{shown(place)}: no offset, which training has: convert it with --offset")
