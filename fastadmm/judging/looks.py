@@ -27,8 +27,8 @@ class Look:
 #: All looks by name, which ends the line that is said.
 LOOKS = {
     "leak": Look(
-        "a column that alone tells the label: AUC above 0.95 by its numbers, or its categories' rates in other "
-        "rows; for a regression, rank correlation above 0.99",
+        "a column that alone tells the label: AUC above 0.95 by its numbers, or its categories' rates in "
+        "other rows; for a regression, rank correlation above 0.99",
         "{place}: {columns}: enough to tell the label; if known only after it, {settles}",
         "convert with --drop {column}",
     ),
