@@ -124,14 +124,15 @@ def test_leak_is_told_at_convert_and_train(tmp_path: Path, capsys: Any) -> None:
 
 def test_rows_of_training(tmp_path: Path, capsys: Any) -> None:
     train = table(tmp_path / "train.csv", slice(0, 200))
-    convert(train, capsys)
+    convert(train, capsys, "--label", "y", "--parties", 2, "--standardize")
     assert run("train", tmp_path / "train.parts", "-o", tmp_path / "run", "--quiet") == 0
     for rows, count in ((slice(200, None), 0), (slice(150, None), 50), (slice(0, 200), 200)):
         test = table(tmp_path / f"t{count}.csv", rows)
         convert(test, capsys, "--like", tmp_path / "train.parts")
-        assert run("evaluate", tmp_path / "run", tmp_path / f"t{count}.parts", "--json") == 0
-        looks = json.loads(capsys.readouterr().out)["looks"]
-        assert looks == [] if not count else f": {count} of " in looks[0]
+        for data in (test.with_suffix(".parts"), test):
+            assert run("evaluate", tmp_path / "run", data, "--json") == 0
+            looks = json.loads(capsys.readouterr().out)["looks"]
+            assert looks == [] if not count else f": {count} of " in looks[0]
 
 
 def test_repeated_rows(tmp_path: Path, capsys: Any) -> None:
