@@ -144,7 +144,8 @@ def _marks(rows: Rows) -> Array:
     """
     from scipy.sparse import csr_array, issparse
 
-    spread, one, total = np.uint64(0x9E3779B97F4A7C15), np.uint64(1), np.uint64(0)
+    spread, one = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
+    total: Any = np.uint64(0)
     for part, (blocks, transform) in enumerate(rows):
         found = []
         for X in blocks:
