@@ -330,7 +330,7 @@ def test_unknown_words_of_options_are_named(tmp_path):
             convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
 
 
-def test_all_columns_that_ask_are_told_in_one_line(tmp_path: Path) -> None:
+def test_all_columns_that_ask_are_told_in_one_line(tmp_path):
     rows = "k.A.,,01/15/2024,0\n1,x,02/15/2024,1\n2,,03/15/2024,0\n3,x,04/15/2024,1\n"
     (tmp_path / "x.csv").write_text("pay,note,seen,y\n" + rows)
     with pytest.raises(InputError, match=r"x\.csv: line 2, column 'pay'") as caught:
