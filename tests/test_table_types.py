@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +336,18 @@ def test_unknown_words_of_options_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(FastadmmError, match=message):
             convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["1.5", "x"], ["5 kg", "7 kg"], ["14:30", "15:00"], ["1/2", "3/4"], ["1k", "2k"],
+     ["2024-01-31", "2024-02-01"], ["01/02/2024", "03/04/2024"], ["5 %", "7"], ["1.234,5", "1,234.5"]],
+)  # fmt: skip
+def test_commands_in_messages_are_quoted_for_a_shell(tmp_path: Path, cells: list[str]) -> None:
+    name, rows = "Einkommen (€)", [f"{cell};{k % 2}" for k, cell in enumerate(cells * 2)]
+    (tmp_path / "a.csv").write_text("\n".join([f"{name};y", *rows]))
+    with pytest.raises(InputError) as caught:
+        convert(tmp_path / "a.csv", tmp_path / "p", parties=1, label="y", separator=";")
+    suggested = re.findall(r"--(?:types|categorical|drop) (.{9})", str(caught.value))
+    assert suggested
+    assert set(suggested) == {"'Einkomme"}
