@@ -197,7 +197,8 @@ class LabelCollector:
             return np.array([classes.index(text) for text in texts], dtype=np.float64)
         if len(texts) == 1:
             raise InputError(
-                f"{self.path}: only one class, label {texts[0]!r} in every row: nothing to learn"
+                f"{self.path}: only one class, label {texts[0]!r} in every row: nothing to learn; "
+                "to evaluate a model on these rows, pass --like"
             )
         if len(texts) > MOST:
             advice = "; for a regression pass --task regression" if all(map(_is_number, texts)) else ""

@@ -21,7 +21,7 @@ from fastadmm.store.cell_reading import CellReading
 if TYPE_CHECKING:
     from fastadmm.store.encoder import Encoder
 
-__all__ = ["PartyColumns", "TableFeatures", "TableRows", "read_features", "row_features"]
+__all__ = ["PartyColumns", "TableFeatures", "TableRows", "encoder_of", "read_features", "row_features"]
 
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
@@ -92,13 +92,15 @@ def read_features(
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
         raise ConfigError("--id: which column joins the tables?")
-    encoders = [_encoder(party) for party in parties]
+    encoders = [encoder_of(party) for party in parties]
     if len(paths) == 1:
         _refuse_shared_columns(parties, encoders)
     called = [party.name for party in parties] if len(paths) >= len(parties) else []
     names = table_names(paths, ["guest"] * labels_alone + called)
     own_ids = per_table("--id", options.id, names)
-    each = [[]] * labels_alone + [[own] for own in encoders] if len(paths) > 1 else [encoders]
+    each: list[list[Encoder]] = [encoders]
+    if len(paths) > 1:
+        each = [[] for _ in range(labels_alone)] + [[own] for own in encoders]
     tables = [
         read_table(path, layout, kept_cells(own, key))
         for path, layout, key, own in zip(
@@ -125,7 +127,7 @@ def row_features(
     parties: Sequence[PartyColumns], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
 ) -> TableFeatures:
     """Read rows in memory, such as those of a request, as the features that a model was trained on."""
-    encoders = [_encoder(party) for party in parties]
+    encoders = [encoder_of(party) for party in parties]
     if len(parties) > 1:
         _refuse_shared_columns(parties, encoders)
     columns = {column.name: CellReading.parse(column.reading) for e in encoders for column in e.columns}
@@ -176,7 +178,7 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     return text.replace(".", reading.decimal or ".") + reading.unit
 
 
-def _encoder(party: PartyColumns) -> Encoder:
+def encoder_of(party: PartyColumns) -> Encoder:
     """The party's encoder; without one its features were columns of numbers."""
     from fastadmm.store.encoder import ColumnEncoding, Encoder
 

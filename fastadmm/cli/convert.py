@@ -552,6 +552,7 @@ def _convert_tables(
 ) -> None:
     from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
+    from fastadmm.runs.looks import looks_beside
 
     if not dry_run:
         if out is None:
@@ -572,6 +573,8 @@ def _convert_tables(
             partition = write_plan(
                 plan, out, force=force, compression=options.compression, progress=progress, shards=shards
             )
+        if options.public_columns is None:
+            plan.report.extend(looks_beside(partition, tables.align))
         described = _summary(partition) | described | _held_out(options.split, out)
     else:
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
@@ -585,6 +588,7 @@ def _convert_tables(
 
 def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, as_json: bool) -> None:
     from fastadmm.data_tools.convert import convert as run
+    from fastadmm.runs.looks import partition_looks
 
     report: dict[str, Any] = {}
     with progress_bar() as progress:
@@ -596,6 +600,8 @@ def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, a
             progress=progress,
             told=lambda notes, columns: report.update(report=notes, columns=columns),
         )
+    if how["public_columns"] is None:
+        report["report"] = [*report.get("report", ()), *partition_looks(partition)]
     summary = _summary(partition) | report | _held_out(how["split"], out)
     (_show_json if as_json else _show)(summary)
 

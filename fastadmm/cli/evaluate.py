@@ -99,6 +99,8 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
         show(_confusion_table(document["confusion"]))
     for note in document.get("notes", ()):
         say(f"note: {note}")
+    for look in document.get("looks", ()):
+        say(look)
 
 
 def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -226,6 +226,8 @@ def align(
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
+    from fastadmm.files.atomic import shown
+    from fastadmm.judging.looks import say as look
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
@@ -252,6 +254,7 @@ def align(
             **beside,
         )
         say(f"{out / 'labels.h5'}: labels of these rows")
+        say(look("label", place=shown(table), column=label))
 
 
 @group.command()

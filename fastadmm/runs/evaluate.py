@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.runs.looks import seen_in_training
 from fastadmm.runs.predict import Predictions, notes_of, predict_partition, score_tables
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import Model, open_model
@@ -35,10 +36,12 @@ def evaluate_partition(
     labels = partition.labels if partition is not None else None
     if labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
+    assert partition is not None
     drift = None if reference is None else lambda: _drift(model, reference, predictions, labels)
     return evaluate_predictions(
-        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift
-    )
+        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift,
+        looks=seen_in_training(Path(model), partition),
+    )  # fmt: skip
 
 
 def evaluate_tables(
@@ -110,6 +113,7 @@ def evaluate_predictions(
     curves: Path | None = None,
     force: bool = False,
     drift: Callable[[], dict[str, Any]] | None = None,
+    looks: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows."""
@@ -138,6 +142,7 @@ def evaluate_predictions(
     }
     if said := [*notes, *notes_of(trained)]:
         document["notes"] = [*document.get("notes", ()), *said]
+    document["looks"] = [*looks, *document.get("looks", ())]
     if drift is not None:
         document["drift"] = drift()
     if curves is not None:
