@@ -120,7 +120,7 @@ def refuse_grouped(table: Table, encodings: Sequence[ColumnEncoding], typing: Ty
             raise InputError(
                 f"{table.path}: column {encoding.name!r}: points stand before three digits in all "
                 f"cells, and column {comma!r} has decimal commas: pass --decimal ',' if points group "
-                f"thousands here, or --types {encoding.name}=number if they are decimal points"
+                f"thousands here, or --types {quote(encoding.name)}=number if they are decimal points"
             )
 
 

@@ -168,6 +168,11 @@ def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.Captu
     assert "column 'age': 2 numbers below or above those of training: in the first or last bin" in said.err
     assert "column 'city': 1 cells with unseen categories, such as 'Paris'" in said.err
     assert run("scorecard", "apply", home / "card", *tables, "--unseen", "refuse") == 3
+    twice = home / "twice.csv"
+    lines = (home / "new-bank.csv").read_text().splitlines(keepends=True)
+    twice.write_text("".join([*lines, lines[1]]))
+    for choice, code in ((), 3), (("--duplicates", "last"), 0):
+        assert run("scorecard", "apply", home / "card", twice, *tables[1:], *choice) == code
     # Converted, predicted from tables, and by SQL it is the same.
     for command in (["predict", home / "run", *tables], ["scorecard", "apply", home / "card", *tables]):
         assert not run(*command, "-o", home / "out.csv", "--force")

@@ -1,5 +1,6 @@
 """Tables as people have them: marks, units, dates, ids, encodings; and new tables are read the same way."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -338,3 +339,18 @@ def test_all_columns_that_ask_are_told_in_one_line(tmp_path):
     for remedy in ("--na-values k.A.", "also", "'note': missing value (2 of 4 rows)", "--types seen=days"):
         assert remedy in str(caught.value)
     assert "weekday" not in str(caught.value)  # only the first fault is told at length
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["1.5", "x"], ["5 kg", "7 kg"], ["14:30", "15:00"], ["1/2", "3/4"], ["1k", "2k"],
+     ["2024-01-31", "2024-02-01"], ["01/02/2024", "03/04/2024"], ["5 %", "7"], ["1.234,5", "1,234.5"]],
+)  # fmt: skip
+def test_commands_in_messages_are_quoted_for_a_shell(tmp_path, cells):
+    name, rows = "Einkommen (€)", [f"{cell};{k % 2}" for k, cell in enumerate(cells * 2)]
+    (tmp_path / "a.csv").write_text("\n".join([f"{name};y", *rows]))
+    with pytest.raises(InputError) as caught:
+        convert(tmp_path / "a.csv", tmp_path / "p", parties=1, label="y", separator=";")
+    suggested = re.findall(r"--(?:types|categorical|drop) (.{9})", str(caught.value))
+    assert suggested
+    assert set(suggested) == {"'Einkomme"}

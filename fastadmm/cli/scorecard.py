@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.convert import Duplicates
 from fastadmm.cli.options import InfiniteEpsilon
-from fastadmm.cli.tables import show
+from fastadmm.cli.tables import cell, show
 from fastadmm.cli.terminal import data_output, say
 from fastadmm.files.escapes import csv_rows, printable, printable_json
 
@@ -142,6 +143,9 @@ def apply(
     alignment: Annotated[
         Path | None, typer.Option(readable=False, help="From 'fastadmm align': the rows, in order.")
     ] = None,
+    duplicates: Annotated[
+        Duplicates, typer.Option(help="Repeated ids: refuse, keep the first or last row, or drop all.")
+    ] = Duplicates.refuse,
     unseen: Annotated[
         str, typer.Option(help="zeros or refuse: categories that training did not have get no points.")
     ] = "zeros",
@@ -161,7 +165,7 @@ def apply(
 
     options = TableRows(
         id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
-        header=not no_header
+        header=not no_header, duplicates=duplicates.value,
     )  # fmt: skip
     header, rows, notes = apply_card(card, tables, options)
     if out is None:
@@ -193,14 +197,5 @@ def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_js
     for name in rows[0]:
         table.add_column(name, justify="left" if name in words else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
+        table.add_row(*(Text(cell(value)) for value in row.values()))
     show(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
-    text = "–" if value is None else str(value)
-    return printable(text)
