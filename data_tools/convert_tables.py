@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.column_types import Typing, parse_types, read_column, recognise
-from fastadmm.data_tools.columns import pieces
+from fastadmm.data_tools.column_types import Typing, are_truths, parse_types, read_column, recognise
+from fastadmm.data_tools.columns import in_quotes, pieces
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.encoding import (
     AS_FOUND,
@@ -579,7 +579,7 @@ def _cells(
     text |= set(described.categories) if described is not None else set()
     split = options.held_out
     raw = [*typing.dates, *([split.column] if split is not None and split.kind == "time" else [])]
-    return Cells(text, raw, typing.stated, missing_words(options.na_values), id)
+    return Cells(text, raw, typing.stated, missing_words(options.na_values), id, text)
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
@@ -587,7 +587,8 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
+    quoted = {column.name for column in columns if any(map(in_quotes, column.levels or ()))}
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id, quoted=quoted)
 
 
 def _id_of(given: _Given) -> str:
@@ -884,7 +885,11 @@ def labels_of(
     why = "as other labels are"
     if column.kind in ("text", "mixed", "raw") and not known and reading is not None and not reading.plain:
         found, why = reading, f"as the labels of training are read ({reading.words()})"
-    elif not known and (column.kind in ("text", "raw") or _written_numbers(column)):
+    elif (
+        not known
+        and not are_truths(column.words)
+        and (column.kind in ("text", "raw") or _written_numbers(column))
+    ):
         found = recognise(table, name, column, typing)
     if found is not None:
         if not found.plain and report is not None:

@@ -1,16 +1,18 @@
 """parties= becomes one array of column numbers per party."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from fastadmm import JointClassifier
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.sklearn.columns import (
     block_names,
     check_index,
     consecutive,
+    in_feature_order,
     resolve_parties,
     tables_of,
     take_columns,
@@ -173,6 +175,36 @@ def test_frames_with_other_indexes_are_refused():
     ):
         with pytest.raises(InputError, match=rf"row 0 has the index 'a' in {where}.*reset_index"):
             check_index(dict(enumerate(blocks)), y)
+
+
+def test_series_in_another_order_are_joined_or_refused():
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    y, weight = pd.Series(rng.integers(0, 2, 40)), pd.Series(rng.random(40))
+    model = JointClassifier({"one": ["a"], "two": ["b", "c"]}, n_threads=1)
+    model.fit(X, y, sample_weight=weight, offset=weight)
+    other = weight[::-1]
+    calls = [
+        lambda **own: model.fit(X, y, **own),
+        lambda **own: model.inference(X, y, **own),
+        lambda **own: model.score(X, y, **own),
+    ]
+    for call, key in product(calls, ("sample_weight", "offset")):
+        with pytest.raises(InputError, match=f"row 0 has the index 0 in X, but 39 in {key}: "):
+            call(**{key: other})
+    for call in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(InputError, match="but 39 in offset"):
+            call(X, offset=other)
+    for name, call in (("y", model.fit), ("y", model.score)):
+        with pytest.raises(InputError, match=f"row 0 has the index 39 in X, but 0 in {name}"):
+            call(X[::-1], y)
+    # An index of other numbers, as that of rows that were chosen, stands for the order of the rows.
+    assert model.score(X[20:], y[:20]) == (model.predict(X[20:]) == y[:20].to_numpy()).mean()
+    # Weights of features go by name.
+    start = pd.Series({"c": 3.0, "a": 1.0, "b": 2.0})
+    assert in_feature_order(start, ["a", "b", "c"], "coef_init").tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(InputError, match="coef_init: its names"):
+        model.fit(X, y, coef_init=start.rename({"c": "d"}))
 
 
 def test_fits_with_named_parties_print_rounds(capsys):
