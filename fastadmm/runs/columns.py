@@ -10,8 +10,11 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.judging.columns import correlations, information_value, variance_inflation
+from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
+from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
+from fastadmm.runs.scorecard import raw_columns, said_of_labels
+from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party
@@ -68,8 +71,9 @@ def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]
         columns = table_columns(party)
         own = _repeats(party, columns)
         if found is not None:
-            for row, (column, values) in zip(own, column_values(party, columns), strict=True):
-                row["iv"] = _information(column, values, found)
+            told = _information(party, found)
+            for row in own:  # a mark of missing cells is a bin of its column
+                row |= told.get(row["column"], dict.fromkeys(("iv", "iv_cross", "luck")))
         rows += own
     return rows
 
@@ -138,9 +142,20 @@ def _dense_rows(party: PartyData) -> Iterator[Array]:
         yield np.asarray(block.toarray() if issparse(rows) else block, dtype=np.float64)
 
 
-def _information(column: TableColumn, values: Array, labels: LabelData) -> float:
-    weight = np.ones(len(values)) if labels.sample_weight is None else labels.sample_weight
-    weight = weight / weight.mean()  # an empty cell counts as half a row
-    edges = bin_edges(values, weight) if column.levels is None else np.arange(len(column.levels)) + 0.5
-    events = bin_weights(values, edges, weight * labels.y)
-    return information_value(events, bin_weights(values, edges, weight) - events)
+def _information(party: PartyData, labels: LabelData) -> dict[str, dict[str, float]]:
+    """Information values by column, as ``scorecard bins`` tells them."""
+    target, weight = said_of_labels(labels)
+    encoder = party.encoder or Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
+    found = {}
+    for encoding, name, cells in raw_columns(party, encoder):
+        if encoding.bins is None:
+            fitted = fit_bins(cells, target, weight, Rules())
+            found[name] = {"iv": fitted.iv, "iv_cross": fitted.iv_cross, "luck": fitted.luck}
+        else:  # its numbers are weights of evidence
+            assert cells.numbers is not None
+            n_levels = len(encoding.levels or ())
+            cross, luck = parting(cells.numbers[cells.codes], target, weight, n_levels)
+            bins = (encoding.bins.events, encoding.bins.others, encoding.bins.woe)
+            plain = information_value(*map(np.array, bins))
+            found[name] = {"iv": plain, "iv_cross": cross, "luck": luck}
+    return found
