@@ -19,6 +19,7 @@ from fastadmm.data_tools.convert import convert
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.judging.binning import Cells, Fitted, Rules, evidence, fit_bins
 from fastadmm.privacy.ledger import Ledger
+from fastadmm.runs.columns import column_drift
 from fastadmm.runs.scorecard import Binning, bin_data
 from fastadmm.store import open_partition
 from fastadmm.store.encoder import Encoder
@@ -284,6 +285,26 @@ def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.Ca
         assert "2 releases of 2 run(s) have spent epsilon 43" in " ".join(capsys.readouterr().err.split())
     assert not (home / "x.h5").exists()
     assert len(Ledger(book).charges) == 2
+
+
+def test_what_is_said_of_binned_columns(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same rows do not drift although their own folds gave them no weights of evidence."""
+    tables = ("--guest", home / "bank.csv", "--host", home / "shop.csv", "--id", "id", "--label", "default")
+    assert not run("convert", *tables, "--like", home / "run", "-o", tmp_path / "like")
+    own, whole = (open_party(folder / "guest.h5").load() for folder in (home / "w", tmp_path / "like"))
+    assert np.abs(own - whole).max() > 0.01
+    assert max(row["psi"] for row in column_drift(home / "w", tmp_path / "like")) == pytest.approx(
+        0.0, abs=1e-12
+    )
+    capsys.readouterr()
+    assert not run("infer", home / "run")
+    assert "labels chose these columns and the bins of 3" in " ".join(capsys.readouterr().out.split())
+    assert not run("report", home / "run")
+    page = (home / "run/report.html").read_text()
+    assert "rate of &#39;yes&#39; in a bin" in page
+    assert "guest: city: " in page
 
 
 def test_bins_are_stored_with_the_columns(home: Path) -> None:

@@ -14,6 +14,7 @@ from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
 from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
 from fastadmm.runs.scorecard import raw_columns, said_of_labels
+from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.partition import open_partition
@@ -52,11 +53,21 @@ def column_drift(reference: Path, new: Path) -> list[dict[str, Any]]:
 
 def _moved(column: TableColumn, old: Array, new: Array) -> dict[str, Any]:
     edges = bin_edges(old) if column.levels is None else np.arange(len(column.levels)) + 0.5
-    before, after = bin_weights(old, edges), bin_weights(new, edges)
+    before, after = (_rows_in(column.bins, values, edges) for values in (old, new))
     used = before + after > 0.0
     deviation = old.std() if column.levels is None else 0.0
     shift = float((new.mean() - old.mean()) / deviation) if deviation > 0.0 else None
     return {"psi": stability_index(before[used], after[used]), "bins": int(used.sum()), "mean_shift": shift}
+
+
+def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
+    """Rows of each bin; training rows are those that the bins counted."""
+    if bins is None:
+        return bin_weights(values, edges)
+    levels = np.unique(bins.woe)
+    if np.isin(values, levels).all():
+        return bin_weights(values, levels[:-1])
+    return bin_weights(np.array(bins.woe), levels[:-1], np.add(bins.events, bins.others))
 
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:

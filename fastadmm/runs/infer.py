@@ -65,7 +65,7 @@ def infer_run(
         units,
         (model.classes or ()) if problem.loss.vector else (),
     )
-    return replace(table, notes=[*table.notes, *notes])
+    return replace(table, notes=[*table.notes, *notes, *_chosen(model)])
 
 
 def _training(provenance: Any) -> Any:
@@ -76,6 +76,15 @@ def _training(provenance: Any) -> Any:
         if isinstance(provenance, dict)
         else provenance
     )
+
+
+def _chosen(model: Model) -> list[str]:
+    """That labels chose the bins, where they did."""
+    encoders = [party.encoder for party in model.parties if party.encoder is not None]
+    binned = sum(column.bins is not None for encoder in encoders for column in encoder.columns)
+    if not binned:
+        return []
+    return [f"labels chose these columns and the bins of {binned}: errors and p-values leave that choice out"]
 
 
 def _raw_units(model: Model, intercept: bool) -> tuple[np.ndarray, list[str]]:
