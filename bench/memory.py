@@ -59,7 +59,6 @@ CASES: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
     ("sharing", "logistic", 8, 4, 14, {}),
     ("sharing", "hinge", 8, 4, 14, {}),
     ("sharing", "multinomial", 2, 4, 14, {}),
-    ("sharing", "logistic", 8, 4, 14, {"secrecy": "sums"}),
     ("jacobi", "logistic", 2, 4, 6, {}),
     ("jacobi", "logistic", 8, 4, 6, {}),
     ("gauss-seidel", "multinomial", 2, 4, 6, {}),

@@ -49,12 +49,12 @@ class Counted:
         return self.driver.notes()
 
 
-def problem_of(data: Path, parties: int, regularizer: str = "l2") -> Problem:
+def problem_of(data: Path, parties: int) -> Problem:
     """The columns of a9a as in bench/rounds.py."""
     from sklearn.datasets import load_svmlight_file
 
     X, y = load_svmlight_file(str(data / "a9a.bz2"), n_features=123)
-    return make_problem(split("a9a", X, parties), (y > 0).astype(float), lam=LAMBDA, regularizer=regularizer)
+    return make_problem(split("a9a", X, parties), (y > 0).astype(float), lam=LAMBDA)
 
 
 def measure(problem: Problem, **options: Any) -> tuple[int, int, float]:
@@ -64,18 +64,6 @@ def measure(problem: Problem, **options: Any) -> tuple[int, int, float]:
     rounds = len(run_rounds(solver).history)
     solver.close()
     return rounds, counted.n_exchanges, counted.n_bytes / problem.n_parties / rounds / 1000
-
-
-def compare_sharing(data: Path) -> None:
-    """Rounds of ADMM sharing with and without masks, with four parties."""
-    lines = ["| `sharing`, 4 parties | every message seen | sums only |", "|---|---|---|"]
-    for regularizer in ("l2", "l1"):
-        problem, cells = problem_of(data, 4, regularizer), []
-        for secrecy in ("none", "sums"):
-            rounds, _, size = measure(problem, scheme="sharing", secrecy=secrecy, max_rounds=1000)
-            cells.append(f"{rounds}, {size:.0f} kB")
-        lines.append(f"| `{regularizer}` | {' | '.join(cells)} |")
-    replace_block("sums-sharing", "\n".join(lines) + "\n", PAGE)
 
 
 def main() -> None:
@@ -93,7 +81,6 @@ def main() -> None:
             cells.append(f"{rounds}, {size:.0f} kB")
         lines.append(f"| {parties} | {' | '.join(cells)} | {exchanges - rounds} exchanges |")
     replace_block("sums", "\n".join(lines) + "\n", PAGE)
-    compare_sharing(data)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from fastadmm.version import __version__
 from federation_tools import confirmed
 
 RUN = "0123456789abcdef"
-MODES = ("message", "fusion", "subspace_sums", "admm_sums")
+MODES = ("message", "fusion", "subspace_sums")
 
 Call = tuple[str, dict[str, Any]]
 
@@ -238,20 +238,11 @@ class Hostile:
             before = [self.one("settle")] if self.mode == "message" and rng.random() < 0.3 else []
             other = str(rng.choice(["settle", "fuse", "noisy", "keep"]))
             return [*before, self.one(own if rng.random() < 0.9 else other)]
-        usual = "respond_masked" if self.mode == "subspace_sums" else "step_masked"
-        certify = str(rng.choice(["certify_masked", "certify_penalised_masked", "dual_value_masked"]))
-        others = [
-            "sum_squares",
-            "prove_masked",
-            "masked_scores",
-            "orthonormalise",
-            "forget",
-            certify,
-            certify,
-        ]
-        others.append("finish" if rng.random() < 0.3 else certify)
+        usual = "respond_masked"
+        others = ["sum_squares", "prove_masked", "masked_scores", "orthonormalise", "forget"]
+        others += ["finish"] * (rng.random() < 0.3)
         before = [self.one("set_metric")] if rng.random() < 0.3 else []
-        if self.directions and rng.random() < 0.5 and self.mode == "subspace_sums":
+        if self.directions and rng.random() < 0.5:
             before.append(self.one("orthonormalise"))
         made = self.one(usual if rng.random() < 0.7 else str(rng.choice(others)))
         return [*before, made, *([self.one(usual)] if rng.random() < 0.1 else [])]
@@ -259,12 +250,6 @@ class Hostile:
     def one(self, name: str) -> Call:
         rng, n, k = self.rng, self.n, self.directions
         number = self.exchange if rng.random() < 0.97 else int(rng.integers(1, 9))
-        decided = {
-            "accepted": bool(rng.random() < 0.7),
-            "weights": vector(rng, int(rng.integers(0, 2))),
-            "slot": int(rng.integers(0, 2)),
-            "kept": int(rng.integers(0, 3)),
-        }
         arguments: dict[str, dict[str, Any]] = {
             "noisy": {"target": vector(rng, n), "round": self.round if rng.random() < 0.8 else 99},
             "settle": {"target": vector(rng, n)},
@@ -293,37 +278,12 @@ class Hostile:
                 "kept": bool(rng.random() < 0.1),
                 "step": step(rng),
             },
-            "step_masked": {
-                "exchange": number,
-                "shift": vector(rng, n),
-                "scaled_penalty": self.penalty(),
-                "relaxation": scale(rng) if rng.random() < 0.2 else 1.5,
-                "slot": decided["slot"],
-                "kept": decided["kept"] if rng.random() < 0.3 else 0,
-                "step": step(rng),
-            },
-            "certify_masked": {
-                "exchange": number,
-                "gradient": vector(rng, n),
-                "pull": vector(rng, n),
-                **decided,
-            },
-            "certify_penalised_masked": {
-                "exchange": number,
-                "u": vector(rng, n),
-                "pull": vector(rng, n),
-                **decided,
-            },
-            "dual_value_masked": {"exchange": number, "scale": scale(rng)},
             "finish": {"model_id": "0" * 32},
         }
         made = arguments[name]
         if self.mode == "subspace_sums" and name in ("masked_scores", "prove_masked", "finish"):
             made["coefficients"] = vector(rng, k)
         return name, made
-
-    def penalty(self) -> float:
-        return 1.0 if self.rng.random() < 0.8 else scale(self.rng)
 
     def heard(self, calls: list[Call], answer: dict[str, Any]) -> None:
         if answer:
@@ -341,15 +301,13 @@ class Hostile:
 def first_terms(rng: np.random.Generator, mode: str, n: int) -> dict[str, Any]:
     """Of a run about N rows."""
     hostile = rng.random() < 0.2
-    kind = str(rng.choice(["l2", "l1", "elastic_net"])) if mode == "admm_sums" else "l2"
-    limits = ["all", "ball:2", "box:-1,1", "nonnegative"] if mode == "admm_sums" else ["all"]
     terms: dict[str, Any] = {
         "family": mode,
         "regularization": scale(rng) if hostile else float(10.0 ** rng.uniform(-2, 1)),
         "x_update": str(rng.choice(["auto", "auto", "gram", "kernel", "cg"])),
-        "regularizer": kind,
-        "l1_ratio": 0.5 if kind == "elastic_net" else -1.0,
-        "constraint": str(rng.choice(limits)),
+        "regularizer": "l2",
+        "l1_ratio": -1.0,
+        "constraint": "all",
         "n_samples": n,
         "position": 0,
         "loss": "logistic",

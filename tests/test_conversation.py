@@ -69,8 +69,6 @@ class Couriers:
         ("logistic", {}, {"directions": "one", "history": 2}),
         ("logistic", {}, {"secrecy": "sums", "history": 3}),
         ("hinge", {}, {"secrecy": "sums"}),
-        ("logistic", {}, {"scheme": "sharing", "secrecy": "sums", "history": 3}),
-        ("hinge", {"regularizer": "l1"}, {"secrecy": "sums"}),
         ("hinge", {}, {"scheme": "subspace", "directions": "one"}),
         ("logistic", {}, {"scheme": "sharing"}),
         ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),

@@ -61,8 +61,6 @@ CASES = [
     pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, id="directions are forgotten"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, id="sharing"),
     pytest.param({"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 3}, id="sums"),
-    pytest.param({"scheme": "sharing", "secrecy": "sums", "lambda": 1e-2, "rounds": 12}, id="sharing, sums"),
-    pytest.param({"scheme": "sharing", "regularizer": "l1", "secrecy": "sums", "lambda": 0.1}, id="l1, sums"),
     pytest.param({"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, id="one after the other"),
     pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4, "scheme": "proximal"}, id="l1"),
 ]
@@ -116,15 +114,10 @@ def test_a_kill_costs_nothing(
 
 
 @pytest.mark.representatives(1)
-@pytest.mark.parametrize(
-    ("scheme", "at"), [("subspace", 3), ("sharing", 19), ("subspace", 6), ("subspace", 8)]
-)
-def test_a_party_that_was_killed_keeps_its_key(
-    parties: Parties, tmp_path: Path, scheme: str, at: int
-) -> None:
+@pytest.mark.parametrize("at", [3, 6, 8])
+def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path, at: int) -> None:
     """With sums only masks cancel to the bit, whatever one side had to begin again."""
-    rounds = 2 if scheme == "subspace" else 6
-    values = {"scheme": scheme, "secrecy": "sums", "lambda": 1e-3, "rounds": rounds}
+    values = {"secrecy": "sums", "lambda": 1e-3, "rounds": 2}
     folder = begin_run(tmp_path, **values)
     parties.approve(folder.path)
     parties.compare_keys(folder.path)

@@ -155,7 +155,7 @@ def test_what_counts_as_out_of_range() -> None:
 
 #: What is computed from rows in a protected run.
 _FROM_ROWS = {
-    "parties": ("masked", "masked_direction", "masked_proximal"),
+    "parties": ("masked", "masked_direction"),
     "secrecy": ("grid", "masks"),
     "privacy": ("message_party", "fusion_party", "fusion_mechanisms", "noise", "sensitivity"),
 }

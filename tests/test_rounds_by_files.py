@@ -68,18 +68,6 @@ CASES = [
     pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification", id="sharing"),
     pytest.param(
-        {"secrecy": "sums", "regularizer": "l1", "lambda": 1e-2, "rounds": 4},
-        "classification",
-        marks=pytest.mark.repeats,
-        id="sums of sharing, l1",
-    ),
-    pytest.param(
-        {"secrecy": "sums", "scheme": "sharing", "history": 3, "lambda": 1e-2, "rounds": 12},
-        "classification",
-        marks=pytest.mark.repeats,
-        id="sums of sharing",
-    ),
-    pytest.param(
         {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2},
         "classification",
         marks=pytest.mark.repeats,
@@ -223,11 +211,6 @@ OTHER_ROWS = {"test": True, "validation": True, "patience": 1}
         ),
         pytest.param(
             {"secrecy": "sums", "lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classification", id="sums"
-        ),
-        pytest.param(
-            {"secrecy": "sums", "scheme": "sharing", "lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS},
-            "classification",
-            id="sums of sharing",
         ),
         pytest.param({"lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classes", id="other rows of classes"),
         pytest.param(

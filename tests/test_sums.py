@@ -193,12 +193,11 @@ def test_scalars_beyond_the_range_count_as_its_end(value: float) -> None:
     assert LARGEST_WHOLE > UNPROVED  # a certificate with it says that nothing is proved
 
 
-@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
-def test_features_whose_sums_would_saturate_are_refused_before_the_first_round(scheme: str) -> None:
+def test_features_whose_sums_would_saturate_are_refused_before_the_first_round() -> None:
     X = np.random.default_rng(0).normal(size=(20, 4)) * [1.0, 1e38, 1.0, 1.0]
     problem = make_problem([X[:, :2], X[:, 2:]], np.arange(20) % 2, lam=1e-2)
     with pytest.raises(InputError, match=r"^party-1: holds a value of .* too large"):
-        solve(problem, SolverOptions(scheme=scheme, secrecy="sums", max_rounds=2))
+        solve(problem, SolverOptions(secrecy="sums", max_rounds=2))
 
 
 def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
@@ -213,8 +212,8 @@ def test_a_message_that_may_have_been_out_of_range_proves_nothing() -> None:
 
         coordinator = SimpleNamespace(sums=SimpleNamespace(ask=ask))
         method = SimpleNamespace(longest=1.0, final_arguments=lambda m: {}, coordinator=coordinator)
-        problem, found = SimpleNamespace(n_parties=2, penalties=[]), Balanced(np.zeros(3), 0.0)
-        talk = sums_proof(problem, method, found, False, 0)  # type: ignore[arg-type]
+        problem, found = SimpleNamespace(n_parties=2), Balanced(np.zeros(3), 0.0)
+        talk = sums_proof(problem, method, found, False)  # type: ignore[arg-type]
         with pytest.raises(StopIteration) as ended:
             next(talk)
         return ended.value.value[1][0]
@@ -416,12 +415,9 @@ class Spy:
         return self.driver.notes()
 
 
-@pytest.mark.parametrize(
-    ("scheme", "regularizer"), [("subspace", "l2"), ("sharing", "l2"), ("sharing", "l1")]
-)
-def test_every_party_is_asked_the_same_and_answers_nothing_bare(scheme: str, regularizer: str) -> None:
-    _, problem = build(6, regularizer=regularizer)
-    solver = Solver(problem, sums(scheme=scheme))
+def test_every_party_is_asked_the_same_and_answers_nothing_bare() -> None:
+    _, problem = build(6)
+    solver = Solver(problem, sums())
     solver.driver = spy = Spy(solver)
     for _ in range(4):
         solver.round()
@@ -515,9 +511,9 @@ def test_keys_that_are_not_those_of_a_run_are_refused() -> None:
     ("options", "loss", "widths", "what"),
     [
         ({}, "logistic", (4,), "at least two parties"),
-        ({"scheme": "jacobi"}, "logistic", (4, 3), "'subspace' and 'sharing', not with 'jacobi'"),
+        ({"scheme": "jacobi"}, "logistic", (4, 3), "goes with the scheme 'subspace', not with 'jacobi'"),
         ({"scheme": "gauss-seidel"}, "logistic", (4, 3), "not with 'gauss-seidel'"),
-        ({"scheme": "sharing"}, "logistic", (4,), "at least two parties"),
+        ({"scheme": "sharing"}, "logistic", (4, 3), "not with 'sharing'"),
         ({"directions": "both"}, "logistic", (4, 3), "directions: there is no choice"),
         ({}, "welsch", (4, 3), "a convex problem"),
     ],

@@ -350,7 +350,6 @@ _USUAL = {
     "admm": (600, 4, 1, 10),
     "proximal": (60, 4, 2, 20_000),
     "subspace_sums": (65, 1, 2, 500),
-    "admm_sums": (500, 3, 1, 1000),
 }
 
 #: Opening, keys, proofs and end.

@@ -15,7 +15,6 @@ import numpy as np
 
 from fastadmm.conversation.by_class import by_class_kinds, unpack
 from fastadmm.errors import FormatError
-from fastadmm.secrecy.least import THRESHOLDS
 
 __all__ = [
     "BY_CLASS",
@@ -83,7 +82,7 @@ _FAMILIES = (
 )
 
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
-SUMS = ("subspace_sums", "admm_sums")
+SUMS = ("subspace_sums",)
 
 #: Of standard errors between parties, after a run: see :class:`fastadmm.inference.party.InferenceParty`.
 _INFERENCE = ("inference",)
@@ -93,9 +92,6 @@ _FACE = {"basis": "matrix", "slope": "vector", "stiffness": "matrix", "curvature
 
 #: Of what a search crosses: see :meth:`fastadmm.parties.face.FaceParty.hold_crossed`.
 _HELD = {"answer_crosses": "flag?", "answer_anchor": "vector?", "answer_basis": "matrix?"}
-
-#: Where the next step begins: see :class:`fastadmm.parties.masked_proximal.MaskedProximalParty`.
-_DECIDED = {"accepted": "flag", "weights": "vector", "slot": "count", "kept": "count"}
 
 #: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
 _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
@@ -290,7 +286,7 @@ CALLS: dict[str, CallRule] = {
     "introduce": CallRule(SUMS, {"keys": "words"}),
     "sum_squares": CallRule(SUMS, {"exchange": "positive count"}, {"numbers": "words"}),
     "respond_masked": CallRule(
-        ("subspace_sums",),
+        SUMS,
         {
             "exchange": "positive count",
             "gradient": "rows",
@@ -300,34 +296,7 @@ CALLS: dict[str, CallRule] = {
         },
         {"rows": "paired word rows", "numbers": "words"},
     ),
-    "orthonormalise": CallRule(("subspace_sums",), {"factors": "matrix"}),
-    "step_masked": CallRule(
-        ("admm_sums",),
-        {
-            "exchange": "positive count",
-            "shift": "rows",
-            "scaled_penalty": "positive",
-            "relaxation": "positive",
-            "slot": "count",
-            "kept": "count",
-            "step": "positive",
-        },
-        {"rows": "word rows", "numbers": "words"},
-    ),
-    "certify_masked": CallRule(
-        ("admm_sums",),
-        {"exchange": "positive count", "gradient": "rows", "pull": "rows", **_DECIDED},
-        {"numbers": "words"},
-    ),
-    "certify_penalised_masked": CallRule(
-        ("admm_sums",),
-        {"exchange": "positive count", "u": "rows", "pull": "rows", **_DECIDED},
-        {"rows": "words", "numbers": "words"},
-    ),
-    # Of the u of the last "certify_penalised_masked".
-    "dual_value_masked": CallRule(
-        ("admm_sums",), {"exchange": "positive count", "scale": "positive"}, {"numbers": "words"}
-    ),
+    "orthonormalise": CallRule(SUMS, {"factors": "matrix"}),
     "masked_scores": CallRule(
         SUMS,
         {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
@@ -412,10 +381,6 @@ def _of_directions(asked: Mapping[str, Any]) -> int:
 _MASKED: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "sum_squares": lambda asked: 1,
     "respond_masked": _of_directions,
-    "step_masked": lambda asked: 5 + 2 * int(asked["kept"]),
-    "certify_masked": lambda asked: 3,
-    "certify_penalised_masked": lambda asked: 2,
-    "dual_value_masked": lambda asked: 1,
     "prove_masked": lambda asked: 5,
 }
 
@@ -501,8 +466,6 @@ def check_answer(
         words = _WORDS_EACH * _MASKED[call[0]](call[1])
         if len(answer["numbers"]) != words:
             raise FormatError(f"{place}: 'numbers' has {len(answer['numbers'])} words instead of {words}")
-    if call[0] == "certify_penalised_masked" and len(answer["rows"]) != len(THRESHOLDS):
-        raise FormatError(f"{place}: 'rows' has {len(answer['rows'])} words instead of {len(THRESHOLDS)}")
     if call[0] == "bend":
         k = len(call[1]["coefficients"])
         for key, shape in (("slope", (k,)), ("exact", (k, k)), ("above", (k, k))):

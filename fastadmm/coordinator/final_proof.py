@@ -2,9 +2,8 @@ r"""The proof of a model whose columns are elsewhere: one exchange, after the la
 
 The coordinator sends a dual vector whose sum is zero where an intercept is fitted. Every party answers with
 the message of its weights as it will write them, and what these add to the gap
-(:mod:`fastadmm.proof.share`); with sums only all learn one scale of the dual vector beforehand, and the
-coordinator is told the sums. What then is said of the model is of the messages of this exchange alone, not of
-what rounds have added up.
+(:mod:`fastadmm.proof.share`); with sums only the coordinator is told the sums. What then is said of the model
+is of the messages of this exchange alone, not of what rounds have added up.
 """
 
 from __future__ import annotations
@@ -32,10 +31,6 @@ Array = np.ndarray
 #: Messages of weights may be so many times what the last ones allow; of those kept in an earlier round.
 _ROOM, _ROOM_OF_KEPT = 4.0, 2.0**16
 
-#: With sums only, by how much a dual vector stays inside where a norm bounds it: rounding must not put it
-#: outside. After each attempt that gained nothing it is the second number times as much.
-_INSIDE, _FURTHER = 2.0**-36, 2.0**6
-
 #: Roundings of a sum of scalars: relative, of double precision; and of the scalars of each party.
 _RELATIVE, _EACH = 2.0**-50, 2.0**-250
 
@@ -46,7 +41,6 @@ def prove_elsewhere(
     intercept: Any,
     kept: bool,
     asked: tuple[float, float],
-    idle: int = 0,
 ) -> Talk[Proof]:
     """Let all parties prove how good the model is that they are going to write.
 
@@ -56,7 +50,7 @@ def prove_elsewhere(
     engine = method.engine
     found = _feasible(problem, method)
     ask = _sums if method.family in SUMS else _shares
-    total, shares, sizes, off = yield from ask(problem, method, found, kept, idle)
+    total, shares, sizes, off = yield from ask(problem, method, found, kept)
     value = value_at(problem, total, intercept, engine)._replace(sizes=sizes)
     dual = dual_of(problem, value, found.u, engine, True, found)
     reach = reach_where_endless(problem, engine)
@@ -77,7 +71,7 @@ def _feasible(problem: Problem, method: Method) -> Balanced:
 
 
 def _shares(
-    problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
+    problem: Problem, method: Method, found: Balanced, kept: bool
 ) -> Talk[tuple[Array, list[Share], float, float]]:
     """Sum of the messages, what each party adds, the messages' norms, and how far that sum is from exact."""
     vector = problem.loss.vector
@@ -99,13 +93,12 @@ def _shares(
 
 
 def _sums(
-    problem: Problem, method: Method, found: Balanced, kept: bool, idle: int
+    problem: Problem, method: Method, found: Balanced, kept: bool
 ) -> Talk[tuple[Array, list[Share], float, float]]:
     """What a proof needs of the parties, with sums only: added up over all of them, as of one party."""
-    m, inside = problem.n_parties, _INSIDE * _FURTHER ** min(idle, 4)
-    scale = 1.0 if all(penalty.bounds for penalty in problem.penalties) else 1.0 - inside
+    m = problem.n_parties
     step = grid_step((_ROOM_OF_KEPT if kept else _ROOM) * method.longest, m)
-    told = {"u": found.u, "eps": float(found.eps), "scale": scale, "kept": kept, **method.final_arguments(0)}
+    told = {"u": found.u, "eps": float(found.eps), "scale": 1.0, "kept": kept, **method.final_arguments(0)}
     total, numbers = yield from method.coordinator.sums.ask("prove_masked", step, **told)
     penalty, inner, inner_error, weighed, part = numbers
     if not weighed < grid_limit(step, m):
@@ -116,7 +109,7 @@ def _sums(
         inner,
         inner_error * more + abs(inner) * _RELATIVE + least,
         weighed * more + least,
-        scale,
+        1.0,  # a conjugate of squared l2 is finite everywhere
         part * more + least if part < UNPROVED else math.inf,
     )
     # Half a step of each party, and the sum's own rounding to a double.

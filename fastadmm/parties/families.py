@@ -9,7 +9,6 @@ from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
 from fastadmm.parties.log_sum_direction import LogSumDirectionParty
 from fastadmm.parties.masked_direction import MaskedDirectionParty
-from fastadmm.parties.masked_proximal import MaskedProximalParty
 from fastadmm.parties.proximal import Party
 
 __all__ = ["FAMILIES"]
@@ -25,6 +24,5 @@ FAMILIES: dict[str, type[Answering]] = {
         ClassParty,
         ClassFaceParty,
         MaskedDirectionParty,
-        MaskedProximalParty,
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES, SummedSharing
+from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
 from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.subspace.scheme import Subspace, SummedSubspace
 from fastadmm.errors import ConfigError
@@ -18,8 +18,8 @@ SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES, Pooled())
 }
 
-#: Those that train from sums of the parties' messages alone.
-SUMMED: dict[str, Scheme] = {scheme.name: scheme for scheme in (SummedSubspace(), SummedSharing())}
+#: What trains from sums of the parties' messages alone.
+SUMMED = SummedSubspace()
 
 #: What every scheme is for.
 ANY = Traits()
@@ -65,18 +65,14 @@ def choose_scheme(options: Options, traits: Traits = ANY, apart: bool = False) -
 
 
 def _choose_summed(name: str, traits: Traits, given: list[str]) -> tuple[Scheme, str]:
-    """Resolve ``auto`` among the schemes that work with sums alone."""
-    named = [scheme for scheme in SUMMED.values() if name in ("auto", scheme.name)]
-    if not named:
-        schemes = " and ".join(map(repr, SUMMED))
-        raise ConfigError(f"secrecy: 'sums' goes with the schemes {schemes}, not with {name!r}")
-    suited = [scheme for scheme in named if scheme.needs.met_by(traits)]
-    if not suited:
-        raise ConfigError(f"secrecy: 'sums' needs {named[-1].needs}; leave it out")
-    able = [scheme for scheme in suited if {*given} <= {*scheme.options}]
-    if not able:
+    """Refuse what sums alone do not train."""
+    if name not in ("auto", SUMMED.name):
+        raise ConfigError(f"secrecy: 'sums' goes with the scheme {SUMMED.name!r}, not with {name!r}")
+    if not SUMMED.needs.met_by(traits):
+        raise ConfigError(f"secrecy: 'sums' needs {SUMMED.needs}; leave it out")
+    if given:
         raise ConfigError(f"{given[0]}: there is no choice with secrecy 'sums'; leave it out")
-    return able[0], "asked for" if name == able[0].name else able[0].why(traits, given)
+    return SUMMED, "asked for" if name == SUMMED.name else SUMMED.why(traits, given)
 
 
 def _check_options(options: Options, traits: Traits) -> None:

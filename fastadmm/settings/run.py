@@ -367,8 +367,7 @@ class RunConfig:
         str,
         Setting(
             "method",
-            "`sums`: the coordinator sees only sums over all parties of what they send, in "
-            "`subspace` and `sharing`; "
+            "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
             "needs the extra `secrecy`: [sums.md](sums.md)",
             choices=SECRECY,
             noun="choice",

@@ -280,8 +280,7 @@ class Solver(Run):
 
     def _proof_elsewhere(self, intercept: Any, kept: bool = False) -> Talk[Proof]:
         asked = self.options.gap, self.options.gap_absolute
-        idle = self.attempts.idle
-        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, asked, idle))
+        return (yield from prove_elsewhere(self.problem, self.method, intercept, kept, asked))
 
     @property
     def _kept_round(self) -> int | None:

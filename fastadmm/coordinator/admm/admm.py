@@ -35,10 +35,6 @@ class AdmmMethod(Method):
     """
 
     family = "admm"
-    #: Class of the holder of the shared state.
-    holder: type[Coordinator] = Coordinator
-    #: Whether the penalty may follow the gap: where it is to be seen.
-    watched = True
 
     def __init__(
         self,
@@ -58,11 +54,11 @@ class AdmmMethod(Method):
             self.convergent = order.convergent and penalty >= descent_penalty(problem, engine, above=1.0)
         self.progress = Progress()
         self.x_update = x_update
-        self.coordinator = self.holder(
+        self.coordinator = Coordinator(
             problem, order, penalty, engine, memory, adaptive, reweighting, relaxation
         )
         # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed, not relaxed.
-        if self.watched and problem.convex and relaxation != 1.0:
+        if problem.convex and relaxation != 1.0:
             self.watch = StallWatch()
             self.coordinator.balance_stalls()
         self._intercept: Any = 0.0
@@ -138,7 +134,7 @@ class AdmmMethod(Method):
         if self.watch is not None and self.watch.stalls(objective - self.bound):
             self.coordinator.rebalance()
         return Measured(
-            objective=objective + self._rounding(outcome.total),
+            objective=objective,
             lower_bound=bound,
             primal_residual=outcome.primal_residual,
             dual_residual=outcome.dual_residual,
@@ -148,10 +144,6 @@ class AdmmMethod(Method):
             penalty=r,
             accelerated=outcome.accelerated,
         )
-
-    def _rounding(self, total: np.ndarray) -> float:
-        """By how much the model's objective may be more than what the sum of its messages says."""
-        return 0.0
 
     def _certificate(
         self, dual: np.ndarray, outcome: RoundOutcome, primal: PrimalValue

@@ -77,7 +77,7 @@ class Anderson:
             self.rows.everywhere(replace_last, pair, last, (self.residuals[k], self.images[k]))
             self.position = (k + 1) % self.memory
             self.count = min(self.count + 1, self.memory)
-            row = self._newest_products(k)
+            row = self._products(self.residuals[k])
             self.gram[k, : self.count] = row
             self.gram[: self.count, k] = row
         else:
@@ -99,9 +99,6 @@ class Anderson:
         out = self.rows.engine.vector(len(image))
         self.rows.everywhere(less_combination, image, weights, self.images[:n], out)
         return out
-
-    def _newest_products(self, k: int) -> np.ndarray:
-        return self._products(self.residuals[k])
 
     def _products(self, residual: np.ndarray) -> np.ndarray:
         return self.rows.weighted_products(self.residuals[: self.count], residual, self.sections)

@@ -90,7 +90,7 @@ class Coordinator:
         self.problem, self.order, self.engine = problem, order, engine
         self.rows = StackedRows(engine, problem.n_samples)
         self.penalty, self.relaxation = penalty, relaxation
-        self.state = self._zero_state()
+        self.state = SharedState(problem.n_parties, problem.message_size)
         self.reached = self.last = self.state
         self.intercept: Any = 0.0
         self.metric: np.ndarray | None = None
@@ -100,15 +100,9 @@ class Coordinator:
         self.first_residual = math.nan
         self.best_residual = math.inf
         if memory:
-            self.anderson = self._accelerator(memory)
+            self.anderson = Anderson(len(self.state.vector), self._sections(), memory, self.rows)
         self.rule = PenaltyRule() if adaptive else None
         self.curvature_rule = CurvatureRule() if reweighting else None
-
-    def _zero_state(self) -> SharedState:
-        return SharedState(self.problem.n_parties, self.problem.message_size)
-
-    def _accelerator(self, memory: int) -> Anderson:
-        return Anderson(len(self.state.vector), self._sections(), memory, self.rows)
 
     @property
     def penalties(self) -> Any:
@@ -161,7 +155,7 @@ class Coordinator:
             yield from self._reweight(total)
         return outcome
 
-    def _step(self, new: Any) -> Talk[Stepped]:
+    def _step(self, new: SharedState) -> Talk[Stepped]:
         """Every party's x-update; the new state's messages are filled in, relaxed."""
         state, relaxes = self.state, self.relaxation != 1.0
         answers = new.messages
@@ -223,7 +217,7 @@ class Coordinator:
             self.anderson.sections = self._sections()
             self.anderson.reset()
 
-    def _dual_residual(self, old: Any, new: Any, stepped: Any) -> float:
+    def _dual_residual(self, old: SharedState, new: SharedState, stepped: Stepped) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
         from fastadmm.kernels.sharing import dual_residual
