@@ -261,7 +261,8 @@ def _cuts(events: Array, total: Array, rules: Rules) -> Array:
         at = int(np.argmax(gain))
         return float(gain[at]), first + 1 + at, first, end
 
-    leaves, cuts = [split(0, len(total))], []
+    cuts: list[int] = []
+    leaves = [split(0, len(total))]
     while leaves and len(cuts) < rules.most - 1:
         gain, cut, first, end = leaves.pop(int(np.argmax([leaf[0] for leaf in leaves])))
         if not gain > slack:

@@ -10,7 +10,7 @@ import numpy as np
 from fastadmm.figures.figure import MUTED, SERIES_COLOURS, render
 from fastadmm.figures.numbers import format_number
 from fastadmm.reports.plots import Plot, safe_label
-from fastadmm.store.model import open_model
+from fastadmm.store.model import open_model, open_shared_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +28,15 @@ _MOST = 12
 _WIDE = 3
 
 
-def bins_plot(run: Path) -> Plot | None:
-    """The picture of a model's bins; None where it has none."""
+def bins_plot(path: Path) -> Plot | None:
+    """The picture of a model's bins; None where it has none, or the parties' files are elsewhere."""
+    if not (path / "model.toml").exists():
+        return None
+    shared, directory = open_shared_part(path)
+    if any(not (directory / f"{name}.h5").exists() for name in shared.names):
+        return None
     found: list[tuple[float, str, ColumnEncoding, Bins]] = []
-    model = open_model(run)
+    model = open_model(path)
     for party in model.parties:
         columns = () if party.encoder is None or party.weights.ndim != 1 else party.encoder.columns
         for column, weight in zip(columns, party.weights, strict=bool(columns)):
@@ -51,15 +56,16 @@ def bins_plot(run: Path) -> Plot | None:
             _draw(ax, name, column, bins)
 
     event = str((model.classes or ("0", "1"))[-1])
-    texts = [[f"{label} {format_number(rate, 3, zeros=True)}" for label, _, rate in _bars(*own)]
-             for _, _, *own in shown]  # fmt: skip
-    alt = "; ".join(f"{own[1]}: {', '.join(cells)}" for own, cells in zip(shown, texts, strict=True))
+    texts = [
+        f"{name}: {', '.join(f'{cells} {rate:.3g}' for cells, _, rate in _bars(column, bins))}"
+        for _, name, column, bins in shown
+    ]
     return Plot(
         key="bins",
-        title="Bins",
+        title="Rates by bin",
         caption=f"Bars: share of the training rows. Points: rate of {event!r} in a bin."
         + (f" The {_MOST} columns of {len(found)} that move the score most." if len(found) > _MOST else ""),
-        alt=alt,
+        alt="; ".join(texts),
         svg=render("bins", draw, wide=True, height=height),
         wide=True,
     )

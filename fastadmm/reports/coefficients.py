@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.figures.numbers import NONE, format_number
-from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.runs.coefficients import read_coefficients
 
 __all__ = ["coefficient_section"]
@@ -29,12 +28,7 @@ def coefficient_section(run: Path) -> dict[str, Any] | None:
     rows = [[_cell(row[key]) for key in names] for row in shown.rows()]
     left = len(found.rows()) - len(rows)
     more = [f"{left} more with smaller weights: fastadmm coefficients RUN -o FILE.csv"] if left else []
-    return {
-        "header": list(names.values()),
-        "rows": rows,
-        "notes": [*found.notes, *more],
-        "bins": bins_plot(model),
-    }
+    return {"header": list(names.values()), "rows": rows, "notes": [*found.notes, *more]}
 
 
 def _files(model: Path) -> list[Path]:

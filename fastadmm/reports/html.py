@@ -18,6 +18,7 @@ from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.privacy.published import KEPT_BACK, is_private
+from fastadmm.reports.bins_plot import bins_plot
 from fastadmm.reports.coefficients import coefficient_section
 from fastadmm.reports.judgement import judgement_section
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
@@ -80,6 +81,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "plots": history_plots(records.history, facts.target, names),
         "parties": parties,
         "coefficients": None if private else coefficient_section(records.path),
+        "bins": None if private else bins_plot(records.path / "model"),
         "last_rounds": _last_rounds(records),
         "n_rounds_logged": len(records.history),
         "evaluation": evaluation,
