@@ -242,24 +242,22 @@ def _cuts(events: Array, total: Array, rules: Rules) -> Array:
 
     Shapes: events, total (n_levels,).
     """
-    sums = [np.append(0.0, np.cumsum(cells)) for cells in (events, total)]
-    fewest = rules.share * sums[1][-1] * (1.0 - _ROUNDING)
-    slack = _ROUNDING * sums[1][-1]
+    ones, rows = (np.append(0.0, np.cumsum(cells)) for cells in (events, total))
+    slack = _ROUNDING * rows[-1]
+    fewest = max(rules.share * rows[-1] - slack, slack)
 
     def split(first: int, end: int) -> tuple[float, int, int, int]:
         """Gain and place of the best split of a range of levels, and the range."""
-        e, n = (each[first + 1 : end] - each[first] for each in sums)
-        more, rest = (each[end] - each[first + 1 : end] for each in sums)
-        fine = np.minimum(n, rest) >= fewest
-        fine &= np.minimum.reduce([e, more, n - e, rest - more]) >= rules.least - slack
-        if not fine.any():
+        found, size = ones[end] - ones[first], rows[end] - rows[first]
+        low = max(first + 1, int(np.searchsorted(rows, rows[first] + fewest)))
+        high = min(end, int(np.searchsorted(rows, rows[end] - fewest, "right")))
+        if low >= high:
             return 0.0, first, first, end
-        gain = np.full(len(e), -np.inf)
-        e, n, more, rest = e[fine], n[fine], more[fine], rest[fine]
-        # n r / (n + r) (e / n - m / r)², where subtracting squares would cancel.
-        gain[fine] = n * rest / (n + rest) * (e / n - more / rest) ** 2
+        e, n = ones[low:high] - ones[first], rows[low:high] - rows[first]
+        enough = np.minimum.reduce([e, found - e, n - e, size - n - found + e]) >= rules.least - slack
+        gain = np.where(enough, (e * size - n * found) ** 2 / (n * (size - n)), 0.0)
         at = int(np.argmax(gain))
-        return float(gain[at]), first + 1 + at, first, end
+        return float(gain[at]) / size, low + at, first, end
 
     cuts: list[int] = []
     leaves = [split(0, len(total))]

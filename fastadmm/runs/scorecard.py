@@ -214,7 +214,10 @@ def _bin_party(
             kept.append(replace(column, indicator=False, bins=bins))
             features.append(found.feature)
     if not kept:
-        raise InputError(f"{shown(party.path)}: no column of {party.name} says anything about the labels")
+        raise InputError(
+            f"{shown(party.path)}: no column of {party.name} says anything about the labels beyond luck: "
+            "leave the party out ('fastadmm columns --labels' prints why), or bring more rows"
+        )
     return _Binned(Encoder(tuple(kept), encoder.missing, encoder.prefix), np.column_stack(features))
 
 
