@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 import pandas as pd
-from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm import JointClassifier, JointRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.conversation.exchange import converse
 from fastadmm.conversation.threads import Threads
@@ -55,7 +55,7 @@ LOGISTIC = """
 
 def between(blocks: list[pd.DataFrame], y: np.ndarray, loss: str) -> np.ndarray:
     """Estimates, standard errors and statistics, each party's from its own table."""
-    kind = ADMMSharingClassifier if loss == "logistic" else ADMMSharingRegressor
+    kind = JointClassifier if loss == "logistic" else JointRegressor
     model = kind(alpha=1e-13, tol=1e-13, loss=loss, n_threads=1).fit(blocks, y)
     matrices = [as_block(block.to_numpy()) for block in blocks]
     problem = make_problem(matrices, y, loss=loss, lam=1e-13, names=["dp0", "dp1"])

@@ -10,42 +10,33 @@ from typing import TYPE_CHECKING
 from fastadmm.lazy import adopt, load_on_use, stand_in
 from fastadmm.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from fastadmm.figures.progress import Progress
-    from fastadmm.problem.problem import make_problem
-    from fastadmm.settings.privacy import Privacy
-    from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
-    from fastadmm.sklearn.estimators_cv import ADMMSharingClassifierCV, ADMMSharingRegressorCV
-    from fastadmm.solver.cross_validation import cross_validate, make_folds
-    from fastadmm.solver.options import SolverOptions
-    from fastadmm.solver.regularization_path import lambda_grid, path
-    from fastadmm.solver.solver import solve
-    from fastadmm.solver.warm_start import StartingPoint
-    from fastadmm.store import open_partition
-
-__all__ = [
-    "ADMMSharingClassifier",
-    "ADMMSharingClassifierCV",
-    "ADMMSharingRegressor",
-    "ADMMSharingRegressorCV",
-    "Privacy",
-    "Progress",
-    "SolverOptions",
-    "StartingPoint",
-    "cross_validate",
-    "lambda_grid",
-    "make_folds",
-    "make_problem",
-    "open_partition",
-    "path",
-    "solve",
-]
+if TYPE_CHECKING:  # "as" says to checkers of types that a name is exported
+    from fastadmm.figures.progress import Progress as Progress
+    from fastadmm.problem.problem import make_problem as make_problem
+    from fastadmm.settings.privacy import Privacy as Privacy
+    from fastadmm.sklearn.estimators import ADMMSharingClassifier as ADMMSharingClassifier
+    from fastadmm.sklearn.estimators import ADMMSharingRegressor as ADMMSharingRegressor
+    from fastadmm.sklearn.estimators import JointClassifier as JointClassifier
+    from fastadmm.sklearn.estimators import JointRegressor as JointRegressor
+    from fastadmm.sklearn.estimators_cv import ADMMSharingClassifierCV as ADMMSharingClassifierCV
+    from fastadmm.sklearn.estimators_cv import ADMMSharingRegressorCV as ADMMSharingRegressorCV
+    from fastadmm.sklearn.estimators_cv import JointClassifierCV as JointClassifierCV
+    from fastadmm.sklearn.estimators_cv import JointRegressorCV as JointRegressorCV
+    from fastadmm.solver.cross_validation import cross_validate as cross_validate
+    from fastadmm.solver.cross_validation import make_folds as make_folds
+    from fastadmm.solver.options import SolverOptions as SolverOptions
+    from fastadmm.solver.regularization_path import lambda_grid as lambda_grid
+    from fastadmm.solver.regularization_path import path as path
+    from fastadmm.solver.solver import solve as solve
+    from fastadmm.solver.warm_start import StartingPoint as StartingPoint
+    from fastadmm.store import open_partition as open_partition
 
 _MODULE_OF = {
-    "ADMMSharingClassifier": "sklearn.estimators",
-    "ADMMSharingRegressor": "sklearn.estimators",
-    "ADMMSharingClassifierCV": "sklearn.estimators_cv",
-    "ADMMSharingRegressorCV": "sklearn.estimators_cv",
+    **dict.fromkeys(("JointClassifier", "JointRegressor"), "sklearn.estimators"),
+    **dict.fromkeys(("JointClassifierCV", "JointRegressorCV"), "sklearn.estimators_cv"),
+    # Their names until version 0.2.
+    **dict.fromkeys(("ADMMSharingClassifier", "ADMMSharingRegressor"), "sklearn.estimators"),
+    **dict.fromkeys(("ADMMSharingClassifierCV", "ADMMSharingRegressorCV"), "sklearn.estimators_cv"),
     "Privacy": "settings.privacy",
     "Progress": "figures.progress",
     "SolverOptions": "solver.options",
@@ -58,7 +49,7 @@ _MODULE_OF = {
     "path": "solver.regularization_path",
     "solve": "solver.solver",
 }
-
+__all__ = list(_MODULE_OF)
 
 __getattr__, __dir__ = load_on_use(globals(), _MODULE_OF)
 

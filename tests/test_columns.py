@@ -14,8 +14,8 @@ from fastadmm.sklearn.columns import (
     block_names,
     check_index,
     consecutive,
-    is_block_list,
     resolve_parties,
+    tables_of,
     take_columns,
 )
 from hypothesis import given
@@ -162,20 +162,20 @@ def test_consecutive_columns_are_not_copied() -> None:
     ],
 )
 def test_blocks_and_rows_are_told_apart(X: Any, expected: bool) -> None:
-    assert is_block_list(X) is expected
+    assert (tables_of(X) is not None) is expected
 
 
 def test_frames_with_other_indexes_are_refused() -> None:
     bank = pd.DataFrame({"age": [1.0, 2.0]}, index=["a", "b"])
-    check_index([bank, bank * 2, np.zeros((2, 1))], pd.Series([0, 1], index=["a", "b"]))
-    check_index([bank, np.zeros((2, 1))], pd.Series([0, 1]))  # an index that only counts rows
+    check_index({0: bank, 1: bank * 2, 2: np.zeros((2, 1))}, pd.Series([0, 1], index=["a", "b"]))
+    check_index({0: bank, 1: np.zeros((2, 1))}, pd.Series([0, 1]))  # an index that only counts rows
     for blocks, y, where in (
         ([bank, bank.iloc[::-1]], None, r"X\[0\], but 'b' in X\[1\]"),
         ([np.zeros((2, 1)), bank, bank.set_axis([0, 1])], None, r"X\[1\], but 0 in X\[2\]"),
         ([bank], pd.Series([0, 1], index=["b", "a"]), r"X\[0\], but 'b' in y"),
     ):
         with pytest.raises(InputError, match=rf"row 0 has the index 'a' in {where}.*reset_index"):
-            check_index(blocks, y)
+            check_index(dict(enumerate(blocks)), y)
 
 
 def test_fits_with_named_parties_print_rounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,6 +194,7 @@ def test_fits_with_named_parties_print_rounds(capsys: pytest.CaptureFixture[str]
 
 def test_block_names_need_strings_everywhere() -> None:
     first, second = pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"c": [1.0]})
-    assert block_names([first, second]) == ["a", "b", "c"]
-    assert block_names([first, np.ones((1, 1))]) is None
-    assert block_names([first, pd.DataFrame([[1.0]])]) is None
+    assert block_names([first, second], "xy") == ["a", "b", "c"]
+    assert block_names([first, first[["b"]]], "xy") == ["a", "x.b", "y.b"]
+    assert block_names([first, np.ones((1, 1))], "xy") is None
+    assert block_names([first, pd.DataFrame([[1.0]])], "xy") is None

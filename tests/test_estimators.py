@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm import JointClassifier, JointRegressor
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.solver.history import RoundRecord
 from sklearn.base import clone
@@ -79,9 +79,9 @@ def reference_regressor(
 @pytest.mark.representatives(95)
 @parametrize_with_checks(
     [
-        ADMMSharingClassifier(alpha=1e-2, tol=1e-15),
-        ADMMSharingClassifier(alpha=1e-2, tol=1e-15, loss="multinomial"),
-        ADMMSharingRegressor(alpha=1e-2, tol=1e-15),
+        JointClassifier(alpha=1e-2, tol=1e-15),
+        JointClassifier(alpha=1e-2, tol=1e-15, loss="multinomial"),
+        JointRegressor(alpha=1e-2, tol=1e-15),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -90,11 +90,11 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
 
 
 def test_tags() -> None:
-    for estimator in (ADMMSharingClassifier(), ADMMSharingRegressor()):
+    for estimator in (JointClassifier(), JointRegressor()):
         assert get_tags(estimator).input_tags.sparse
         assert get_tags(estimator).target_tags.required
     for loss, several in (("auto", True), ("multinomial", True), ("logistic", False), ("hinge", False)):
-        assert get_tags(ADMMSharingClassifier(loss=loss)).classifier_tags.multi_class is several
+        assert get_tags(JointClassifier(loss=loss)).classifier_tags.multi_class is several
 
 
 # --- the models are scikit-learn's
@@ -106,7 +106,7 @@ def test_tags() -> None:
 @pytest.mark.parametrize("alpha", [1e-1, 1e-3])
 def test_logistic_model(cancer: Data, parties: int, fit_intercept: bool, alpha: float) -> None:
     X, y = cancer
-    model = ADMMSharingClassifier(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
+    model = JointClassifier(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
     reference = reference_classifier(X, y, alpha, fit_intercept)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
     np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-4)
@@ -121,7 +121,7 @@ def test_logistic_model(cancer: Data, parties: int, fit_intercept: bool, alpha: 
 @pytest.mark.parametrize("alpha", [1e-1, 1e-3])
 def test_squared_model(diabetes: Data, parties: int, fit_intercept: bool, alpha: float) -> None:
     X, y = diabetes
-    model = ADMMSharingRegressor(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
+    model = JointRegressor(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
     reference = reference_regressor(X, y, alpha, fit_intercept)
     scale = np.abs(reference.coef_).max()
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4 * scale)
@@ -133,7 +133,7 @@ def test_default_tolerance_is_as_close_as_it_promises(cancer: Data) -> None:
     # Strong convexity: alpha/2 |x - x*|^2 <= F(x) - F* <= absolute gap.
     X, y = cancer
     for alpha in (1e-1, 1e-2, 1e-4):
-        model = ADMMSharingClassifier(3, alpha).fit(X, y)
+        model = JointClassifier(3, alpha).fit(X, y)
         reference = reference_classifier(X, y, alpha)
         distance = np.linalg.norm(model.coef_ - reference.coef_)
         # What is proved is a difference of two objectives, each with the rounding of its sum.
@@ -146,8 +146,8 @@ def test_default_tolerance_is_as_close_as_it_promises(cancer: Data) -> None:
 def test_sparse_equals_dense(cancer: Data, kind: Any) -> None:
     X, y = cancer
     X = np.where(np.abs(X) > 1, X, 0.0)
-    dense = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(X, y)
-    sparse = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(kind(X), y)
+    dense = JointClassifier(3, 1e-2, tol=TIGHT).fit(X, y)
+    sparse = JointClassifier(3, 1e-2, tol=TIGHT).fit(kind(X), y)
     np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
     np.testing.assert_allclose(sparse.decision_function(kind(X)), sparse.decision_function(X), atol=1e-10)
 
@@ -156,10 +156,8 @@ def test_sparse_equals_dense(cancer: Data, kind: Any) -> None:
 def test_weights_count_samples(cancer: Data, parties: int | None) -> None:
     X, y = cancer
     counts = np.random.default_rng(0).integers(0, 4, len(y))
-    weighted = ADMMSharingClassifier(parties, 1e-2, tol=TIGHT).fit(X, y, sample_weight=counts)
-    repeated = ADMMSharingClassifier(parties, 1e-2, tol=TIGHT).fit(
-        np.repeat(X, counts, 0), np.repeat(y, counts)
-    )
+    weighted = JointClassifier(parties, 1e-2, tol=TIGHT).fit(X, y, sample_weight=counts)
+    repeated = JointClassifier(parties, 1e-2, tol=TIGHT).fit(np.repeat(X, counts, 0), np.repeat(y, counts))
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
     np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, atol=1e-5)
 
@@ -168,40 +166,40 @@ def test_real_weights(cancer: Data, diabetes: Data) -> None:
     weight = np.random.default_rng(1).exponential(size=1000)
     X, y = cancer
     s = weight[: len(y)]
-    model = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(X, y, s)
+    model = JointClassifier(2, 1e-2, tol=TIGHT).fit(X, y, s)
     np.testing.assert_allclose(
         model.coef_, reference_classifier(X, y, 1e-2, sample_weight=s).coef_, atol=1e-4
     )
     X, y = diabetes
     s = weight[: len(y)]
-    ridge = ADMMSharingRegressor(2, 1e-2, tol=TIGHT).fit(X, y, s)
+    ridge = JointRegressor(2, 1e-2, tol=TIGHT).fit(X, y, s)
     np.testing.assert_allclose(ridge.coef_, reference_regressor(X, y, 1e-2, sample_weight=s).coef_, atol=2e-3)
 
 
 def test_the_scale_of_weights_is_nothing(cancer: Data) -> None:
     X, y = cancer
-    once = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(X, y)
-    thousandfold = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(X, y, np.full(len(y), 1000.0))
+    once = JointClassifier(2, 1e-2, tol=TIGHT).fit(X, y)
+    thousandfold = JointClassifier(2, 1e-2, tol=TIGHT).fit(X, y, np.full(len(y), 1000.0))
     np.testing.assert_allclose(thousandfold.coef_, once.coef_, atol=1e-5)
 
 
 @pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
 def test_schemes_agree(cancer: Data, scheme: str) -> None:
     X, y = cancer
-    model = ADMMSharingClassifier(2, 1e-1, scheme=scheme, tol=1e-8).fit(X, y)
+    model = JointClassifier(2, 1e-1, scheme=scheme, tol=1e-8).fit(X, y)
     np.testing.assert_allclose(model.coef_, reference_classifier(X, y, 1e-1).coef_, atol=1e-3)
 
 
 def test_penalty_changes_the_rounds_not_the_model(cancer: Data) -> None:
     X, y = cancer
-    models = [ADMMSharingClassifier(2, 1e-2, tol=TIGHT, penalty=r).fit(X, y) for r in (0.005, 0.05)]
+    models = [JointClassifier(2, 1e-2, tol=TIGHT, penalty=r).fit(X, y) for r in (0.005, 0.05)]
     assert models[0].n_rounds_ != models[1].n_rounds_
     np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-5)
 
 
 def test_threads_change_nothing(cancer: Data) -> None:
     X, y = cancer
-    one, two = (ADMMSharingClassifier(3, 1e-2, n_threads=k).fit(X, y) for k in (1, 2))
+    one, two = (JointClassifier(3, 1e-2, n_threads=k).fit(X, y) for k in (1, 2))
     np.testing.assert_array_equal(one.coef_, two.coef_)
 
 
@@ -210,9 +208,9 @@ def test_threads_change_nothing(cancer: Data) -> None:
 
 def test_blocks_equal_one_matrix(cancer: Data) -> None:
     X, y = cancer
-    whole = ADMMSharingClassifier([10, 20], 1e-2).fit(X, y)
+    whole = JointClassifier([10, 20], 1e-2).fit(X, y)
     blocks = [X[:, :10], X[:, 10:]]
-    apart = ADMMSharingClassifier(alpha=1e-2).fit(blocks, y)
+    apart = JointClassifier(alpha=1e-2).fit(blocks, y)
     np.testing.assert_array_equal(apart.coef_, whole.coef_)
     assert apart.n_features_in_ == 30
     for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
@@ -226,7 +224,7 @@ def test_blocks_equal_one_matrix(cancer: Data) -> None:
 def test_blocks_of_different_kinds(diabetes: Data) -> None:
     X, y = diabetes
     blocks = [X[:, :3].astype(np.float64), sp.coo_array(X[:, 3:7]), pd.DataFrame(X[:, 7:])]
-    model = ADMMSharingRegressor(alpha=1e-2, tol=TIGHT).fit(blocks, y)
+    model = JointRegressor(alpha=1e-2, tol=TIGHT).fit(blocks, y)
     np.testing.assert_allclose(model.coef_, reference_regressor(X, y, 1e-2).coef_, atol=1e-3)
     np.testing.assert_allclose(model.predict(blocks), model.predict(X), rtol=1e-10)
     assert [len(x) for x in model.party_coefs_] == [3, 4, 3]
@@ -237,14 +235,14 @@ def test_coefficients_follow_x_and_party_coefficients_the_parties(diabetes: Data
     X, y = diabetes
     frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(10)])
     bank, telco = ["f7", "f1", "f4"], ["f9", "f0", "f2", "f3", "f8", "f5", "f6"]
-    model = ADMMSharingRegressor([bank, telco], 1e-2, tol=TIGHT).fit(frame, y)
+    model = JointRegressor([bank, telco], 1e-2, tol=TIGHT).fit(frame, y)
     np.testing.assert_allclose(model.coef_, reference_regressor(X, y, 1e-2).coef_, atol=1e-3)
     by_name = dict(zip(model.feature_names_in_, model.coef_, strict=True))
     assert [by_name[name] for name in bank] == list(model.party_coefs_[0])
     assert [by_name[name] for name in telco] == list(model.party_coefs_[1])
     assert [list(held) for held in model.party_columns_] == [[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]]
     np.testing.assert_allclose(model.predict([frame[bank], frame[telco]]), model.predict(frame), rtol=1e-10)
-    by_number = ADMMSharingRegressor([[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]], 1e-2, tol=TIGHT).fit(X, y)
+    by_number = JointRegressor([[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]], 1e-2, tol=TIGHT).fit(X, y)
     np.testing.assert_array_equal(by_number.coef_, model.coef_)
 
 
@@ -252,21 +250,21 @@ def test_coefficients_follow_x_and_party_coefficients_the_parties(diabetes: Data
 def test_scattered_columns(cancer: Data, kind: Any) -> None:
     X, y = cancer
     parties = [list(range(29, -1, -2)), list(range(0, 30, 2))]
-    model = ADMMSharingClassifier(parties, 1e-2, tol=TIGHT).fit(kind(X), y)
+    model = JointClassifier(parties, 1e-2, tol=TIGHT).fit(kind(X), y)
     np.testing.assert_allclose(model.coef_, reference_classifier(X, y, 1e-2).coef_, atol=1e-4)
 
 
 def test_feature_names(diabetes: Data) -> None:
     X, y = diabetes
     frame = pd.DataFrame(X, columns=list("abcdefghij"))
-    model = ADMMSharingRegressor(2, 1e-2).fit(frame, y)
+    model = JointRegressor(2, 1e-2).fit(frame, y)
     assert list(model.feature_names_in_) == list("abcdefghij")
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame[list("jihgfedcba")])
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         model.predict(X)
     blocks = [frame[list("abcde")], frame[list("fghij")]]
-    apart = ADMMSharingRegressor(alpha=1e-2).fit(blocks, y)
+    apart = JointRegressor(alpha=1e-2).fit(blocks, y)
     np.testing.assert_array_equal(apart.feature_names_in_, model.feature_names_in_)
     np.testing.assert_array_equal(apart.predict(blocks), model.predict(blocks))
     with pytest.raises(ValueError, match="feature names should match"):
@@ -279,12 +277,12 @@ def test_feature_names(diabetes: Data) -> None:
 def test_other_number_types_equal_float64(cancer: Data, dtype: Any) -> None:
     X, y = cancer
     X = np.clip(np.round(4 * np.abs(X)), 0, 20).astype(dtype)
-    expected = ADMMSharingClassifier(2, 1e-2).fit(X.astype(np.float64), y)
+    expected = JointClassifier(2, 1e-2).fit(X.astype(np.float64), y)
     for given in (X, sp.csr_array(X), pd.DataFrame(X)):
-        model = ADMMSharingClassifier(2, 1e-2).fit(given, y)
+        model = JointClassifier(2, 1e-2).fit(given, y)
         assert model.coef_.dtype == np.float64
         np.testing.assert_allclose(model.coef_, expected.coef_, atol=2e-2)
-    dense = ADMMSharingClassifier(2, 1e-2).fit(X, y)
+    dense = JointClassifier(2, 1e-2).fit(X, y)
     np.testing.assert_array_equal(dense.coef_, expected.coef_)
 
 
@@ -294,7 +292,7 @@ def test_inputs_stay_as_they_were(cancer: Data) -> None:
     weight = np.full(len(y), 2.0)
     before = [part.copy() for part in (X, y, weight, sparse.data, sparse.indices)]
     for given in (X, sparse, [X[:, :4], sparse[:, 4:]]):
-        ADMMSharingClassifier(alpha=1e-2).fit(given, y, weight)
+        JointClassifier(alpha=1e-2).fit(given, y, weight)
     for part, copy in zip((X, y, weight, sparse.data, sparse.indices), before, strict=True):
         np.testing.assert_array_equal(part, copy)
 
@@ -306,7 +304,7 @@ def test_inputs_stay_as_they_were(cancer: Data) -> None:
 def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
     X, y = cancer
     named = np.array(labels)[y]
-    model = ADMMSharingClassifier(2, 1e-2)
+    model = JointClassifier(2, 1e-2)
     if isinstance(labels[0], float):
         with pytest.raises(ValueError, match="Unknown label type: continuous"):
             model.fit(X, named)
@@ -314,7 +312,7 @@ def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
     model.fit(X, named)
     assert list(model.classes_) == list(labels)
     assert set(model.predict(X)) == set(labels)
-    np.testing.assert_array_equal(model.coef_, ADMMSharingClassifier(2, 1e-2).fit(X, y).coef_)
+    np.testing.assert_array_equal(model.coef_, JointClassifier(2, 1e-2).fit(X, y).coef_)
     assert model.score(X, named) > 0.97
     series = pd.Series(named, index=np.arange(len(y))[::-1])
     np.testing.assert_array_equal(clone(model).fit(X, series).predict(X), model.predict(X))
@@ -322,7 +320,7 @@ def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
 
 def test_probabilities(cancer: Data) -> None:
     X, y = cancer
-    model = ADMMSharingClassifier(2, 1e-2).fit(X, y)
+    model = JointClassifier(2, 1e-2).fit(X, y)
     far = 1e4 * X  # so sure that probabilities underflow, their logarithms must not
     np.testing.assert_allclose(model.predict_proba(far).sum(axis=1), 1)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
@@ -336,7 +334,7 @@ def test_probabilities(cancer: Data) -> None:
 
 def test_attributes_tell_how_training_went(cancer: Data) -> None:
     X, y = cancer
-    model = ADMMSharingClassifier(3, 1e-2).fit(X, y)
+    model = JointClassifier(3, 1e-2).fit(X, y)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 30), (1,))
     assert model.converged_
     assert model.status_ == "converged"
@@ -348,7 +346,7 @@ def test_attributes_tell_how_training_went(cancer: Data) -> None:
 
 def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     X, y = cancer
-    model = ADMMSharingClassifier(3, 1e-2, tol=1e-14, max_rounds=5)
+    model = JointClassifier(3, 1e-2, tol=1e-14, max_rounds=5)
     with pytest.warns(ConvergenceWarning, match=r"after 5 rounds, not certified.*max_rounds") as caught:
         model.fit(X, y)
     assert caught[0].filename == __file__
@@ -357,14 +355,14 @@ def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
     assert model.n_rounds_ == 5
     assert model.score(X, y) > 0.9
     with pytest.warns(ConvergenceWarning):
-        never = ADMMSharingClassifier(3, 1e-2, tol=0, max_rounds=100).fit(X, y)
+        never = JointClassifier(3, 1e-2, tol=0, max_rounds=100).fit(X, y)
     assert never.n_rounds_ == 100
 
 
 def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:
     X, y = diabetes
     with pytest.warns(ConvergenceWarning, match=r"among models in which .*; a regularizer or a") as caught:
-        model = ADMMSharingRegressor(3, regularizer="none").fit(X, y)
+        model = JointRegressor(3, regularizer="none").fit(X, y)
     assert caught[0].filename == __file__
     assert model.converged_
     assert model.status_ == "converged"
@@ -377,7 +375,7 @@ def test_certified_among_bounded_models_only_warns(diabetes: Data) -> None:
 def test_at_rounding_warns_that_rounds_do_not_help() -> None:
     X = np.random.default_rng(4).standard_normal((20, 3))
     with pytest.warns(ConvergenceWarning, match=r"limit of double precision .*; raise tol, or") as caught:
-        model = ADMMSharingRegressor(3, alpha=1e-25).fit(X, X @ [1.0, 2.0, 3.0])
+        model = JointRegressor(3, alpha=1e-25).fit(X, X @ [1.0, 2.0, 3.0])
     assert "max_rounds" not in str(caught[0].message)
     assert model.status_ == "at_rounding"
     assert not model.converged_
@@ -389,7 +387,7 @@ def test_a_contradiction_warns_and_claims_nothing(cancer: Data, monkeypatch: pyt
     X, y = cancer
     contradict(monkeypatch)
     with pytest.warns(ConvergenceWarning, match=r"contradiction .*: planted; .*please report it$"):
-        model = ADMMSharingClassifier(3, 1e-2).fit(X, y)
+        model = JointClassifier(3, 1e-2).fit(X, y)
     assert model.status_ == "contradiction"
     assert not any([model.converged_, model.certified_, model.certified_within_])
     assert model.duality_gap_ == model.history_[-1].gap == np.inf
@@ -398,7 +396,7 @@ def test_a_contradiction_warns_and_claims_nothing(cancer: Data, monkeypatch: pyt
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 def test_a_model_is_certified_exactly_if_its_gap_is_at_most_tol(cancer: Data, tol: float) -> None:
     X, y = cancer
-    model = ADMMSharingClassifier(3, 1e-2, tol=tol).fit(X, y)
+    model = JointClassifier(3, 1e-2, tol=tol).fit(X, y)
     assert model.certified_
     assert not model.certified_within_
     assert model.duality_gap_ <= tol
@@ -407,7 +405,7 @@ def test_a_model_is_certified_exactly_if_its_gap_is_at_most_tol(cancer: Data, to
 def test_early_stopping_does_not_warn(cancer: Data) -> None:
     X, y = cancer
     settings = {"tol": 1e-13, "early_stopping": True, "n_iter_no_change": 1, "random_state": 0}
-    model = ADMMSharingClassifier(3, 1e-6, **settings).fit(X, y)
+    model = JointClassifier(3, 1e-6, **settings).fit(X, y)
     assert model.status_ == "early_stopped"
     assert not model.converged_
     assert model.certified_ == (model.duality_gap_ <= model.tol)
@@ -415,7 +413,7 @@ def test_early_stopping_does_not_warn(cancer: Data) -> None:
 
 def test_divergence_is_an_error(diabetes: Data) -> None:
     X, y = diabetes
-    model = ADMMSharingRegressor(alpha=1e-4, scheme="jacobi")
+    model = JointRegressor(alpha=1e-4, scheme="jacobi")
     with pytest.raises(
         DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'sharing'"
     ):
@@ -429,9 +427,7 @@ def test_callbacks_see_every_round(cancer: Data) -> None:
     X, y = cancer
     seen: list[RoundRecord] = []
     rounds: list[int] = []
-    model = ADMMSharingClassifier(
-        2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)]
-    )
+    model = JointClassifier(2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)])
     model.fit(X, y)
     assert seen[:-1] == model.history_[:-1]
     proved = {name: getattr(seen[-1], name) for name in ("objective", "gap", "gap_absolute")}
@@ -447,13 +443,13 @@ def test_an_error_in_a_callback_is_the_callers(cancer: Data) -> None:
         raise LookupError(f"round {record.round}")
 
     with pytest.raises(LookupError, match="round 1"):
-        ADMMSharingClassifier(callbacks=fail).fit(*cancer)
+        JointClassifier(callbacks=fail).fit(*cancer)
 
 
 # --- mistakes
 
 
-@pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])
+@pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
@@ -496,24 +492,24 @@ def test_mistakes_in_the_data() -> None:
     X[:, 1] = np.arange(6)
     bad = X.copy()
     bad[3, 1] = np.nan
-    classifier = ADMMSharingClassifier()
+    classifier = JointClassifier()
     for loss in ("logistic", "hinge"):
         with pytest.raises(
             ConfigError, match=r"Only binary classification is supported\..*choose multinomial"
         ):
-            ADMMSharingClassifier(loss=loss).fit(X, np.arange(6) % 3)
+            JointClassifier(loss=loss).fit(X, np.arange(6) % 3)
     with pytest.raises(InputError, match=r"only one class is present \(0\)"):
         classifier.fit(X, np.zeros(6, dtype=int))
     with pytest.raises(ConfigError, match=r"alpha: -1\.0 must be above 0"):
-        ADMMSharingClassifier(alpha=np.float64(-1.0)).fit(X, y)
+        JointClassifier(alpha=np.float64(-1.0)).fit(X, y)
     with pytest.raises(InputError, match="only one class is present"):
         classifier.fit(X, y, sample_weight=y)
     with pytest.raises(ValueError, match="Input X contains NaN"):
         classifier.fit(bad, y)
     with pytest.raises(ValueError, match=r"Input X\[1\] contains NaN"):
         classifier.fit([X, bad], y)
-    with pytest.raises(ConfigError, match="must be None where X is a list of blocks"):
-        ADMMSharingClassifier(parties=2).fit([X, X], y)
+    with pytest.raises(ConfigError, match="must be None where X is a list or dict of blocks"):
+        JointClassifier(parties=2).fit([X, X], y)
     with pytest.raises(InputError, match="party-2: 5 rows, but y has 6; align the rows first"):
         classifier.fit([X, X[:5]], y)
     with pytest.raises(ValueError, match=r"requires y to be passed|y cannot be None"):
@@ -525,16 +521,16 @@ def test_mistakes_in_the_data() -> None:
     with pytest.raises(ValueError, match=r"(?i)sample.weight"):
         classifier.fit(X, y, sample_weight=np.zeros(6))
     with pytest.raises(NotFittedError):
-        ADMMSharingClassifier().predict([X, X])
+        JointClassifier().predict([X, X])
 
 
 def test_mistakes_at_prediction() -> None:
     X = np.random.default_rng(0).normal(size=(20, 5))
-    model = ADMMSharingClassifier(parties=[2, 3], alpha=0.1).fit(X, np.arange(20) % 2)
-    with pytest.raises(ValueError, match="X has 4 features, but ADMMSharingClassifier is expecting 5"):
+    model = JointClassifier(parties=[2, 3], alpha=0.1).fit(X, np.arange(20) % 2)
+    with pytest.raises(ValueError, match="X has 4 features, but JointClassifier is expecting 5"):
         model.predict(X[:, :4])
     with pytest.raises(
-        InputError, match=r"blocks of \[3, 2\] columns, but ADMMSharingClassifier was fitted on \[2, 3\]"
+        InputError, match=r"blocks of \[3, 2\] columns, but JointClassifier was fitted on \[2, 3\]"
     ):
         model.predict([X[:, :3], X[:, 3:]])
     with pytest.raises(InputError, match=r"blocks of \[5\] columns"):
@@ -570,8 +566,8 @@ ROWS = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 2.0]])
 
 def test_pickle_of_version_0_1_0() -> None:
     classifier, regressor = pickle.loads(zlib.decompress(base64.b85decode(FITTED_BY_0_1_0)))
-    assert type(classifier) is ADMMSharingClassifier
-    assert type(regressor) is ADMMSharingRegressor
+    assert type(classifier) is JointClassifier
+    assert type(regressor) is JointRegressor
     assert classifier.predict(ROWS).tolist() == ["no", "yes", "yes", "no"]
     np.testing.assert_allclose(regressor.predict(ROWS), [7 / 6, 1 / 3, 17 / 6, 11 / 3], rtol=1e-6)
     for model, y in ((classifier, ["no", "yes", "yes", "no"]), (regressor, [0.0, 1.0, 2.0, 5.0])):
@@ -587,7 +583,7 @@ def test_pickle_of_version_0_1_0() -> None:
         )
 
 
-@pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])
+@pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
 def test_clone_and_pickle(cancer: Data, Estimator: Any) -> None:
     X, y = cancer
     model = Estimator(parties=[12, 18], alpha=1e-2, tol=1e-5, random_state=0, n_threads=2, callbacks=print)
@@ -607,7 +603,7 @@ def test_pipeline_and_names_through_it(cancer: Data) -> None:
     means = [name for name in X.columns if name.startswith("mean")]
     parties = [means, [name for name in X.columns if name not in means]]
     scaler = StandardScaler().set_output(transform="pandas")
-    model = make_pipeline(scaler, ADMMSharingClassifier(parties, 1e-2, tol=TIGHT)).fit(X, y)
+    model = make_pipeline(scaler, JointClassifier(parties, 1e-2, tol=TIGHT)).fit(X, y)
     reference = reference_classifier(*cancer, 1e-2)
     np.testing.assert_allclose(model[-1].coef_, reference.coef_, atol=1e-4)
     assert list(model[-1].feature_names_in_) == list(X.columns)
@@ -617,7 +613,7 @@ def test_pipeline_and_names_through_it(cancer: Data) -> None:
 def test_grid_search(cancer: Data) -> None:
     X, y = cancer
     grid = {"alpha": [1e-3, 1e-2, 1.0], "parties": [None, [10, 20]]}
-    search = GridSearchCV(ADMMSharingClassifier(), grid, cv=3).fit(X, y)
+    search = GridSearchCV(JointClassifier(), grid, cv=3).fit(X, y)
     scores = search.cv_results_["mean_test_score"].reshape(3, 2)
     np.testing.assert_allclose(scores[:, 0], scores[:, 1], atol=0.005)  # the split does not matter
     assert search.best_params_["alpha"] < 1.0
@@ -626,7 +622,7 @@ def test_grid_search(cancer: Data) -> None:
 
 def test_cross_validation_of_the_regressor(diabetes: Data) -> None:
     X, y = diabetes
-    ours = cross_val_score(ADMMSharingRegressor(4, 1e-2, tol=1e-9), X, y, cv=3)
+    ours = cross_val_score(JointRegressor(4, 1e-2, tol=1e-9), X, y, cv=3)
     n_training = 2 * len(y) / 3
     np.testing.assert_allclose(ours, cross_val_score(Ridge(1e-2 * n_training), X, y, cv=3), atol=1e-4)
 
@@ -655,28 +651,26 @@ def test_import_is_instantaneous() -> None:
 
 
 def test_exports() -> None:
-    expected = {
-        "ADMMSharingClassifier",
-        "ADMMSharingClassifierCV",
-        "ADMMSharingRegressor",
-        "ADMMSharingRegressorCV",
+    joint = {"JointClassifier", "JointClassifierCV", "JointRegressor", "JointRegressorCV"}
+    expected = joint | {
         "Privacy",
         "Progress",
         "SolverOptions",
         "StartingPoint",
         "cross_validate",
         "lambda_grid",
-        "make_folds",
-        "make_problem",
-        "open_partition",
-        "path",
-        "solve",
     }
-    assert set(fastadmm.__all__) == expected
-    assert expected <= set(dir(fastadmm))
+    expected |= {"make_folds", "make_problem", "open_partition", "path", "solve"}
     for name in expected:
         assert callable(getattr(fastadmm, name))
         assert getattr(fastadmm, name).__name__ == name
+    old = {name.replace("Joint", "ADMMSharing"): name for name in joint}
+    for name, now in old.items():
+        assert getattr(fastadmm, name) is getattr(fastadmm, now)
+        pickled = f"cfastadmm.sklearn.estimators{'_cv' * name.endswith('CV')}\n{name}\n."
+        assert pickle.loads(pickled.encode()) is getattr(fastadmm, now)
+    assert set(fastadmm.__all__) == expected | set(old)
+    assert set(fastadmm.__all__) <= set(dir(fastadmm))
     with pytest.raises(AttributeError, match="no attribute 'Solver'"):
         fastadmm.Solver  # noqa: B018
 
@@ -695,7 +689,7 @@ def test_examples_of_the_page() -> None:
     assert results.failed == 0
 
 
-@pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])
+@pytest.mark.parametrize("Estimator", [JointClassifier, JointRegressor])
 def test_examples_of_the_docstrings(Estimator: Any) -> None:
     results = run_examples(Estimator.__doc__, Estimator.__name__)
     assert results.attempted >= 5
@@ -706,7 +700,7 @@ def test_the_page_lists_the_parameters_with_their_defaults() -> None:
     page = (Path(__file__).resolve().parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
     table = page.split("## Parameters")[1].split("##")[0]
     listed = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", table, re.MULTILINE)
-    for Estimator in (ADMMSharingClassifier, ADMMSharingRegressor):
+    for Estimator in (JointClassifier, JointRegressor):
         defaults = {"class_weight": None, **Estimator().get_params()}
         assert {name: ast.literal_eval(value) for name, value in listed} == defaults
 
@@ -717,15 +711,13 @@ def test_the_page_lists_the_parameters_with_their_defaults() -> None:
 def test_hinge_is_a_linear_support_vector_machine_without_probabilities():
     X, y = load_breast_cancer(return_X_y=True)
     X = scale(X)
-    model = ADMMSharingClassifier([10, 10, 10], alpha=1e-2, loss="squared_hinge", fit_intercept=False).fit(
-        X, y
-    )
+    model = JointClassifier([10, 10, 10], alpha=1e-2, loss="squared_hinge", fit_intercept=False).fit(X, y)
     twin = LinearSVC(C=1 / (len(y) * 1e-2), fit_intercept=False, tol=1e-10, max_iter=100000).fit(X, y)
     np.testing.assert_allclose(model.coef_, twin.coef_, atol=1e-3)
     np.testing.assert_array_equal(model.predict(X), twin.predict(X))
     assert not hasattr(model, "predict_proba")
-    assert not hasattr(ADMMSharingClassifier(loss="hinge"), "predict_log_proba")
-    assert ADMMSharingClassifier([10, 10, 10], alpha=1e-2, loss="hinge", tol=1e-4).fit(X, y).converged_
+    assert not hasattr(JointClassifier(loss="hinge"), "predict_log_proba")
+    assert JointClassifier([10, 10, 10], alpha=1e-2, loss="hinge", tol=1e-4).fit(X, y).converged_
 
 
 def test_regression_losses_predict_means_and_quantiles():
@@ -733,22 +725,22 @@ def test_regression_losses_predict_means_and_quantiles():
     X = rng.normal(size=(400, 6))
     rate = np.exp(X @ np.array([0.3, -0.2, 0.1, 0.0, 0.2, 0.1]) + 0.5)
     counts = rng.poisson(rate).astype(float)
-    poisson = ADMMSharingRegressor([3, 3], alpha=1e-2, loss="poisson").fit(X, counts)
+    poisson = JointRegressor([3, 3], alpha=1e-2, loss="poisson").fit(X, counts)
     twin = PoissonRegressor(alpha=1e-2, tol=1e-10, max_iter=10000).fit(X, counts)
     np.testing.assert_allclose(poisson.predict(X), twin.predict(X), rtol=1e-3)
     y = X[:, 0] + rng.normal(size=400)
-    upper = ADMMSharingRegressor([3, 3], alpha=1e-4, loss="quantile:0.9").fit(X, y)
+    upper = JointRegressor([3, 3], alpha=1e-4, loss="quantile:0.9").fit(X, y)
     assert np.mean(y <= upper.predict(X)) == pytest.approx(0.9, abs=0.02)
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (ADMMSharingClassifier(loss="squared"), "loss: squared is for regression"),
-        (ADMMSharingRegressor(loss="logistic"), "loss: logistic is for classification"),
-        (ADMMSharingClassifier(loss="cauchy"), "loss: unknown loss 'cauchy'"),
-        (ADMMSharingClassifier(loss=3), "loss: 3 is not the name of a loss"),
-        (ADMMSharingRegressor(loss="huber:-1"), "loss: huber: delta"),
+        (JointClassifier(loss="squared"), "loss: squared is for regression"),
+        (JointRegressor(loss="logistic"), "loss: logistic is for classification"),
+        (JointClassifier(loss="cauchy"), "loss: unknown loss 'cauchy'"),
+        (JointClassifier(loss=3), "loss: 3 is not the name of a loss"),
+        (JointRegressor(loss="huber:-1"), "loss: huber: delta"),
     ],
 )
 def test_losses_that_do_not_fit_are_refused(model, message):

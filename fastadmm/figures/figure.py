@@ -206,18 +206,25 @@ def check_picture(path: Path) -> str:
     return suffix
 
 
+def draw_figure(draw: Callable[[Figure], None], width: float, height: float) -> Figure:
+    """Draw a figure of its own, on white."""
+    with _drawing():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        draw(figure)
+    return figure
+
+
 def write_figure(
     path: Path, draw: Callable[[Figure], None], *, width: float = 10.0, height: float = 6.0
 ) -> Path:
     """Draw a figure into a file of its own, on white."""
     suffix = check_picture(path)
     with _drawing() as matplotlib:
-        from matplotlib.figure import Figure
-
         # Letters as outlines: a picture in a file has no page that brings the font.
         matplotlib.rcParams["svg.fonttype"] = "path"
-        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-        draw(figure)
+        figure = draw_figure(draw, width, height)
         nothing = {".svg": ("Date", "Creator"), ".pdf": ("CreationDate", "Creator", "Producer")}
         with atomic_file(path) as temporary:
             figure.savefig(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
+from fastadmm.files.escapes import printable
 from fastadmm.inference.classes import estimate_classes, order_of
 from fastadmm.inference.estimate import Estimate, Fit, Test, estimate
 from fastadmm.problem.problem import Problem
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+    from rich.console import Console
 
 __all__ = ["INTERCEPT", "Inference", "check_level", "infer", "tabulate"]
 
@@ -28,8 +34,14 @@ INTERCEPT = "intercept"
 #: A distance from the optimum, in standard errors, that a reader should know of.
 _FAR = 0.01
 
+#: Characters of a line that nothing breaks.
+_WIDE = 10_000
 
-@dataclass(frozen=True)
+#: Width of a picture.
+_INCHES = 7.0
+
+
+@dataclass(frozen=True, repr=False)
 class Inference:
     """Standard errors, tests and fit statistics of a joint model."""
 
@@ -97,6 +109,78 @@ class Inference:
             "ratio": self.estimate.family.ratio,
             "notes": self.notes,
         }
+
+    def parts(self) -> list[Any]:
+        """Tables of weights, tests and fit for a terminal, and the notes as sentences."""
+        from rich.box import SIMPLE
+        from rich.table import Table
+        from rich.text import Text
+
+        ratio = self.estimate.family.ratio
+        weights = Table(
+            title=f"weights with standard errors and {100 * self.level:g} % intervals",
+            box=SIMPLE,
+            padding=(0, 0),
+        )
+        weights.add_column("feature")
+        names = ("weight", "error", "t" if self.estimate.family.has_dispersion else "z", "p", "low", "high")
+        for name in (*names, *([ratio] if ratio else [])):
+            weights.add_column(name, justify="right")
+        table, last = self.columns, ""
+        for k, (party, feature) in enumerate(zip(self.parties, self.features)):
+            if party != last:
+                weights.add_row(Text(printable(party), style="bold"))
+                last = party
+            cells = [f"{table[key][k]:.3g}" for key in ("weight", "standard_error")]
+            cells += [f"{table['statistic'][k]:.2f}", _p(table["p_value"][k])]
+            cells += [f"{table[key][k]:.3g}" for key in ("low", "high", *(["ratio"] if ratio else []))]
+            shown = printable(feature)
+            shown += "" if self.classes is None else f" [{printable(self.classes[k])}]"
+            weights.add_row(Text(("  " if party else "") + shown), *cells)
+        tests = Table(title="tests of weights being zero", box=SIMPLE)
+        tests.add_column("test")
+        for name in ("statistic", "df", "p"):
+            tests.add_column(name, justify="right")
+        for test in self.tests:
+            df = ", ".join(f"{number:.4g}" for number in test.df)
+            tests.add_row(Text(printable(test.name)), f"{test.statistic:.5g}", df, _p(test.p_value))
+        fit = Table(title="fit", box=SIMPLE)
+        fit.add_column("figure")
+        fit.add_column("value", justify="right")
+        for name, value in self.to_dict()["fit"].items():
+            if value is not None:
+                fit.add_row(name.replace("_", " "), f"{value:.6g}")
+        return [weights, tests, fit, *(f"note: {note}" for note in self.notes)]
+
+    def _printed(self) -> Console:
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), record=True, width=_WIDE, highlight=False, markup=False)
+        for part in self.parts():
+            console.print(part)
+        return console
+
+    def summary(self) -> str:
+        """The tables and notes as text; ``print`` and a notebook show the same."""
+        return "\n".join(line.rstrip() for line in self._printed().export_text().strip("\n").split("\n"))
+
+    __repr__ = summary
+
+    def _repr_html_(self) -> str:
+        return self._printed().export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Draw the weights with their intervals, without the intercept, into a file where a path is given."""
+        from fastadmm.figures.figure import draw_figure, write_figure
+        from fastadmm.figures.weights import draw_weights, height_of_weights
+
+        def draw(figure: Figure) -> None:
+            draw_weights(figure, self.columns)
+
+        height = height_of_weights(self.columns)
+        if path is not None:
+            write_figure(Path(path), draw, width=_INCHES, height=height)
+        return draw_figure(draw, _INCHES, height)
 
 
 def _finite(value: Any) -> Any:
@@ -192,3 +276,7 @@ def tabulate(
         )
     extra = len(found.weights) - len(parties)
     return Inference(found, parties + [""] * extra, features + [INTERCEPT] * extra, level, tests, notes)
+
+
+def _p(value: float) -> str:
+    return "<1e-16" if value < 1e-16 else f"{value:.2g}"

@@ -16,7 +16,7 @@ from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
 from fastadmm.runs.scorecard import raw_columns, said_of_labels
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
-from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns, transform_for
@@ -93,6 +93,7 @@ def _two_classes(path: Path) -> LabelData:
     labels = open_labels(path)
     if labels.classes is None or len(labels.classes) != 2 or np.any(labels.y % 1):
         raise ConfigError(f"{shown(path)}: information values need labels of two classes")
+    check_two_classes(labels)
     return labels
 
 

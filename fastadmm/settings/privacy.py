@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from inspect import Parameter, Signature
 from numbers import Integral, Real
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_type_hints
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
 from fastadmm.other_names import choose_instead, near_key
@@ -106,16 +107,47 @@ class Privacy:
     """
 
     mode: Annotated[str, _MODE] = "none"
+    __signature__: ClassVar[Signature]
 
-    def __new__(cls, /, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
-        """Settings of the mode's class; that of ``__init__`` is called next."""
-        kind: type[Privacy] = cls
-        if cls not in _KINDS.values():
-            _choice("mode", mode, MODES)
-            kind = _KINDS[mode]
-        for name in settings:
-            _check_name(name, kind)
-        return object.__new__(kind)
+    if TYPE_CHECKING:  # what checkers of types and editors know; at run time the modes' classes decide
+
+        def __new__(
+            cls,
+            mode: str = "none",
+            *,
+            epsilon: float = ...,
+            delta: float = ...,
+            adjacency: str = ...,
+            label_epsilon: float | None = ...,
+            sampler: str = ...,
+            seed: int | None = ...,
+            total_epsilon: float | None = ...,
+            public_scaling: bool = ...,
+            allow_infinite_epsilon: bool = ...,
+            rounds: int = ...,
+            ball: float = ...,
+            target_clip: float | None = ...,
+            message_clip: float | None = ...,
+            message_center: float = ...,
+            shrink: bool = ...,
+            slack: float = ...,
+            model_share: float = ...,
+            model_epsilon_max: float = ...,
+            row_norm: float | None = ...,
+            label_party: str | None = ...,
+        ) -> Privacy: ...
+
+    else:
+
+        def __new__(cls, /, mode: str = "none", *values: Any, **settings: Any) -> Privacy:
+            """Settings of the mode's class; that of ``__init__`` is called next."""
+            kind: type[Privacy] = cls
+            if cls not in _KINDS.values():
+                _choice("mode", mode, MODES)
+                kind = _KINDS[mode]
+            for name in settings:
+                _check_name(name, kind)
+            return object.__new__(kind)
 
     def __post_init__(self) -> None:
         if self.mode != type(self).mode:
@@ -408,6 +440,21 @@ _KINDS = {kind.mode: kind for kind in (NoPrivacy, FusionPrivacy, MessagePrivacy)
 
 #: Modes, the default first.
 MODES: tuple[str, ...] = tuple(_KINDS)
+
+
+def _plain(*kinds: type) -> Signature:
+    """The settings of modes with the types of their values only, for ``help``."""
+    types = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
+    given = {field.name: field.default for kind in reversed(kinds) for field in fields(kind)}
+    by_name = Parameter.KEYWORD_ONLY
+    parameters = [Parameter(n, by_name, default=v, annotation=types[n]) for n, v in given.items()]
+    parameters[0] = parameters[0].replace(kind=Parameter.POSITIONAL_OR_KEYWORD)
+    return Signature(parameters)
+
+
+for _kind in _KINDS.values():
+    _kind.__signature__ = _plain(_kind)
+Privacy.__signature__ = _plain(*_KINDS.values())
 
 
 @cache

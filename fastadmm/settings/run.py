@@ -171,6 +171,9 @@ class RunConfig:
             "method",
             "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
             "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
+            "ADMM penalty (the paper's ρ) of schemes that have one. (default: by the loss)",
+            panel=MORE,
+            also="rho",
             sign="positive",
             most=checks.LARGEST_FACTOR,
             solver="penalty",

@@ -6,7 +6,7 @@ Older versions have no callbacks; with them the names below do nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from fastadmm.solver.history import RoundRecord
 if TYPE_CHECKING:
     from fastadmm.solver.solver import Solver
 
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
     class CallbackSupportMixin:
         """Gives an estimator ``set_callbacks``."""
 
-    def with_callbacks(method: Any) -> Any:
+    def with_callbacks(method: Method) -> Method:
         """Tear callbacks down after the method, however it ends."""
 
 else:

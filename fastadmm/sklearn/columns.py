@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = ["block_names", "check_index", "consecutive", "is_block_list", "resolve_parties", "take_columns"]
+__all__ = ["block_names", "check_index", "consecutive", "resolve_parties", "tables_of", "take_columns"]
 
 Array = np.ndarray
+
+#: What ``parties`` may be.
+Parties = int | Sequence[Any] | Mapping[str, Any] | None
 
 #: Error messages list at most this many columns.
 _SHOWN = 5
@@ -83,15 +87,15 @@ def take_columns(X: Any, columns: Array) -> Any:
     return X[:, columns]
 
 
-def check_index(blocks: Sequence[Any], y: Any = None) -> None:
+def check_index(tables: Mapping[Any, Any], y: Any = None) -> None:
     """Refuse DataFrames whose rows are not the same samples in the same order."""
     import pandas as pd
 
-    framed = [(m, block.index) for m, block in enumerate(blocks) if isinstance(block, pd.DataFrame)]
+    framed = [(m, table.index) for m, table in tables.items() if isinstance(table, pd.DataFrame)]
     if not framed:
         return
     first, index = framed[0]
-    others = [(f"X[{m}]", own) for m, own in framed[1:]]
+    others = [(f"X[{m!r}]", own) for m, own in framed[1:]]
     if isinstance(y, (pd.Series, pd.DataFrame)) and not y.index.equals(pd.RangeIndex(len(y))):
         others.append(("y", y.index))
     for name, own in others:
@@ -99,28 +103,48 @@ def check_index(blocks: Sequence[Any], y: Any = None) -> None:
             pairs = list(zip(index.tolist(), own.tolist()))
             row = next((k for k, (one, other) in enumerate(pairs) if one != other), 0)
             raise InputError(
-                f"X: row {row} has the index {pairs[row][0]!r} in X[{first}], but {pairs[row][1]!r} "
+                f"X: row {row} has the index {pairs[row][0]!r} in X[{first!r}], but {pairs[row][1]!r} "
                 f"in {name}: "
-                f"bring the rows into one order, for example with .loc[X[{first}].index], or drop the "
+                f"bring the rows into one order, for example with .loc[X[{first!r}].index], or drop the "
                 f"index with "
                 "reset_index(drop=True) if they are in one order"
             )
 
 
-def is_block_list(X: Any) -> bool:
-    """Whether X is a list or tuple of matrices; a list of rows is a single matrix."""
-    return isinstance(X, (list, tuple)) and any(len(getattr(block, "shape", ())) == 2 for block in X)
+def tables_of(X: Any, names: Sequence[str] | None = None) -> dict[Any, Any] | None:
+    """Each party's table by its number in a list or its name in a dict, as ``names`` lists them, if given.
+
+    Returns: None where X is one matrix, as a list of rows is.
+    """
+    if isinstance(X, (list, tuple)):
+        return dict(enumerate(X)) if any(_is_table(block) for block in X) else None
+    if not isinstance(X, Mapping):
+        return None
+    for name, table in X.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"X: the key {name!r} is not the name of a party")
+        if not _is_table(table):
+            raise InputError(f"X[{name!r}]: not an array, sparse matrix or DataFrame of two dimensions")
+    names = list(X) if names is None else names
+    if not X or set(names) != set(X):
+        raise InputError(f"X: tables of parties {list(X)}, but expected one of each of {list(names)}")
+    return {name: X[name] for name in names}
 
 
-def block_names(blocks: Sequence[Any]) -> list[str] | None:
-    """Column names of all blocks, one after another; None unless every block names its columns."""
-    names: list[str] = []
-    for block in blocks:
-        columns = list(getattr(block, "columns", ()))
-        if not columns or not all(isinstance(name, str) for name in columns):
-            return None
-        names.extend(columns)
-    return names
+def _is_table(block: Any) -> bool:
+    return len(getattr(block, "shape", ())) == 2
+
+
+def block_names(blocks: Sequence[Any], parties: Sequence[str]) -> list[str] | None:
+    """Column names of all blocks, one after another; None unless every block names its columns.
+
+    A name that several blocks have gets its party's before it.
+    """
+    names = [list(getattr(block, "columns", ())) for block in blocks]
+    if not all(own and all(isinstance(name, str) for name in own) for own in names):
+        return None
+    held = Counter(name for own in names for name in set(own))
+    return [f"{m}.{name}" if held[name] > 1 else name for m, own in zip(parties, names) for name in own]
 
 
 def _is_number(entry: Any) -> bool:

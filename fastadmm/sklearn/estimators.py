@@ -6,8 +6,8 @@ Nothing is computed here. The input is checked and cut into blocks and passed to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -21,14 +21,22 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.class_weights import weigh_classes
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
-from fastadmm.sklearn.sharing_model import Callback, _SharingModel
+from fastadmm.problem.regularizers import Regularizer
+from fastadmm.sklearn.columns import Parties
+from fastadmm.sklearn.sharing_model import Callback, Constraints, _SharingModel
 
-__all__ = ["ADMMSharingClassifier", "ADMMSharingRegressor"]
+if TYPE_CHECKING:
+    import os
+
+    from fastadmm.privacy.ledger import Ledger
+    from fastadmm.settings.privacy import Privacy
+
+__all__ = ["JointClassifier", "JointRegressor"]
 
 Array = np.ndarray
 
 
-class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
+class JointClassifier(ClassifierMixin, _SharingModel):
     r"""Logistic regression, of two or more classes, over vertically split features by ADMM sharing.
 
     Minimises, over the parties' weights :math:`x_m` and the intercept b,
@@ -49,7 +57,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         ``[66, 57]``: widths of consecutive blocks. Lists of column names or numbers: the columns of each
         party. Instead of a list, a slice (of numbers, or of names with both ends included) or scikit-learn's
         ``make_column_selector``. A dict has them by the name of the party: ``{"bank": ["age", "income"],
-        "shop": slice("orders", "late")}``. Must be None if X is given as a list of blocks.
+        "shop": slice("orders", "late")}``. Must be None if X is a list or dict of blocks.
     alpha : float, or list of float, default=1e-4
         Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm). A list has
         one :math:`\alpha_m` for each party, in place of :math:`\alpha` before its :math:`\|x_m\|^2`; with
@@ -123,8 +131,12 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Each party's weights, in the order of its columns.
     party_columns_ : list of ndarray of shape (d_m,)
         Each party's columns, as numbers of columns of X.
+    party_names_ : list of str
+        Each party's name: the keys of ``parties`` or X, otherwise "party-1" and so on.
     n_features_in_ : int
         Number of columns d over all parties.
+    n_samples_fit_ : int
+        Number of rows.
     feature_names_in_ : ndarray of shape (d,)
         Names of the columns; only where all are strings.
     duality_gap_ : float
@@ -165,21 +177,22 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
     See Also
     --------
-    ADMMSharingRegressor : The same with the squared loss.
+    JointRegressor : The same with the squared loss.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingClassifier
+    >>> from fastadmm import JointClassifier
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = ADMMSharingClassifier(parties=[10, 10, 10], alpha=1e-2).fit(scale(X), y)
+    >>> model = JointClassifier(parties=[10, 10, 10], alpha=1e-2).fit(scale(X), y)
     >>> [len(weights) for weights in model.party_coefs_]
     [10, 10, 10]
     >>> bool(model.duality_gap_ <= 1e-6)
     True
     """
 
+    classes_: Array
     _task = "classification"
     _default_loss = "logistic"
 
@@ -207,53 +220,30 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
     def __init__(
         self,
-        parties: Any = None,
-        alpha: Any = 1e-4,
+        parties: Parties = None,
+        alpha: float | Sequence[float] | Array = 1e-4,
         fit_intercept: bool = True,
         tol: float = 1e-6,
         max_rounds: int = 10000,
         scheme: str = "auto",
         penalty: float | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         n_threads: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
-        privacy: Any = None,
+        privacy: Privacy | None = None,
         warm_start: bool = False,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
-        class_weight: Any = None,
-        ledger: Any = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            parties=parties,
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            tol=tol,
-            max_rounds=max_rounds,
-            scheme=scheme,
-            penalty=penalty,
-            random_state=random_state,
-            n_threads=n_threads,
-            callbacks=callbacks,
-            regularizer=regularizer,
-            l1_ratio=l1_ratio,
-            constraint=constraint,
-            loss=loss,
-            privacy=privacy,
-            warm_start=warm_start,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            ledger=ledger,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        self._keep(locals())
 
     def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
         return weigh_classes(self.class_weight, encoded, self.classes_.tolist(), sample_weight)
@@ -271,8 +261,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features), or list of matrices
-            As in :meth:`fit`; a list follows the parties' order and columns.
+        X : matrix of shape (n_samples, n_features), or list or dict of matrices
+            As in :meth:`fit`; a list follows the parties' order and columns, a dict their names.
         offset : array-like, optional
             Added to the linear predictor, as in :meth:`fit`.
 
@@ -324,7 +314,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         return tags
 
 
-class ADMMSharingRegressor(RegressorMixin, _SharingModel):
+class JointRegressor(RegressorMixin, _SharingModel):
     r"""Ridge regression over vertically split features by ADMM sharing.
 
     Minimises, over the parties' weights :math:`x_m` and the intercept b,
@@ -338,9 +328,9 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     Parameters
     ----------
     parties, alpha, fit_intercept, tol, max_rounds, scheme, penalty, random_state, n_threads, callbacks
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
     regularizer, l1_ratio, constraint
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
     loss : str, default="auto"
         "squared" (auto), "huber", "quantile", "poisson", "gamma", "tweedie", "negative_binomial", "binomial"
         (shares of successes, with the trials as ``sample_weight``), or the
@@ -349,7 +339,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger, verbose
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
 
     Attributes
     ----------
@@ -357,22 +347,22 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         Weights in the order of the columns of X.
     intercept_ : float
         Intercept; zero where none is fitted.
-    party_coefs_, party_columns_, n_features_in_, feature_names_in_, duality_gap_
-        As in :class:`ADMMSharingClassifier`.
+    party_coefs_, party_columns_, party_names_, n_features_in_, feature_names_in_, duality_gap_
+        As in :class:`JointClassifier`.
     n_rounds_, n_iter_, history_, status_, stationarity_, certified_, converged_
-        As in :class:`ADMMSharingClassifier`.
+        As in :class:`JointClassifier`.
 
     See Also
     --------
-    ADMMSharingClassifier : The same with the logistic loss.
+    JointClassifier : The same with the logistic loss.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingRegressor
+    >>> from fastadmm import JointRegressor
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
     >>> parties = [["age", "sex", "bmi", "bp"], ["s1", "s2", "s3", "s4", "s5", "s6"]]
-    >>> model = ADMMSharingRegressor(parties=parties, alpha=1e-3).fit(X, y)
+    >>> model = JointRegressor(parties=parties, alpha=1e-3).fit(X, y)
     >>> round(model.score(X, y), 2)
     0.49
     """
@@ -391,8 +381,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features), or list of matrices
-            As in :meth:`fit`; a list follows the parties' order and columns.
+        X : matrix of shape (n_samples, n_features), or list or dict of matrices
+            As in :meth:`fit`; a list follows the parties' order and columns, a dict their names.
         offset : array-like, optional
             Added to the linear predictor, as in :meth:`fit`.
 
@@ -405,3 +395,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Coefficient of determination R²; X and offset as in :meth:`predict`."""
         return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
+
+
+#: Their names until version 0.2, which pickles have.
+ADMMSharingClassifier, ADMMSharingRegressor = JointClassifier, JointRegressor

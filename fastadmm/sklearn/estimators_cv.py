@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Self
@@ -12,16 +13,17 @@ from sklearn.model_selection import check_cv
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
+from fastadmm.problem.regularizers import Regularizer
 from fastadmm.sklearn.callbacks import with_callbacks
-from fastadmm.sklearn.columns import is_block_list
-from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
-from fastadmm.sklearn.sharing_model import _check_number, _SharingModel
+from fastadmm.sklearn.columns import Parties, tables_of
+from fastadmm.sklearn.estimators import JointClassifier, JointRegressor
+from fastadmm.sklearn.sharing_model import Constraints, _check_number, _SharingModel
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, lambda_grid, path
 
-__all__ = ["ADMMSharingClassifierCV", "ADMMSharingRegressorCV"]
+__all__ = ["JointClassifierCV", "JointRegressorCV"]
 
 Array = np.ndarray
 
@@ -36,6 +38,7 @@ class _PathModel(_SharingModel):
     ledger = None
     warm_start = False
     early_stopping = False
+    random_state = None
 
     alphas: Any
     eps: Any
@@ -45,8 +48,8 @@ class _PathModel(_SharingModel):
 
     def __init__(
         self,
-        parties: Any = None,
-        alphas: Any = 20,
+        parties: Parties = None,
+        alphas: int | Sequence[float] | Array = 20,
         eps: float | None = None,
         cv: Any = 5,
         selection: str = "best",
@@ -57,38 +60,23 @@ class _PathModel(_SharingModel):
         scheme: str = "auto",
         penalty: float | None = None,
         n_threads: int | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
     ) -> None:
-        self.parties = parties
-        self.alphas = alphas
-        self.eps = eps
-        self.cv = cv
-        self.selection = selection
-        self.gap_share = gap_share
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.scheme = scheme
-        self.penalty = penalty
-        self.n_threads = n_threads
-        self.regularizer = regularizer
-        self.l1_ratio = l1_ratio
-        self.constraint = constraint
-        self.loss = loss
-
-    random_state = None
+        self._keep(locals())
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
+    def fit(  # type: ignore[override]  # the path has starts of its own
+        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+    ) -> Self:
         """Choose alpha by cross-validation, and train the joint model with it on all rows.
 
         Parameters
         ----------
         X, y, sample_weight, offset
-            As in :meth:`fastadmm.ADMMSharingClassifier.fit`.
+            As in :meth:`fastadmm.JointClassifier.fit`.
 
         Returns
         -------
@@ -103,7 +91,7 @@ class _PathModel(_SharingModel):
         Warns
         -----
         ConvergenceWarning
-            If the chosen model is not certified, as in :meth:`fastadmm.ADMMSharingClassifier.fit`.
+            If the chosen model is not certified, as in :meth:`fastadmm.JointClassifier.fit`.
         """
         options = self._options()
         _check_number("gap_share", self.gap_share, Real, at_least=0)
@@ -142,7 +130,7 @@ class _PathModel(_SharingModel):
                 task.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=fitted)
 
         points = path(problem, alphas, options, monitor=monitor)
-        self._take(chosen, points, columns)
+        self._take(chosen, points, columns, problem.n_samples)
         self.privacy_ = no_privacy(problem.names)
         self.clips_rows_ = False
         if context is not None:
@@ -154,7 +142,9 @@ class _PathModel(_SharingModel):
     def _watched(self) -> bool:
         return bool(getattr(self, "_skl_callbacks", None))
 
-    def _take(self, chosen: CrossValidation, points: list[PathPoint], columns: list[Array]) -> None:
+    def _take(
+        self, chosen: CrossValidation, points: list[PathPoint], columns: list[Array], n_samples: int
+    ) -> None:
         """Set the fitted attributes."""
         point = points[chosen.chosen]
         if any(p.status is Status.DIVERGED for p in points):
@@ -179,7 +169,8 @@ class _PathModel(_SharingModel):
                 f"at alpha = {point.lam:g}: {point.message}",
                 [replace(point.record)],
                 proof=point.proof,
-            )
+            ),
+            n_samples,
         )
         self.n_rounds_ = self.n_iter_ = point.n_rounds
 
@@ -188,7 +179,7 @@ class _PathModel(_SharingModel):
         classifier = self._task == "classification"
         splitter = check_cv(self.cv, np.asarray(encoded), classifier=classifier)
         n = len(encoded)
-        rows = np.zeros((n, 1)) if is_block_list(X) else X
+        rows = X if tables_of(X) is None else np.zeros((n, 1))
         fold = np.full(n, -1, dtype=np.int64)
         for k, (train, test) in enumerate(splitter.split(rows, encoded)):
             if (fold[test] >= 0).any() or len(train) + len(test) != n:
@@ -201,7 +192,7 @@ class _PathModel(_SharingModel):
         return fold
 
 
-class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
+class JointClassifierCV(_PathModel, JointClassifier):
     r"""Classification over vertically split features, with alpha chosen by cross-validation.
 
     Every fold is fitted along a decreasing grid of alpha, each fit starting at the one before. Fits stop
@@ -212,7 +203,7 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     Parameters
     ----------
     parties : None, int, list of int, list of lists, or dict, default=None
-        Who holds which columns, as in :class:`fastadmm.ADMMSharingClassifier`.
+        Who holds which columns, as in :class:`fastadmm.JointClassifier`.
     alphas : int or array-like, default=20
         The values, or the number of values of a grid computed from the data.
     eps : float or None, default=None
@@ -226,7 +217,7 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     gap_share : float, default=0.01
         Gaps of the folds' fits as a share of the differences that decide; 0 fits all of them to ``tol``.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
-        As in :class:`fastadmm.ADMMSharingClassifier`; problems must be convex.
+        As in :class:`fastadmm.JointClassifier`; problems must be convex.
     class_weight : "balanced", dict of class to number, or None, default=None
         Factors of the sample weights in training. Held-out losses count samples without them.
 
@@ -247,15 +238,15 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     n_fold_rounds_ : int
         Rounds of all folds' fits together.
     coef_, intercept_, party_coefs_, party_columns_, classes_, duality_gap_, certified_, status_
-        As in :class:`fastadmm.ADMMSharingClassifier`, for the chosen alpha.
+        As in :class:`fastadmm.JointClassifier`, for the chosen alpha.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingClassifierCV
+    >>> from fastadmm import JointClassifierCV
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = ADMMSharingClassifierCV(parties=[10, 10, 10], alphas=[1e-1, 1e-2, 1e-3]).fit(scale(X), y)
+    >>> model = JointClassifierCV(parties=[10, 10, 10], alphas=[1e-1, 1e-2, 1e-3]).fit(scale(X), y)
     >>> model.alpha_
     0.01
     >>> bool((model.duality_gap_path_ <= 1e-6).all())
@@ -264,8 +255,8 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
 
     def __init__(
         self,
-        parties: Any = None,
-        alphas: Any = 20,
+        parties: Parties = None,
+        alphas: int | Sequence[float] | Array = 20,
         eps: float | None = None,
         cv: Any = 5,
         selection: str = "best",
@@ -276,62 +267,48 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
         scheme: str = "auto",
         penalty: float | None = None,
         n_threads: int | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
-        class_weight: Any = None,
+        class_weight: str | Mapping[Any, float] | None = None,
     ) -> None:
-        super().__init__(
-            parties=parties,
-            alphas=alphas,
-            eps=eps,
-            cv=cv,
-            selection=selection,
-            gap_share=gap_share,
-            fit_intercept=fit_intercept,
-            tol=tol,
-            max_rounds=max_rounds,
-            scheme=scheme,
-            penalty=penalty,
-            n_threads=n_threads,
-            regularizer=regularizer,
-            l1_ratio=l1_ratio,
-            constraint=constraint,
-            loss=loss,
-        )
-        self.class_weight = class_weight
+        self._keep(locals())
 
 
-class ADMMSharingRegressorCV(_PathModel, ADMMSharingRegressor):
+class JointRegressorCV(_PathModel, JointRegressor):
     r"""Regression over vertically split features, with alpha chosen by cross-validation.
 
-    See :class:`ADMMSharingClassifierCV`. With the squared loss the held-out loss is half the mean
+    See :class:`JointClassifierCV`. With the squared loss the held-out loss is half the mean
     squared error, and the model with ``regularizer="l1"`` is that of scikit-learn's ``LassoCV`` on
     the same folds and grid.
 
     Parameters
     ----------
     parties, alphas, eps, cv, selection, gap_share
-        As in :class:`ADMMSharingClassifierCV`.
+        As in :class:`JointClassifierCV`.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
-        As in :class:`fastadmm.ADMMSharingRegressor`; problems must be convex.
+        As in :class:`fastadmm.JointRegressor`; problems must be convex.
 
     Attributes
     ----------
     alpha_, alphas_, loss_path_, gap_path_, loss_se_, coef_path_, intercept_path_
-        As in :class:`ADMMSharingClassifierCV`.
+        As in :class:`JointClassifierCV`.
     duality_gap_path_, n_rounds_path_, n_fold_rounds_
-        As in :class:`ADMMSharingClassifierCV`.
+        As in :class:`JointClassifierCV`.
     coef_, intercept_, party_coefs_, party_columns_, duality_gap_, certified_, status_
-        As in :class:`fastadmm.ADMMSharingRegressor`, for the chosen alpha.
+        As in :class:`fastadmm.JointRegressor`, for the chosen alpha.
 
     Examples
     --------
-    >>> from fastadmm import ADMMSharingRegressorCV
+    >>> from fastadmm import JointRegressorCV
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = ADMMSharingRegressorCV(parties=2, regularizer="l1", alphas=10).fit(X, y)
+    >>> model = JointRegressorCV(parties=2, regularizer="l1", alphas=10).fit(X, y)
     >>> model.coef_path_.shape, model.loss_path_.shape
     ((10, 10), (10, 5))
     """
+
+
+#: Their names until version 0.2, which pickles have.
+ADMMSharingClassifierCV, ADMMSharingRegressorCV = JointClassifierCV, JointRegressorCV

@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.table import Inference, infer
-from fastadmm.sklearn.columns import is_block_list, take_columns
+from fastadmm.sklearn.columns import tables_of, take_columns
 from fastadmm.store.coefficients import Coefficients, coefficients
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
@@ -28,12 +28,14 @@ def infer_estimator(
             "inference: a private fit: standard errors are exact functions of the private rows, and its "
             "budget does not cover them"
         )
+    model._products(X)  # refuses other columns
     probe = copy(model)  # reading the data records what was seen; the fitted estimator keeps its own
+    names, held = model.party_names_, [list(own) for own in model.party_columns_]
+    tables = tables_of(X, names)
+    probe.parties = dict(zip(names, held)) if tables is None else None
+    X = X if tables is None else dict(zip(names, tables.values()))
     problem, columns, _ = probe._problem(X, y, sample_weight, offset)
     weights = model.party_coefs_
-    found, known = [len(held) for held in columns], [len(x) for x in weights]
-    if found != known:
-        raise InputError(f"X: blocks of {found} columns, but {type(model).__name__} was fitted on {known}")
     if not np.array_equal(getattr(probe, "classes_", ()), getattr(model, "classes_", ())):
         raise InputError("y: other classes than those of fit; infer from the data it was fitted on")
     features = [name for held in columns for name in _names(model, held)]
@@ -48,11 +50,10 @@ def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
     """The table of coefficients of a fitted estimator."""
     clipped = getattr(model, "clips_rows_", False)
     blocks = [None] * len(model.party_coefs_) if X is None else _blocks(model, X)
-    called = [f"party-{m + 1}" for m in range(len(blocks))]
-    if isinstance(model.parties, dict):
-        called = list(model.parties)
     parties, intercept = [], np.array(model.intercept_, dtype=np.float64)
-    for name, block, weights, held in zip(called, blocks, model.party_coefs_, model.party_columns_):
+    for name, block, weights, held in zip(
+        model.party_names_, blocks, model.party_coefs_, model.party_columns_
+    ):
         transform = Transform() if block is None or clipped else _standardised(block)
         if transform.scale is not None and transform.center is not None:
             intercept = intercept + transform.center @ weights
@@ -82,8 +83,9 @@ def _names(model: Any, held: np.ndarray) -> list[str]:
 def _blocks(model: Any, X: Any) -> list[Any]:
     """Each party's columns of a matrix or a list of blocks that the model can predict."""
     model._products(X)  # refuses other columns
-    if is_block_list(X):
-        return model._checked_blocks(X)
+    tables = tables_of(X, model.party_names_)
+    if tables is not None:
+        return model._checked_blocks(tables)
     whole = check_array(X, accept_sparse="csr", dtype=np.float64)
     return [take_columns(whole, held) for held in model.party_columns_]
 

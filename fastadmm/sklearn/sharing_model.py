@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -19,20 +19,21 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.figures.progress import Progress
-from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import SCALED, party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
-from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.problem.regularizers import Regularizer, get_regularizer
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import (
+    Parties,
     block_names,
     check_index,
     consecutive,
-    is_block_list,
     resolve_parties,
+    tables_of,
     take_columns,
 )
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
@@ -41,6 +42,14 @@ from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
+
+if TYPE_CHECKING:
+    import os
+
+    from fastadmm.inference.table import Inference
+    from fastadmm.privacy.ledger import Ledger
+    from fastadmm.settings.privacy import Privacy
+    from fastadmm.store.coefficients import Coefficients
 
 __all__: list[str] = []
 
@@ -58,6 +67,7 @@ _ADVICE = {
 }
 
 Callback = Callable[[RoundRecord], Any]
+Constraints = str | Constraint | Sequence[str | Constraint | None] | None
 
 
 class _SharingModel(CallbackSupportMixin, BaseEstimator):
@@ -67,30 +77,32 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     _default_loss: ClassVar[str]
     coef_: Array
     intercept_: Any
+    party_coefs_: list[Array]
+    party_columns_: list[Array]
     _factors: list[float] | None = None
 
     def __init__(
         self,
-        parties: Any = None,
-        alpha: Any = 1e-4,
+        parties: Parties = None,
+        alpha: float | Sequence[float] | Array = 1e-4,
         fit_intercept: bool = True,
         tol: float = 1e-6,
         max_rounds: int = 10000,
         scheme: str = "auto",
         penalty: float | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         n_threads: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
-        regularizer: Any = "l2",
+        regularizer: str | Regularizer = "l2",
         l1_ratio: float = 0.5,
-        constraint: Any = None,
+        constraint: Constraints = None,
         loss: str = "auto",
-        privacy: Any = None,
+        privacy: Privacy | None = None,
         warm_start: bool = False,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
-        ledger: Any = None,
+        ledger: str | os.PathLike[str] | Ledger | None = None,
         verbose: int = 0,
     ) -> None:
         self.parties = parties
@@ -115,6 +127,10 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.ledger = ledger
         self.verbose = verbose
 
+    def _keep(self, given: dict[str, Any]) -> None:
+        """Keep the parameters that ``__init__`` was given, as scikit-learn asks."""
+        self.__dict__.update({name: value for name, value in given.items() if name != "self"})
+
     @with_callbacks
     def fit(
         self,
@@ -129,9 +145,9 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features), or list of matrices
-            ndarray, SciPy sparse or DataFrame; a list holds one matrix of
-            shape (n_samples, d_m) per party, rows in the same order. DataFrames of a list
+        X : matrix of shape (n_samples, n_features), or list or dict of matrices
+            ndarray, SciPy sparse or DataFrame; a list, or a dict by the parties' names, holds one matrix of
+            shape (n_samples, d_m) per party, rows in the same order. Its DataFrames
             must have the same index; they are not joined.
         y : array-like of shape (n_samples,)
             Targets; for the classifier labels of any two or more values.
@@ -190,11 +206,33 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             raise DivergenceError(result.message)
         for name, value in self._fitted(columns, result.weights, result.intercept).items():
             setattr(self, name, value)
-        self._record(result)
+        self._record(result, problem.n_samples)
         if early is not None:
             self.validation_loss_ = result.record.validation
             self.best_round_ = result.record.round
         return self
+
+    def __str__(self) -> str:
+        """The parameters and, of a fitted model, what is proved of it and who holds how much."""
+        return repr(self) + (f": {self._how_it_ended()}" if hasattr(self, "status_") else "")
+
+    def _how_it_ended(self) -> str:
+        rounds = f"{self.n_rounds_} round{'s' * (self.n_rounds_ != 1)}"
+        if self.certified_:
+            end = f"certified in {rounds}"
+        elif self.certified_within_:
+            end = f"certified among bounded models in {rounds}"
+        else:
+            end = f"not certified, {str(self.status_).replace('_', ' ')} after {rounds}"
+        measures = {"gap": self.duality_gap_, "stationarity": self.stationarity_}
+        told = [
+            f"{name} {value:.0e}"
+            for name, value in measures.items()
+            if value is not None and value < math.inf
+        ]
+        held = [f"{name} {len(own)}" for name, own in zip(self.party_names_, self.party_columns_)]
+        rows = [f"{self.n_samples_fit_} rows"] if hasattr(self, "n_samples_fit_") else []
+        return ", ".join([end, *told, *held, *rows]).replace("e-0", "e-")
 
     def inference(
         self,
@@ -204,7 +242,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         offset: Any = None,
         covariance: str = "model",
         level: float = 0.95,
-    ) -> Any:
+    ) -> Inference:
         """Standard errors, tests, confidence intervals and fit statistics of the fitted model.
 
         Parameters
@@ -234,12 +272,12 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         return infer_estimator(self, X, y, sample_weight, offset, covariance, level)
 
-    def coefficients(self, X: Any = None) -> Any:
+    def coefficients(self, X: Any = None) -> Coefficients:
         """The table of coefficients: party, feature, weight, and odds or rate ratios.
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features), or list of matrices, optional
+        X : matrix of shape (n_samples, n_features), or list or dict of matrices, optional
             Rows whose means and standard deviations make ``scaled_weight``: the weight for a column with
             mean 0 and deviation 1. Without them it equals the weight.
 
@@ -275,7 +313,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             fit_intercept=bool(self.fit_intercept),
             sample_weight=self._class_weighted(encoded, sample_weight),
             offset=offset,
-            names=list(self.parties) if isinstance(self.parties, dict) else None,
+            names=self.party_names_,
             regularizer=self.regularizer,
             regularizer_parameters={"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None,
             constraint=self.constraint,
@@ -292,7 +330,9 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
         regularizer = get_regularizer(self.regularizer)
-        each = self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
+        each: Sequence[Any] = (
+            self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
+        )
         if not all(scales_with_lambda(regularizer, get_constraint(one)) for one in each):
             raise ConfigError(
                 "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
@@ -325,7 +365,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     def _hold_out(self, problem: Problem, own_weight: Array) -> tuple[Problem, EarlyStopping]:
         """The problem without the rows that early stopping holds out, and the rule."""
         y = problem.y
-        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y))
+        names = self.classes_.tolist() if self._task == "classification" else None
+        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y), names)
         counted = np.where(held, own_weight, 0.0)
         if not counted.any():
             raise InputError("early_stopping: all held-out rows have weight 0")
@@ -333,8 +374,9 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         rule = EarlyStopping(rows, patience=int(self.n_iter_no_change))
         return reweighted(problem, np.where(held, 0.0, problem.weight)), rule
 
-    def _record(self, result: SolveResult) -> None:
+    def _record(self, result: SolveResult, n_samples: int) -> None:
         """Set the attributes that tell how training ended; warn where it was not as asked."""
+        self.n_samples_fit_ = n_samples
         self.history_ = [self._own_norms(record) for record in result.history]
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
@@ -512,19 +554,24 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
         """Blocks, targets and each party's columns; records the features seen."""
         numeric = self._task == "regression"
-        if is_block_list(X):
+        tables = tables_of(X)
+        if tables is not None:
             if self.parties is not None:
-                raise ConfigError("parties: must be None where X is a list of blocks, which says it already")
-            check_index(X, y)
-            blocks = self._checked_blocks(X)
+                raise ConfigError(
+                    "parties: must be None where X is a list or dict of blocks, which says it already"
+                )
+            check_index(tables, y)
+            blocks = self._checked_blocks(tables)
             _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
             columns = consecutive(block.shape[1] for block in blocks)
-            self._check_features(X, columns, reset=True)
+            self.party_names_ = _party_names(X, len(blocks))
+            self._check_features(list(tables.values()), columns, reset=True)
             return blocks, y, columns
         given = X
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
         names = getattr(self, "feature_names_in_", None)
         columns = resolve_parties(self.parties, self.n_features_in_, names, given)
+        self.party_names_ = _party_names(self.parties, len(columns))
         return [take_columns(X, held) for held in columns], y, columns
 
     def _predictor(self, X: Any, offset: Any = None) -> Array:
@@ -539,7 +586,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
     def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
-        if not is_block_list(X):
+        tables = tables_of(X, self.party_names_)
+        if tables is None:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
             if not getattr(self, "clips_rows_", False):
                 by_class = self.party_coefs_[0].ndim == 2
@@ -547,8 +595,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             blocks = [take_columns(X, held) for held in self.party_columns_]
             return self._sum(blocks)
         widths = [len(held) for held in self.party_columns_]
-        check_index(X)
-        blocks = self._checked_blocks(X)
+        check_index(tables)
+        blocks = self._checked_blocks(tables)
         if [block.shape[1] for block in blocks] != widths:
             found = [block.shape[1] for block in blocks]
             raise InputError(
@@ -556,23 +604,23 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             )
         if len({block.shape[0] for block in blocks}) > 1:
             raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
-        self._check_features(X, self.party_columns_, reset=False)
+        self._check_features(list(tables.values()), self.party_columns_, reset=False)
         return self._sum(blocks)
 
     def _sum(self, blocks: Sequence[Any]) -> Array:
         scores = (self._seen_by_model(block) @ x for block, x in zip(blocks, self.party_coefs_))
         return sum(scores) + self.intercept_
 
-    def _checked_blocks(self, blocks: Sequence[Any]) -> list[Any]:
+    def _checked_blocks(self, tables: dict[Any, Any]) -> list[Any]:
         return [
-            check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m}]")
-            for m, block in enumerate(blocks)
+            check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m!r}]")
+            for m, block in tables.items()
         ]
 
     def _check_features(self, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
         """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
         order = np.argsort(np.concatenate(columns))
-        names = block_names(blocks)
+        names = block_names(blocks, self.party_names_)
         header: Any = np.empty((0, len(order)))
         if names is not None:
             import pandas as pd
@@ -583,12 +631,20 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A pickle of version 0.1.0 has no parameters that came later; it was made as their defaults say.
         given = signature(type(self)).parameters.values()
-        super().__setstate__({parameter.name: parameter.default for parameter in given} | state)
+        state = {parameter.name: parameter.default for parameter in given} | state
+        if "party_columns_" in state and "party_names_" not in state:
+            state["party_names_"] = _party_names(state["parties"], len(state["party_columns_"]))
+        super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _party_names(named: Any, count: int) -> list[str]:
+    """The keys of a dict; otherwise numbers count as names."""
+    return list(named) if isinstance(named, Mapping) else [f"party-{m + 1}" for m in range(count)]
 
 
 def _check_number(

@@ -1,0 +1,137 @@
+"""What a Python user meets beside the fit: tables by name, what is printed, types, hints."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import fastadmm
+import numpy as np
+import pytest
+from fastadmm import JointRegressor, JointRegressorCV
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.settings.privacy import MessagePrivacy
+from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
+
+
+def test_tables_by_name() -> None:
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    X = X.add_prefix("f ")
+    tables = {"bank": X.iloc[:, :4], "shop": X.iloc[:, 4:]}
+    model = JointRegressor(alpha=1e-12, tol=1e-12).fit(tables, y)
+    apart = JointRegressor(alpha=1e-12, tol=1e-12).fit(list(tables.values()), y)
+    np.testing.assert_array_equal(model.coef_, apart.coef_)
+    assert (model.party_names_, apart.party_names_) == (["bank", "shop"], ["party-1", "party-2"])
+    turned = dict(reversed(tables.items()))
+    for given in (tables, turned):  # names say whose a table is, wherever it stands
+        np.testing.assert_array_equal(model.predict(given), apart.predict(list(tables.values())))
+        assert model.score(given, y) == apart.score(list(tables.values()), y)
+    named = {"bank": [*range(4)], "shop": [*range(4, 10)]}
+    for other, given in (
+        (model, turned),
+        (model, X),
+        (JointRegressor(named, 1e-12, tol=1e-12).fit(X, y), tables),
+    ):
+        found = other.inference(given, y).to_frame()
+        assert found["party"].tolist() == ["bank"] * 4 + ["shop"] * 6 + [""]
+        np.testing.assert_allclose(found["standard_error"], apart.inference(X, y).columns["standard_error"])
+        assert other.coefficients(given).columns["party"] == found["party"].tolist()
+    for wrong, message in (
+        ({"bank": X}, "tables of parties ['bank'], but expected one of each of ['bank', 'shop']"),
+        (tables | {"x": X}, "['bank', 'shop', 'x'], but expected"),
+        ({1: X}, "X: the key 1 is not the name of a party"),
+        ({"bank": X["f age"], "shop": X}, "X['bank']: not an array"),
+        (tables | {"shop": X}, "X: blocks of [4, 10] columns, but"),
+    ):
+        for call in (model.predict, lambda X: model.score(X, y), lambda X: model.inference(X, y)):
+            with pytest.raises(ValueError, match=re.escape(message)):
+                call(wrong)
+    with pytest.raises(InputError, match=r"row 0 has the index 0 in X\['bank'\], but 441 in X\['shop'\]"):
+        model.fit({"bank": X.iloc[:, :4], "shop": X.iloc[::-1, 4:]}, y)
+    both = model.fit({"bank": X, "shop": X.iloc[:, :4] ** 2}, y)
+    assert list(both.feature_names_in_[3:6]) == ["bank.f bp", "f s1", "f s2"]  # two tables may have one name
+    with pytest.raises(ConfigError, match="parties: must be None where X is a list or dict"):
+        JointRegressor(2).fit(tables, y)
+
+
+def test_a_fitted_model_says_what_is_proved_of_it() -> None:
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    model = JointRegressor(alpha=1e-2)
+    assert str(model) == repr(model) == "JointRegressor(alpha=0.01)"
+    model.fit({"bank": X.iloc[:, :4], "shop": X.iloc[:, 4:]}, y)
+    assert repr(model) == "JointRegressor(alpha=0.01)"
+    said = rf"JointRegressor\(alpha=0.01\): certified in {model.n_rounds_} rounds?, gap \de-\d+, "
+    assert re.fullmatch(said + "bank 4, shop 6, 442 rows", str(model))
+    with pytest.warns(ConvergenceWarning):
+        model.set_params(tol=1e-14, max_rounds=1).fit([X, X.add_prefix("b") ** 2], y)
+    said = r": not certified, max rounds after 1 round, gap \de-\d+, party-1 10, party-2 10, 442 rows$"
+    assert re.search(said, str(model))
+    free = JointRegressor(regularizer="none")
+    with pytest.warns(ConvergenceWarning):
+        free.fit(X, y)
+    assert "): certified among bounded models in 1 round, party-1 10, 442 rows" in str(free)
+    chosen = JointRegressorCV(alphas=2, cv=2).fit(X, y)
+    assert ": certified in " in str(chosen)
+
+
+def test_inference_is_printed_and_drawn(tmp_path: Path) -> None:
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    X = X.rename(columns={"s1": "<b>[red]s1"})
+    found = JointRegressor({"bank": [*range(4)], "shop": [*range(4, 10)]}).fit(X, y).inference(X, y)
+    lines = str(found).split("\n")
+    assert repr(found) == found.summary() == str(found)
+    assert lines[0].strip() == "weights with standard errors and 95 % intervals"
+    assert lines[2].split() == ["feature", "weight", "error", "t", "p", "low", "high"]
+    assert [line.strip() for line in lines if line.strip() in ("bank", "shop")] == ["bank", "shop"]
+    assert [line.split()[0] for line in lines if "intercept" in line] == ["intercept"]
+    assert "note: the penalty shrinks the weights" in str(found)
+    assert "<pre>" in found._repr_html_()
+    assert "&lt;b&gt;[red]s1" in found._repr_html_()
+    axes = found.plot(tmp_path / "weights.svg").axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*X.columns]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["bank", "shop"]
+    assert (tmp_path / "weights.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_signatures_are_plain() -> None:
+    said = {name: str(inspect.signature(getattr(fastadmm, name))) for name in fastadmm.__all__}
+    assert not [name for name, text in said.items() if "Annotated" in text or "**" in text]
+    assert "epsilon: float = inf" in said["Privacy"]
+    assert "total_epsilon: float | None = None" in str(inspect.signature(MessagePrivacy))
+    assert not inspect.signature(MessagePrivacy).parameters.keys() & {"row_norm", "model_share"}
+    stub = ast.parse(textwrap.dedent(inspect.getsource(fastadmm.Privacy))).body[0].body  # type: ignore[attr-defined]
+    (typed,) = (node.body[0] for node in stub if isinstance(node, ast.If))
+    names = [arg.arg for arg in (*typed.args.args[1:], *typed.args.kwonlyargs)]  # type: ignore[attr-defined]
+    assert sorted(names) == sorted(inspect.signature(fastadmm.Privacy).parameters)
+
+
+@pytest.mark.repeats
+def test_a_script_under_strict_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    script = """
+        from fastadmm import ADMMSharingRegressor, JointClassifier, JointClassifierCV, JointRegressor, Privacy
+        parties = {"bank": ["age"], "shop": slice("orders", "late")}
+        model = JointClassifier(parties, alpha=[1e-2, 1e-3], class_weight="balanced").fit([[1.0]], [1])
+        reveal_type(model)
+        reveal_type(model.duality_gap_)
+        reveal_type(model.status_)
+        reveal_type(model.inference([[1.0]], [1]))
+        reveal_type(model.party_names_)
+        reveal_type(JointClassifierCV(alphas=[0.1]).fit([[1.0]], [1]).alpha_)
+        reveal_type(Privacy(mode="fusion", epsilon=1.0))
+        JointRegressor(parties=2.5, alpha="x"); Privacy(epsilom=1)
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(script), encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "mypy", "--strict", "--ignore-missing-imports", "script.py"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    revealed = re.findall(r'Revealed type is "(?:[\w.]*\.)?(\w+(?:\[str\])?)"', told)
+    expected = ["JointClassifier", "float", "Status", "Inference", "list[str]", "float", "Privacy"]
+    assert revealed == expected, told
+    errors = re.findall(r"script.py:(\d+): error: .*\[([\w-]+)\]", told)
+    assert errors == [("12", "arg-type"), ("12", "arg-type"), ("12", "call-arg")], told
