@@ -66,10 +66,7 @@ def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
 def column_values(
     party: PartyData, columns: list[TableColumn], like: Transform | None = None
 ) -> Iterator[tuple[TableColumn, Array]]:
-    """Read columns, as many at a time as memory allows.
-
-    Shapes: values (N,).
-    """
+    """Read columns, as many at a time as memory allows. Shapes: values (N,)."""
     transform = party.transform if like is None else like
     room = max(1, _BYTES // (8 * max(party.n_samples, 1)))
     at = 0
