@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import InputError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.judging.binning import Rules, fit_bins, information_value, parting
 from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
-from fastadmm.runs.scorecard import raw_columns, said_of_labels
+from fastadmm.runs.scorecard import raw_columns, said_of_labels, two_classes
 from fastadmm.store.bins import Bins
 from fastadmm.store.encoder import ColumnEncoding, Encoder
-from fastadmm.store.label_file import LabelData, check_two_classes, open_labels
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns, transform_for
@@ -72,7 +72,7 @@ def _rows_in(bins: Bins | None, values: Array, edges: Array) -> Array:
 
 def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]]:
     """Variance inflation and correlation of each party's columns, and their information value."""
-    found = None if labels is None else _two_classes(labels)
+    found = None if labels is None else two_classes(labels, None, labels)
     rows: list[dict[str, Any]] = []
     for party in _parties(path):
         if party.n_features > _MOST_FEATURES:
@@ -87,14 +87,6 @@ def column_report(path: Path, labels: Path | None = None) -> list[dict[str, Any]
                 row |= told.get(row["column"], dict.fromkeys(("iv", "iv_cross", "luck")))
         rows += own
     return rows
-
-
-def _two_classes(path: Path) -> LabelData:
-    labels = open_labels(path)
-    if labels.classes is None or len(labels.classes) != 2 or np.any(labels.y % 1):
-        raise ConfigError(f"{shown(path)}: information values need labels of two classes")
-    check_two_classes(labels)
-    return labels
 
 
 def _repeats(party: PartyData, columns: list[TableColumn]) -> list[dict[str, Any]]:

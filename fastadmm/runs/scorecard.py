@@ -20,7 +20,15 @@ from fastadmm.store.partition import create_partition, open_partition
 from fastadmm.store.party_file import PartyData, PartyWriter, open_party
 from fastadmm.store.table_columns import TableColumn, column_values, table_columns
 
-__all__ = ["Binning", "bin_data", "raw_columns", "read_edges", "release_labels", "said_of_labels"]
+__all__ = [
+    "Binning",
+    "bin_data",
+    "raw_columns",
+    "read_edges",
+    "release_labels",
+    "said_of_labels",
+    "two_classes",
+]
 
 Array = np.ndarray
 
@@ -75,7 +83,7 @@ def bin_data(
     with storage_errors(path, "read"):
         whole = open_partition(path, require_labels=False) if path.is_dir() else None
     parties = [open_party(path)] if whole is None else whole.parties
-    found = _labels(labels, None if whole is None else whole.labels, path)
+    found = two_classes(labels, None if whole is None else whole.labels, path)
     names = {column.name for party in parties for column in table_columns(party)}
     for option, given in (("--monotone", binning.monotone), ("--bins", binning.edges)):
         if unknown := sorted(given.keys() - names):
@@ -124,7 +132,7 @@ def release_labels(
 
     if not 0.0 < epsilon <= 50.0:
         raise ConfigError(f"--label-epsilon {epsilon:g}: is not above 0 and up to 50")
-    labels = _labels(path, None, path)
+    labels = two_classes(path, None, path)
     if labels.label_epsilon is not None:
         raise InputError(f"{shown(path)}: labels are randomised already")
     if labels.sample_weight is not None or labels.offset is not None:
@@ -145,12 +153,13 @@ def release_labels(
     return labels.n_samples
 
 
-def _labels(path: Path | None, own: LabelData | None, place: Path) -> LabelData:
+def two_classes(path: Path | None, own: LabelData | None, place: Path) -> LabelData:
+    """Labels of a file, else a partition's own, if they are of two classes."""
     found = own if path is None else open_labels(path)
     if found is None:
         raise ConfigError(f"--labels: {shown(place)} has no labels")
     if found.classes is None or len(found.classes) != 2 or np.any(found.y % 1):
-        raise ConfigError(f"{shown(found.path)}: bins need labels of two classes")
+        raise ConfigError(f"{shown(found.path)}: bins and information values need labels of two classes")
     check_two_classes(found)
     return found
 
