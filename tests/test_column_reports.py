@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm.judging.columns import correlations, information_value, variance_inflation
+from fastadmm.judging.binning import information_value
+from fastadmm.judging.columns import correlations, variance_inflation
 from fastadmm.runs.columns import column_drift, column_report
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
@@ -107,23 +108,32 @@ def test_commands(home, tmp_path, capsys):
     labels = home / "old.parts" / "labels.h5"
     assert run("columns", home / "old.parts", "--labels", labels, "--json") == 0
     rows = by_column(json.loads(capsys.readouterr().out)["columns"])
-    assert rows["age"]["iv"] > rows["visits"]["iv"]
+    assert rows["age"]["iv_cross"] > rows["visits"]["iv_cross"]
     assert rows["one"] == {
         "party": "host", "column": "one", "vif": None, "correlation": None, "with": None, "iv": 0.0,
+        "iv_cross": 0.0, "luck": 0.0,
     }  # fmt: skip
     assert "other rows" in refused(capsys, 3, "columns", home / "new.parts", "--labels", labels)
     assert run("columns", home / "old.parts") == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_information_values(home):
-    found = by_column(column_report(home / "raw.parts", home / "raw.parts" / "labels.h5"))
-    old = pd.read_csv(home / "old-bank.csv")
-    edges = np.sort(old.age)[29:-1:30]
-    for name, at in (("age", np.searchsorted(edges, old.age)), ("job", pd.factorize(old.job)[0])):
-        cells = pd.crosstab(at, old.bad).to_numpy().clip(0.5)
-        p, q = (cells / cells.sum(axis=0)).T
-        assert found[name]["iv"] == pytest.approx(psi(p, q), rel=1e-12)
+def test_information_values(home, tmp_path, capsys):
+    """One number of a column, whichever command tells it, scaled or not, before and after binning."""
+    keys = ("iv", "iv_cross", "luck")
+    labels = home / "old.parts" / "labels.h5"
+    old, raw = (by_column(column_report(home / name, labels)) for name in ("old.parts", "raw.parts"))
+    capsys.readouterr()
+    bins = ("scorecard", "bins", home / "raw.parts" / "guest.h5", "--labels", labels)
+    assert run(*bins, "-o", tmp_path / "w.h5", "--json") == 0
+    for name, row in by_column(json.loads(capsys.readouterr().out)["columns"]).items():
+        told = {key: row[key] for key in keys}
+        assert told == {key: raw[name][key] for key in keys}
+        assert told == pytest.approx({key: old[name][key] for key in keys}, rel=1e-12)
+        if row["used"]:
+            binned = by_column(column_report(tmp_path / "w.h5", labels))[name]
+            assert told == pytest.approx({key: binned[key] for key in keys}, rel=1e-12)
+    assert raw["pay:missing"]["iv"] is None  # a bin of pay
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])

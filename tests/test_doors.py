@@ -29,13 +29,14 @@ TYPES = ("--types", "joined=days", "--categorical", "plan", "--na-values", "debt
 SCALED = ("--missing", "most-frequent", "--standardize", "--normalize", "l2")
 
 
-def columns(seed, n=150):
+def columns(seed, n=400):
     """Categories, codes, numbers, dates and truth values, some of them missing."""
     rng = np.random.default_rng(seed)
     city, plan = rng.choice(["Rome", "Oslo", "Bern", ""], n), rng.choice(["1", "2", "3"], n)
     amount, debt = rng.normal(50.0, 20.0, n).round(3), rng.normal(size=n).round(3)
     joined, flag = np.datetime64("2015-01-01") + rng.integers(0, 2000, n), rng.random(n) < 0.5
-    z = (city == "Rome") + 0.7 * (plan == "2") + amount / 40.0 - flag - 1.3
+    days = (joined - np.datetime64("2015-01-01")).astype(float)
+    z = 1.5 * (city == "Rome") + 1.5 * (plan == "2") + amount / 20.0 - 1.5 * flag + debt + days / 500.0 - 4.6
     cells = {
         "city": city, "plan": plan, "amount": np.where(rng.random(n) < 0.1, "", amount), "joined": joined,
         "debt": np.where(rng.random(n) < 0.1, -999, debt), "flag": np.where(flag, "True", "False"),
@@ -226,9 +227,7 @@ BIG = "9007199254740993"
         ("x;y\n1,5;no\n9.007.199.254.740.993;yes\n", "column 'x': '9.007.199.254.740.993' is a whole"),
     ],
 )
-def test_cells_that_would_be_misread_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, place: str
-) -> None:
+def test_cells_that_would_be_misread_are_refused(tmp_path, capsys, text, place):
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")
     options = ("--label", "y", "--parties", 1, "-o", tmp_path / "t.parts")
     assert run("convert", tmp_path / "t.csv", *options) == 3
@@ -237,7 +236,7 @@ def test_cells_that_would_be_misread_are_refused(
         assert run("convert", tmp_path / "t.csv", *options, "--categorical", "x") == 0
 
 
-def test_large_whole_numbers_of_parquet_are_refused(tmp_path: Path, capsys) -> None:
+def test_large_whole_numbers_of_parquet_are_refused(tmp_path, capsys):
     pq.write_table(pa.table({"x": [1, int(BIG)], "y": ["no", "yes"]}), tmp_path / "t.parquet")
     assert run("convert", tmp_path / "t.parquet", "--label", "y", "--parties", 1, "-o", tmp_path / "p") == 3
     assert f"row 2, column 'x': '{BIG}' is a whole number" in capsys.readouterr().err

@@ -89,13 +89,14 @@ def write_tables(folder, *, row=False, label=False):
     y[CHANGED] = int(label)
     age, spent, day = rng.integers(18, 90, N), rng.normal(size=N).round(2), rng.integers(1, 13, N)
     own = np.where(rng.random(N) < 0.8, y, 0)
+    age, paid = age + 20 * (job == "b"), np.arange(N) + N * (job == "b")
     (folder / "bank.csv").write_text(
         "id,y,age,own\n" + "".join(f"{i},{y[i]},{age[i]},o{own[i]}\n" for i in range(N))
     )
     gap = rng.random(N) < 0.3
     gap[CHANGED] = False
     lines = [
-        f"{i},{'' if gap[i] else spent[i]},{job[i]},{day[i]:02d}/05/2020,{i}.5,{i}.7%,{i % 24}:30\n"
+        f"{i},{'' if gap[i] else spent[i]},{job[i]},{day[i]:02d}/05/2020,{paid[i]}.5,{i}.7%,{i % 24}:30\n"
         for i in range(N)
     ]
     if row:
@@ -103,10 +104,10 @@ def write_tables(folder, *, row=False, label=False):
     (folder / "shop.csv").write_text("id,spent,job,when,paid,share,at\n" + "".join(lines))
     (folder / "d.toml").write_text(
         "[columns.own]\ntype = 'category'\nlevels = ['o0', 'o1']\n"
-        "[columns.age]\ntype = 'number'\nlow = 0\nhigh = 100\n"
+        "[columns.age]\ntype = 'number'\nlow = 0\nhigh = 200\n"
         "[columns.spent]\ntype = 'number'\nlow = -3\nhigh = 3\n"
         "[columns.job]\ntype = 'category'\nlevels = ['a', 'b', 'c', 'rare']\n"
-        "[columns.paid]\ntype = 'number'\nlow = 0\nhigh = 300\n"
+        "[columns.paid]\ntype = 'number'\nlow = 0\nhigh = 500\n"
     )
     return folder
 
@@ -127,7 +128,10 @@ def convert(folder, keep, *options, like=None):
 def binned(parts, only=""):
     labels = ("--labels", parts / "labels.h5") if only else ()
     out = parts.with_name("woe")
-    assert run("scorecard", "bins", parts / only, *labels, "--min-share", "0.01", "-o", out) == ExitCode.OK
+    assert (
+        run("scorecard", "bins", parts / only, *labels, "--min-share", "0.01", "--min-events", "0", "-o", out)
+        == ExitCode.OK
+    )
     return out
 
 

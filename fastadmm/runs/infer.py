@@ -67,7 +67,7 @@ def infer_run(
         (model.classes or ()) if problem.loss.vector else (),
     )
     signs = [] if problem.loss.vector else sign_of(model.classes)
-    table = replace(table, notes=[*signs, *table.notes, *notes])
+    table = replace(table, notes=[*signs, *table.notes, *notes, *_chosen(model)])
     document = table.to_dict()
     keep(run, "inference.json", {key: document[key] for key in ("weights", "level", "ratio", "notes")})
     return table
@@ -81,6 +81,15 @@ def _training(provenance: Any) -> Any:
         if isinstance(provenance, dict)
         else provenance
     )
+
+
+def _chosen(model: Model) -> list[str]:
+    """That labels chose the bins, where they did."""
+    encoders = [party.encoder for party in model.parties if party.encoder is not None]
+    binned = sum(column.bins is not None for encoder in encoders for column in encoder.columns)
+    if not binned:
+        return []
+    return [f"labels chose these columns and the bins of {binned}: errors and p-values leave that choice out"]
 
 
 def _raw_units(model: Model, intercept: bool) -> tuple[np.ndarray, list[str]]:
