@@ -3,8 +3,6 @@
 ``python federation_fuzz.py COUNT [SEED]`` prints how many were accepted.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import sys

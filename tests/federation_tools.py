@@ -1,7 +1,5 @@
 """What the tests of parties elsewhere share: agents in this process, and what carries bytes to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is fuzzed: good files of every kind, and the commands that read them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -22,17 +20,7 @@ __all__ = ["EXCHANGE", "SUBJECTS", "Command", "Subject", "make_seeds"]
 
 @dataclass(frozen=True)
 class Command:
-    """One command line; words are looked up in the directory of the case.
-
-    Attributes
-    ----------
-    line : str
-        Arguments; ``@name`` is a path of the case.
-    outs : tuple of str
-        Paths that exist after success, and not after an error.
-    changes : str
-        What the command may change in place when it succeeds.
-    """
+    """One command line, in which ``@name`` is a path of the case; what it makes, and may change in place."""
 
     line: str
     outs: tuple[str, ...] = ()
@@ -45,18 +33,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Subject:
-    """A directory of good files, which of them are spoiled, and who reads them.
-
-    Attributes
-    ----------
-    seed : callable
-        Fills an empty directory.
-    targets : tuple of str
-        Globs of the files to spoil.
-    commands : tuple of Command
-    weight : int
-        How often it comes up.
-    """
+    """What fills a directory with good files, globs of those to spoil, who reads them, and how often."""
 
     seed: Callable[[Path], None]
     targets: tuple[str, ...]
@@ -72,8 +49,6 @@ def do(line: str, home: Path, *codes: int) -> None:
 
 
 # --- data files --------------------------------------------------------------------------------------------
-
-
 def _table(n: int = 24) -> str:
     rng = np.random.default_rng(5)
     lines = ["id,age,income,city,rate,y"]
@@ -170,8 +145,6 @@ def seed_psi(home: Path) -> None:
 
 
 # --- partitions, models, runs ------------------------------------------------------------------------------
-
-
 def seed_partition(home: Path) -> None:
     """A partition with a dense and a sparse party, and one of tables, with encoders."""
     do_partition(home)

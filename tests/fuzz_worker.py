@@ -4,8 +4,6 @@
 the interpreter with it; :func:`watched` starts it again behind such a case. Case i of a seed is always the same.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import csv

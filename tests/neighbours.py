@@ -4,8 +4,6 @@
 share.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -164,15 +162,8 @@ class Coordinator:
         out = self.home / f"answer-{self.files}.h5"
         approval = self.home / "approval.toml" if self.previous < 0 else None
         try:
-            party_step(
-                self.data.path,
-                self.home / "step",
-                self.request,
-                out,
-                approval=approval,
-                ledger=self.ledger,
-                threads=1,
-            )
+            more = {"approval": approval, "ledger": self.ledger, "threads": 1}
+            party_step(self.data.path, self.home / "step", self.request, out, **more)
         except FastadmmError as error:
             text = re.sub(r"/\S*/(pair-.)/", "", str(error))
             text = re.sub(r"sha256:[0-9a-f]+|[0-9a-f]{64}", "DIGEST", text)
@@ -199,8 +190,6 @@ class Coordinator:
 
 
 # --- what a hostile coordinator asks ----------------------------------------------------------------------
-
-
 def vector(rng: np.random.Generator, n: int) -> np.ndarray:
     """Numbers of every size, mostly of the length that is wanted."""
     n = max(0, n + int(rng.choice([0] * 60 + [-1, 1])))

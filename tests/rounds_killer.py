@@ -4,8 +4,6 @@
 Prints the number of kills; fails where anything is lost or differs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """What the tests of training by files share: participants with a directory each, and the files that pass."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from collections.abc import Callable

@@ -26,4 +26,5 @@ def published(records: RunRecords) -> RunRecords:
         weight_norms=np.empty((0, 0)),
         test={},
     )
-    return replace(records, history=nothing, result=result, evaluation=None, worth=None, path_table=None)
+    gone = ("evaluation", "worth", "path_table", "inference", "points")
+    return replace(records, history=nothing, result=result, **dict.fromkeys(gone))
