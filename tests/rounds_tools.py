@@ -61,7 +61,7 @@ def part_of(path: Path) -> dict[str, object]:
 
 #: What is proved of the same weights differs in rounding: sums in another order, another dual vector.
 PROVED = {"seconds", "status", "objective", "gap", "gap_absolute", "gap_within", "message", "certificate"}
-PROVED |= {"claim", "bound", "within"}
+PROVED |= {"claim", "bound", "within", "looks"}  # looks: what one process saw of the features
 
 #: Digests: of weights only where these are in one place, of settings with the names of files.
 DIGESTS = {"weights", "settings"}
