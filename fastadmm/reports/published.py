@@ -26,5 +26,5 @@ def published(records: RunRecords) -> RunRecords:
         weight_norms=np.empty((0, 0)),
         test={},
     )
-    gone = ("evaluation", "worth", "path_table", "inference", "points")
-    return replace(records, history=nothing, result=result, **dict.fromkeys(gone))
+    records = replace(records, evaluation=None, worth=None, path_table=None, inference=None, points=None)
+    return replace(records, history=nothing, result=result)
