@@ -1,7 +1,5 @@
 """Settings, statement and ledger."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -121,8 +119,6 @@ def test_a_damaged_statement_is_an_error(values):
 
 
 # --- ledger
-
-
 def charges(mu, rounds, run="run"):
     return [Charge(run, "data", "bank", f"message {t}", gdp=mu) for t in range(rounds)]
 

@@ -35,7 +35,7 @@ def columns(
     from fastadmm.runs.columns import column_report
 
     rows = column_report(data, labels)
-    key = "vif" if labels is None else "iv"
+    key = "vif" if labels is None else "iv_cross"
     print_columns("columns", rows, key, top, out, as_json, force)
 
 

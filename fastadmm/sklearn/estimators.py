@@ -307,6 +307,7 @@ class JointClassifier(ClassifierMixin, _SharingModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Mean accuracy; X and offset as in :meth:`decision_function`."""
+        self._check_rows(X, y=y, sample_weight=sample_weight)
         return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Tags:
@@ -396,6 +397,7 @@ class JointRegressor(RegressorMixin, _SharingModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Coefficient of determination R²; X and offset as in :meth:`predict`."""
+        self._check_rows(X, y=y, sample_weight=sample_weight)
         return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
