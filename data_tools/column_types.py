@@ -156,7 +156,7 @@ class _Look:
         if not forced:
             raise InputError(
                 f"{self.place(cell)} is a number with the unit {unit!r}: pass --types "
-                f"{self.name}=number, or keep "
+                f"{quote(self.name)}=number, or keep "
                 f"the texts as categories with --categorical {quote(self.name)}"
             )
         return True
@@ -191,7 +191,7 @@ class _Look:
                     said = " ".join(f"{option} {mark!r}" for option, mark in given if mark is not None)
                     raise InputError(
                         f"{self.place(cell)} does not fit {said}: correct it, or pass --categorical "
-                        f"{self.name}"
+                        f"{quote(self.name)}"
                     )
         for k, cell in enumerate(cells[1:], start=1):
             if not candidates([p for c in cells[: k + 1] if (p := written(c)) is not None]):
@@ -249,7 +249,7 @@ class _Look:
                 f"weekday, {also}"
             )
         if self.cells and all(is_time(cell) for cell in self.cells):
-            raise InputError(f"{self.place(self.cells[0])} is a time: pass --types {self.name}=hours, {also}")
+            raise InputError(f"{self.place(self.cells[0])} is a time: pass --types {name}=hours, {also}")
         if self.cells and all(_RATIO.fullmatch(cell) for cell in self.cells):
             raise InputError(
                 f"{self.place(self.cells[0])} looks like a fraction or two numbers: write them as "

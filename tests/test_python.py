@@ -1,14 +1,11 @@
 """What a Python user meets beside the fit: tables by name, what is printed, types, hints."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import fastadmm
 import numpy as np
@@ -20,7 +17,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 
 
-def test_tables_by_name() -> None:
+def test_tables_by_name():
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X = X.add_prefix("f ")
     tables = {"bank": X.iloc[:, :4], "shop": X.iloc[:, 4:]}
@@ -60,7 +57,7 @@ def test_tables_by_name() -> None:
         JointRegressor(2).fit(tables, y)
 
 
-def test_a_fitted_model_says_what_is_proved_of_it() -> None:
+def test_a_fitted_model_says_what_is_proved_of_it():
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     model = JointRegressor(alpha=1e-2)
     assert str(model) == repr(model) == "JointRegressor(alpha=0.01)"
@@ -80,7 +77,7 @@ def test_a_fitted_model_says_what_is_proved_of_it() -> None:
     assert ": certified in " in str(chosen)
 
 
-def test_inference_is_printed_and_drawn(tmp_path: Path) -> None:
+def test_inference_is_printed_and_drawn(tmp_path):
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X = X.rename(columns={"s1": "<b>[red]s1"})
     found = JointRegressor({"bank": [*range(4)], "shop": [*range(4, 10)]}).fit(X, y).inference(X, y)
@@ -99,7 +96,7 @@ def test_inference_is_printed_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "weights.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_signatures_are_plain() -> None:
+def test_signatures_are_plain():
     said = {name: str(inspect.signature(getattr(fastadmm, name))) for name in fastadmm.__all__}
     assert not [name for name, text in said.items() if "Annotated" in text or "**" in text]
     assert "epsilon: float = inf" in said["Privacy"]
@@ -112,7 +109,7 @@ def test_signatures_are_plain() -> None:
 
 
 @pytest.mark.repeats
-def test_a_script_under_strict_types(tmp_path: Path) -> None:
+def test_a_script_under_strict_types(tmp_path):
     pytest.importorskip("mypy")
     script = """
         from fastadmm import ADMMSharingRegressor, JointClassifier, JointClassifierCV, JointRegressor, Privacy
